@@ -1,0 +1,34 @@
+"""What an engine is told at its start."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How one model is loaded and how its sequences share it.
+
+    Attributes:
+        model: path of the GGUF file.
+        slots: sequences that can run at once.
+        context: tokens a slot can hold; None takes the model's own, capped to what memory allows.
+        threads: CPU threads of a decode pass; None lets the engine choose.
+        threads_batch: CPU threads of a prompt pass; None means `threads`.
+        gpu_layers: layers to offload; -1 means all, where there is a GPU.
+        step_target_ms: milliseconds that one prompt pass may put between two decode passes.
+        queue_limit: sequences that may wait for a slot.
+        extra_buffers: whether llama.cpp may repack weights for the CPU at hand; off after a crash in the probe.
+        log_level: of the engine process, by Python's names.
+        log_format: `text` or `json`.
+    """
+
+    model: str
+    slots: int = 8
+    context: int | None = None
+    threads: int | None = None
+    threads_batch: int | None = None
+    gpu_layers: int = -1
+    step_target_ms: float = 250.0
+    queue_limit: int = 256
+    extra_buffers: bool = True
+    log_level: str = "info"
+    log_format: str = "text"

@@ -1,0 +1,251 @@
+"""Which sequences run, and what the next pass computes. Pure: no clock, no I/O, no C; its caller guards it by a lock.
+
+There are no phases (after vLLM's V1 scheduler): a sequence has tokens known and tokens computed, and a pass lets the
+second catch up with the first.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.core.budget import PromptBudget
+from engine.core.cache import KVLedger
+from engine.core.group import SequenceGroup
+from engine.core.planner import Planner
+from engine.core.queue import Queue
+from engine.core.sequence import Sequence, State
+from engine.core.step import Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.events import Failed, Figures, Finished, GenerationEvent, Released, SlotInfo, Started, Text
+
+News = list[tuple[int, GenerationEvent]]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the step loop does next, in this order.
+
+    Attributes:
+        removals: cells to drop.
+        ended: sequences whose sampler can be freed.
+        news: what is true once the cells are dropped.
+        plan: the pass to make then, or None.
+    """
+
+    removals: tuple[Removal, ...]
+    ended: tuple[Sequence, ...]
+    news: News
+    plan: StepPlan | None
+
+
+@dataclass(slots=True)
+class _Counters:
+    steps: int = 0
+    step_seconds: float = 0.0
+    rows_decoded: int = 0
+    prompt_tokens: int = 0
+    aborted: int = 0
+
+
+@dataclass(slots=True)
+class _Farewell:
+    """What the next `Work` carries for requests and sequences that are over."""
+
+    ended: list[Sequence] = field(default_factory=list)
+    news: News = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.ended or self.news)
+
+
+class Scheduler:
+    """Owns every request from its acceptance to its end."""
+
+    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int) -> None:
+        """`step_target` is the seconds one prompt pass may take beside decoding neighbours."""
+        self._ledger = ledger
+        self._budget = PromptBudget(step_target)
+        self._planner = Planner(self._budget)
+        self._queue = Queue(queue_limit)
+        self._groups: dict[int, SequenceGroup] = {}
+        self._running: dict[Sequence, SequenceGroup] = {}
+        self._in_pass: set[Sequence] | None = None
+        self._crowded = False
+        self._farewell = _Farewell()
+        self._counters = _Counters()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work: without it the engine sleeps."""
+        return bool(self._groups or self._farewell or self._ledger.unclean)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a pass is under way in which every sequence has ended since it began."""
+        return self._in_pass is not None and not self._in_pass
+
+    def check_room(self) -> None:
+        """Raises `Busy` when the queue is full."""
+        self._queue.check_room()
+
+    def add(self, group: SequenceGroup) -> None:
+        """Queue a request. Raises `Busy` when the queue is full."""
+        self._queue.check_room()
+        self._groups[group.key] = group
+        self._queue.add(group)
+
+    def cancel(self, key: int) -> Released | None:
+        """End a request; no later pass carries its rows.
+
+        Gives `Released` when it held nothing; else None, and `Released` comes with the next `Work`, which drops its
+        cells before its pass.
+        """
+        group = self._groups.get(key)
+        if group is None:
+            return Released("gone", 0, 0)
+        phase = group.phase
+        freed = self._drop(group)
+        released = Released(phase, group.generated, freed)
+        if phase == "queued":
+            return released
+        self._farewell.news.append((key, released))
+        return None
+
+    def plan(self) -> Work:
+        """Start what there is room for and say what to do next. The pass in it is under way until `apply`."""
+        self._admit()
+        plan = self._planner.next_pass(self._running)
+        self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
+        farewell, self._farewell = self._farewell, _Farewell()
+        return Work(self._ledger.take_removals(), tuple(farewell.ended), farewell.news, plan)
+
+    def apply(self, plan: StepPlan, result: StepResult) -> News:
+        """Take a pass's result; gives what there is to tell."""
+        self._in_pass = None
+        self._count(plan, result)
+        match result.outcome:
+            case Outcome.NO_ROOM:
+                self._make_room()
+            case Outcome.DONE:
+                return self._advance(plan, result)
+        return []
+
+    def figures(self) -> Figures:
+        """The state and the counters of this moment."""
+        counters, ledger = self._counters, self._ledger
+        return Figures(
+            slots=ledger.free + ledger.held,
+            free=ledger.free,
+            held=ledger.held,
+            waiting=len(self._queue),
+            active_tokens=ledger.active_tokens,
+            cached_tokens=ledger.cached_tokens,
+            steps=counters.steps,
+            step_seconds=counters.step_seconds,
+            rows_decoded=counters.rows_decoded,
+            prompt_tokens=counters.prompt_tokens,
+            aborted=counters.aborted,
+        )
+
+    def inspect(self) -> tuple[SlotInfo, ...]:
+        """Every slot at this moment."""
+        return tuple(self._inspect(slot.seq_id, slot.holder, len(slot.cached)) for slot in self._ledger.slots)
+
+    def _inspect(self, seq_id: int, holder: Sequence | None, cached: int) -> SlotInfo:
+        if holder is None:
+            return SlotInfo(seq_id, "idle", None, 0, cached)
+        state = "decode" if holder.generated else "prefill"
+        return SlotInfo(seq_id, state, self._running[holder].request_id, holder.computed, 0)
+
+    def _admit(self) -> None:
+        if self._crowded and self._running:
+            return
+        while self._ledger.free and (turn := self._queue.start_next()):
+            group, sequence = turn
+            self._ledger.lease(sequence, reuse=group.reuse)
+            self._running[sequence] = group
+            if not group.started:
+                group.started = True
+                self._farewell.news.append((group.key, Started()))
+
+    def _advance(self, plan: StepPlan, result: StepResult) -> News:
+        news: News = []
+        draws = iter(result.draws)
+        for chunk in plan.chunks:
+            draw = next(draws) if chunk.sample else None
+            sequence = chunk.sequence
+            if sequence.state is not State.RUNNING:  # cancelled while the pass ran
+                continue
+            sequence.computed += chunk.count
+            if draw is not None:
+                self._accept(sequence, draw, news)
+            elif sequence.pending == 0:
+                self._finish(sequence, sequence.complete(), news)
+        return news
+
+    def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
+        group = self._running[sequence]
+        if isinstance(draw, DrawFailure):
+            self._fail(group, draw.message)
+            return
+        group.generated += 1
+        match sequence.accept(draw):
+            case Text() as text:
+                news.append((group.key, text))
+            case Finished() as finished:
+                self._finish(sequence, finished, news)
+
+    def _finish(self, sequence: Sequence, finished: Finished, news: News) -> None:
+        group = self._running[sequence]
+        news.append((group.key, finished))
+        group.end(sequence)
+        self._leave(sequence, keep=group.reuse)
+        self._farewell.ended.append(sequence)
+        if group.over:
+            del self._groups[group.key]
+
+    def _make_room(self) -> None:
+        """Put the youngest sequence back, and start no other until one has ended; alone, it can never fit."""
+        if not self._running:
+            return
+        sequence, group = max(self._running.items(), key=lambda item: (item[1].key, item[0].choice))
+        if len(self._running) == 1:
+            self._fail(group, "the KV cache has no room for this request, even alone")
+            return
+        self._leave(sequence, keep=False)
+        group.put_back(sequence)
+        self._queue.put_back(group)
+        self._crowded = True
+
+    def _fail(self, group: SequenceGroup, message: str) -> None:
+        self._drop(group)
+        self._farewell.news.append((group.key, Failed(message, "engine_failed")))
+
+    def _drop(self, group: SequenceGroup) -> int:
+        """Take a request out of everything; gives the number of cells it held."""
+        del self._groups[group.key]
+        self._queue.discard(group)
+        ended = [*group.running, *group.waiting]
+        freed = sum(self._leave(sequence, keep=False) for sequence in group.running)
+        group.end_all()
+        self._farewell.ended.extend(ended)
+        return freed
+
+    def _leave(self, sequence: Sequence, *, keep: bool) -> int:
+        """Take a sequence's slot; gives the number of cells it held."""
+        del self._running[sequence]
+        if self._in_pass is not None:
+            self._in_pass.discard(sequence)
+        self._crowded = False
+        return self._ledger.release(sequence, keep=keep)
+
+    def _count(self, plan: StepPlan, result: StepResult) -> None:
+        counters = self._counters
+        counters.steps += 1
+        counters.step_seconds = result.seconds
+        counters.aborted += result.outcome is Outcome.ABORTED
+        if result.outcome is not Outcome.DONE:
+            return
+        tokens = sum(chunk.count for chunk in plan.chunks)
+        if plan.decode:
+            counters.rows_decoded += tokens
+        else:
+            counters.prompt_tokens += tokens
+            self._budget.observe(tokens, result.seconds)

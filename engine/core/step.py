@@ -1,0 +1,110 @@
+"""One step: the contract between the scheduler, which decides, and a runner, which computes."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+from engine.core.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Drop the cells of `seq_id` from position `start` on. `start` 0 drops them all."""
+
+    seq_id: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Compute `count` tokens of a sequence, from its first uncomputed one; draw a token after the last if `sample`.
+
+    Where the tokens go is noted when the plan is made: a cancel may take the slot from the sequence during the pass.
+
+    Attributes:
+        seq_id: the slot the sequence held.
+        start: how many of its tokens were computed.
+    """
+
+    sequence: Sequence
+    count: int
+    sample: bool
+    seq_id: int = field(init=False)
+    start: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seq_id", self.sequence.seq_id)
+        object.__setattr__(self, "start", self.sequence.computed)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What one pass through the model computes. Chunks stand in ascending order of `seq_id`, one a sequence.
+
+    Attributes:
+        decode: whether every chunk is one token that ends in a draw; else it is a prompt pass.
+    """
+
+    chunks: tuple[Chunk, ...]
+    decode: bool
+
+
+class Outcome(Enum):
+    """How a pass ended."""
+
+    DONE = "done"
+    ABORTED = "aborted"
+    NO_ROOM = "no room"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token drawn: its id, the bytes it stands for, and whether it ends the generation."""
+
+    id: int
+    piece: bytes
+    ends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DrawFailure:
+    """No token could be drawn for this one sequence. The others of the step are well."""
+
+    message: str
+
+
+Draw: TypeAlias = Token | DrawFailure
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of a plan.
+
+    Attributes:
+        outcome: DONE; or nothing was computed, because the pass was aborted or found no room for its cells.
+        draws: a draw for each chunk that samples, in the plan's order; empty unless DONE.
+        seconds: how long the pass took.
+    """
+
+    outcome: Outcome
+    draws: tuple[Draw, ...]
+    seconds: float
+
+
+class Runner(Protocol):
+    """Computes plans. Called from one thread only, save `abort`. What it holds for a sequence it frees in `close`."""
+
+    def remove(self, removal: Removal) -> None:
+        """Drop cells. Quick; never fails."""
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
+
+    def abort(self) -> None:
+        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
+
+    def arm(self) -> None:
+        """Forget an earlier `abort`. Called before a pass, under the lock that guards `abort`."""
+
+    def close(self, sequence: Sequence) -> None:
+        """Free what was held for a sequence (its sampler). Does not touch its cells. Repeatable."""

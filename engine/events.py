@@ -1,0 +1,156 @@
+"""What the engine tells of a request, and of itself. A closed set of frozen values."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended, by OpenAI's names."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request left the queue: its first sequence holds a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """New text of a choice that streams; whole characters, never part of a stop string.
+
+    Attributes:
+        choice: index of the choice.
+        text: what came since the choice's last event; not empty.
+        tokens: tokens generated for the choice so far.
+    """
+
+    choice: int
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A choice ended well. Its last event.
+
+    Attributes:
+        choice: index of the choice.
+        text: what came since the choice's last event; all of it where the request does not stream.
+        reason: why it ended.
+        tokens: tokens generated in all, the one that ended it included.
+        cached: prompt tokens that were resident and not computed again.
+    """
+
+    choice: int
+    text: str
+    reason: FinishReason
+    tokens: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The whole request failed; no other event follows. What its sequences held is free.
+
+    Attributes:
+        message: one sentence for the person who sent the request.
+        code: a stable name for programs.
+    """
+
+    message: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A cancelled request holds nothing any more; no other event follows.
+
+    Attributes:
+        phase: where it was when the cancel arrived: `intake`, `queued`, `prefill`, `decode` or `gone`, which
+            says that it had ended by itself.
+        tokens: tokens generated for it in all.
+        freed: KV cells it held, now free.
+    """
+
+    phase: str
+    tokens: int
+    freed: int
+
+
+GenerationEvent: TypeAlias = Started | Text | Finished | Failed | Released
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The engine's state and its counters since it started.
+
+    Attributes:
+        slots: sequences that can run at once; `free` + `held` == `slots`.
+        free: slots nobody holds.
+        held: slots leased to a running sequence.
+        waiting: sequences in the queue.
+        active_tokens: KV cells of running sequences.
+        cached_tokens: KV cells kept for their prefix.
+        steps: passes through the model.
+        step_seconds: seconds the last pass took.
+        rows_decoded: tokens computed one a sequence in decode passes.
+        prompt_tokens: tokens computed in prompt passes.
+        aborted: passes cut short because every row in them had been cancelled.
+    """
+
+    slots: int
+    free: int
+    held: int
+    waiting: int
+    active_tokens: int
+    cached_tokens: int
+    steps: int
+    step_seconds: float
+    rows_decoded: int
+    prompt_tokens: int
+    aborted: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotInfo:
+    """One slot as seen from outside.
+
+    Attributes:
+        id: the slot's `seq_id`, from 0.
+        state: `idle`, `prefill` or `decode`.
+        request_id: of the request that holds it, or None.
+        active_tokens: KV cells of the running sequence.
+        cached_tokens: KV cells kept for their prefix; 0 while a sequence runs.
+    """
+
+    id: int
+    state: str
+    request_id: str | None
+    active_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model an engine has loaded.
+
+    Attributes:
+        description: architecture, size and quantisation in llama.cpp's words.
+        vocabulary: number of token ids; ids run from 0.
+        context: tokens a slot can hold.
+        trained_context: tokens the model was trained on.
+        slots: sequences that can run at once.
+        parameters: number of weights.
+        size: bytes of the weights.
+    """
+
+    description: str
+    vocabulary: int
+    context: int
+    trained_context: int
+    slots: int
+    parameters: int
+    size: int

@@ -1,0 +1,35 @@
+"""The entry of the engine's process."""
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from engine.config import EngineConfig
+from engine.core.model import Model
+from engine.core.step import Runner
+from engine.llama.model import LlamaModel
+from engine.llama.pipes import MessageReader, MessageWriter
+from engine.llama.runner import LlamaRunner
+from engine.llama.worker import EXIT_OK, serve
+
+
+def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> tuple[Model, Runner]:
+    """Load a GGUF and prove that this machine can run it. Raises `LoadError`."""
+    model = stack.enter_context(LlamaModel(config, progress))
+    runner = stack.enter_context(LlamaRunner(model, config))
+    runner.probe()
+    return model, runner
+
+
+def main() -> None:
+    """Serve messages that come on standard input; answers go to what was standard output.
+
+    Descriptor 1 becomes standard error, because C libraries print to it when they please. The process leaves by
+    `_exit`: nothing may hang on a thread inside a driver, and the operating system frees what is left.
+    """
+    out = os.dup(1)
+    os.dup2(2, 1)
+    serve(MessageReader(0), MessageWriter(out).write, load)
+    logging.shutdown()
+    os._exit(EXIT_OK)

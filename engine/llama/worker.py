@@ -1,0 +1,124 @@
+"""The engine's process: it owns one model and answers messages on its pipes until the gateway is gone.
+
+Three threads. The main one reads, so that a cancel is heard at any time; one takes requests in; one loads the model
+and steps, and nothing else touches llama.cpp's context.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from engine import logs
+from engine.config import EngineConfig
+from engine.core.cache import KVLedger
+from engine.core.model import Model
+from engine.core.scheduler import News, Scheduler
+from engine.core.step import Runner
+from engine.errors import LoadError
+from engine.events import Figures, Released
+from engine.link import wire
+from engine.llama.intake import Intake
+from engine.llama.loop import StepLoop
+from engine.llama.pipes import MessageReader, MessageWriter
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK, EXIT_LOAD_FAILED, EXIT_FAULT = 0, 3, 70
+STOP_SECONDS = 2.0
+"""How long the gateway's end may wait for the step thread to free the model, before the process just exits."""
+
+Write = Callable[[wire.FromEngine], None]
+Load = Callable[[EngineConfig, Callable[[float], None], ExitStack], tuple[Model, Runner]]
+
+
+class Worker:
+    """Serves one model: loads it, then answers messages with messages."""
+
+    def __init__(self, config: EngineConfig, load: Load, write: Write, on_exit: Callable[[int], None]) -> None:
+        """`load` opens a model and its runner, closed through the stack, and reports progress from 0 to 1.
+
+        `on_exit` must end the process with a code; it is called from the thread that can go no further.
+        """
+        self._config = config
+        self._load = load
+        self._write = write
+        self._on_exit = on_exit
+        self._steps = threading.Thread(target=self._guard, args=(self._load_and_step,), name="steps", daemon=True)
+        self._loop: StepLoop | None = None
+        self._intake: Intake | None = None
+
+    def start(self) -> None:
+        """Begin to load. `Loaded` or `LoadFailed` tells the end of it."""
+        self._steps.start()
+
+    def receive(self, message: wire.Message) -> None:
+        """Answer one message. Raises `RuntimeError` for one that may not come now."""
+        if self._loop is None or self._intake is None:
+            raise RuntimeError(f"{type(message).__name__} before the model is loaded")
+        match message:
+            case wire.Generate():
+                self._intake.submit(message)
+            case wire.Cancel(key) if self._intake.withdraw(key):
+                self._publish([(key, Released("intake", 0, 0))], self._loop.inspect()[1])
+            case wire.Cancel(key):
+                self._loop.cancel(key)
+            case wire.Inspect(ticket):
+                self._write(wire.Inspected(ticket, *self._loop.inspect()))
+            case _:
+                raise RuntimeError(f"{type(message).__name__} is no message to a loaded engine")
+
+    def stop(self) -> None:
+        """End stepping and free the model, in bounded time. While loading, returns at once."""
+        if self._loop is not None and self._intake is not None:
+            self._intake.stop()
+            self._loop.stop()
+            self._steps.join(STOP_SECONDS)
+
+    def _load_and_step(self) -> None:
+        with ExitStack() as stack:
+            model, runner = self._load(self._config, lambda share: self._write(wire.Loading(share)), stack)
+            ledger = KVLedger(model.info.slots, trims=model.trims)
+            scheduler = Scheduler(
+                ledger,
+                step_target=self._config.step_target_ms / 1000,
+                queue_limit=self._config.queue_limit,
+            )
+            self._loop = StepLoop(scheduler, runner, self._publish)
+            self._intake = Intake(model, self._loop, self._write)
+            threading.Thread(target=self._guard, args=(self._intake.run,), name="intake", daemon=True).start()
+            self._write(wire.Loaded(model.info))
+            self._loop.run()
+
+    def _publish(self, news: News, figures: Figures) -> None:
+        self._write(wire.Step(tuple(news), figures))
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Run a thread's work; whatever it cannot handle ends the process, and the gateway starts a new one."""
+        try:
+            work()
+        except BrokenPipeError:
+            self._on_exit(EXIT_OK)
+        except LoadError as error:
+            self._write(wire.LoadFailed(error.message))
+            self._on_exit(EXIT_LOAD_FAILED)
+        except BaseException:
+            logger.critical("the engine's %s thread failed", threading.current_thread().name, exc_info=True)
+            self._on_exit(EXIT_FAULT)
+
+
+def serve(messages: MessageReader, write: Write, load: Load) -> None:
+    """Be an engine until the other side is gone. The first message must be `Configure`."""
+    first, *rest = messages.read() or [None]
+    if first is None:
+        return
+    if not isinstance(first, wire.Configure) or rest:
+        raise RuntimeError(f"the first message must be Configure alone, not {type(first).__name__}")
+    logs.configure(first.config.log_level, first.config.log_format)
+    worker = Worker(first.config, load, write, os._exit)
+    worker.start()
+    while batch := messages.read():
+        for message in batch:
+            worker.receive(message)
+    worker.stop()

@@ -1,0 +1,327 @@
+"""What runs, what waits, and what a cancel leaves behind."""
+
+import pytest
+
+from engine.core.fake import END, FakeModel, FakeRunner, letters
+from engine.core.planner import SMALLEST_SHARE, share_fairly
+from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
+from engine.errors import Busy
+from engine.events import Failed, Finished, FinishReason, Released, Started
+from tests.engine.driver import Driver
+
+
+def counts(plan: StepPlan | None) -> list[int]:
+    assert plan is not None
+    return [chunk.count for chunk in plan.chunks]
+
+
+def alone(prompt: str, **fields: object) -> str:
+    """What a prompt is answered when nobody else is there."""
+    driver = Driver()
+    key = driver.add(prompt, **fields)
+    driver.drain()
+    return driver.text(key)
+
+
+def test_a_request_starts_and_finishes_with_its_text() -> None:
+    driver = Driver()
+    key = driver.add("hello", max_tokens=3)
+    driver.drain()
+    assert driver.news[key][0] == Started()
+    assert driver.last(key) == Finished(0, driver.text(key), FinishReason.LENGTH, 3, 0)
+    assert len(driver.text(key)) == 3
+
+
+def test_an_idle_scheduler_has_nothing_to_do() -> None:
+    driver = Driver()
+    driver.add("hello")
+    driver.drain()
+    passes = len(driver.run.passes)
+    assert not driver.scheduler.busy
+    assert driver.step() is None
+    assert len(driver.run.passes) == passes
+
+
+def test_neighbours_get_what_they_get_alone() -> None:
+    driver = Driver()
+    prompts = [f"prompt {i}" * (i + 1) for i in range(10)]
+    keys = [driver.add(prompt, max_tokens=5 + i) for i, prompt in enumerate(prompts)]
+    driver.drain()
+    for i, (key, prompt) in enumerate(zip(keys, prompts, strict=True)):
+        assert driver.text(key) == alone(prompt, max_tokens=5 + i)
+
+
+def test_decode_rows_and_prompt_chunks_take_turns() -> None:
+    driver = Driver(FakeModel(context=4096))
+    driver.add("a", max_tokens=100)
+    driver.step()
+    driver.add("b" * 1000, max_tokens=5)
+    kinds = []
+    for _ in range(8):
+        plan = driver.step()
+        assert plan is not None
+        kinds.append(plan.decode)
+    assert kinds == [False, True] * 4
+
+
+def test_a_prompt_beside_decoding_neighbours_advances_by_the_budget() -> None:
+    driver = Driver(FakeModel(context=4096))
+    driver.add("a", max_tokens=100)
+    driver.step()
+    driver.add("b" * 1000, max_tokens=5)
+    assert counts(driver.step()) == [64]
+
+
+def test_the_last_prompt_token_rides_in_the_decode_pass_of_the_neighbours() -> None:
+    driver = Driver()
+    driver.add("a", max_tokens=100)
+    driver.step()
+    driver.add("b" * 10, max_tokens=5)
+    assert counts(driver.step()) == [9]
+    assert counts(driver.step()) == [1, 1]
+
+
+def test_a_lone_prompt_draws_in_its_own_last_pass() -> None:
+    driver = Driver()
+    key = driver.add("b" * 10, max_tokens=1)
+    assert counts(driver.step()) == [10]
+    assert isinstance(driver.last(key), Finished)
+
+
+def test_prompts_share_a_pass_fairly_and_none_is_left_out() -> None:
+    driver = Driver(FakeModel(slots=10, context=4096))
+    driver.add("a", max_tokens=1000)
+    driver.step()
+    for _ in range(9):
+        driver.add("b" * 500, max_tokens=1)
+    for _ in range(12):
+        driver.step()
+    computed = [slot.active_tokens for slot in driver.scheduler.inspect()][1:]
+    assert min(computed) >= SMALLEST_SHARE
+    assert max(computed) - min(computed) <= SMALLEST_SHARE
+
+
+@pytest.mark.parametrize(
+    ("wants", "budget", "shares"),
+    [([5], 64, [5]), ([100, 100], 64, [32, 32]), ([8, 100, 100], 64, [8, 28, 28]), ([100, 1, 1], 64, [62, 1, 1])],
+)
+def test_share_fairly(wants: list[int], budget: int, shares: list[int]) -> None:
+    assert share_fairly(wants, budget) == shares
+
+
+def test_more_choices_than_slots_are_served_as_room_comes_and_hold_up_nobody() -> None:
+    driver = Driver(FakeModel(slots=4))
+    many = driver.add("many", n=20, max_tokens=50)
+    driver.step()
+    other = driver.add("other", max_tokens=2)
+    while other not in driver.news or not isinstance(driver.last(other), Finished):
+        driver.step()
+    assert sum(isinstance(event, Finished) for event in driver.news[many]) <= 4
+    driver.drain()
+    assert sum(isinstance(event, Finished) for event in driver.news[many]) == 20
+
+
+def test_a_full_queue_refuses_and_running_requests_do_not_count() -> None:
+    driver = Driver(FakeModel(slots=1), queue_limit=2)
+    driver.add("runs")
+    driver.step()
+    driver.add("waits")
+    driver.add("waits")
+    with pytest.raises(Busy) as refused:
+        driver.add("too many")
+    assert refused.value.code == "queue_full"
+    driver.drain()
+
+
+def test_cancelling_what_waits_is_immediate_and_frees_nothing() -> None:
+    driver = Driver(FakeModel(slots=1))
+    first = driver.add("first")
+    driver.step()
+    second = driver.add("second")
+    driver.cancel(second)
+    assert driver.last(second) == Released("queued", 0, 0)
+    driver.drain()
+    assert driver.text(first) == alone("first")
+    assert driver.news[second] == [Released("queued", 0, 0)]
+
+
+def test_a_cancelled_decode_has_no_row_in_any_later_pass_and_its_cells_go_first() -> None:
+    driver = Driver()
+    gone, stays = driver.add("gone", max_tokens=50), driver.add("stays", max_tokens=9)
+    for _ in range(3):
+        driver.step()
+    driver.cancel(gone)
+    plan = driver.step()
+    assert plan is not None
+    assert len(plan.chunks) == 1
+    released = driver.last(gone)
+    assert isinstance(released, Released)
+    assert (released.phase, released.tokens) == ("decode", 3)
+    assert released.freed == len("gone") + 2
+    assert driver.run.cells[0] == []
+    driver.drain()
+    assert driver.text(stays) == alone("stays", max_tokens=9)
+
+
+def test_a_cancel_while_the_pass_runs_drops_its_draw() -> None:
+    driver = Driver()
+    gone, stays = driver.add("gone", max_tokens=50), driver.add("stays", max_tokens=9)
+    driver.step()
+    driver.step(during=lambda: driver.cancel(gone))
+    assert not driver.scheduler.abandoned
+    driver.drain()
+    assert isinstance(driver.last(gone), Released)
+    assert len([e for e in driver.news[gone] if isinstance(e, Released)]) == 1
+    assert driver.text(stays) == alone("stays", max_tokens=9)
+
+
+def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
+    driver = Driver()
+    keys = [driver.add("a"), driver.add("b")]
+    seen = []
+
+    def hang_up() -> None:
+        for key in keys:
+            driver.cancel(key)
+            seen.append(driver.scheduler.abandoned)
+
+    driver.step(during=hang_up)
+    assert seen == [False, True]
+    driver.drain()
+    assert all(isinstance(driver.last(key), Released) for key in keys)
+    assert driver.scheduler.figures().free == 4
+
+
+def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> None:
+    driver = Driver(FakeModel(context=4096))
+    stays = driver.add("stays", max_tokens=9)
+    driver.step()
+    driver.step()
+    gone = driver.add("x" * 1000)
+
+    def hang_up() -> None:
+        driver.cancel(gone)
+        assert driver.scheduler.abandoned
+        driver.run.abort()
+
+    driver.step(during=hang_up)
+    assert driver.scheduler.figures().aborted == 1
+    driver.drain()
+    assert driver.text(stays) == alone("stays", max_tokens=9)
+
+
+def test_cancelling_one_request_takes_all_its_choices() -> None:
+    driver = Driver(FakeModel(slots=2))
+    key = driver.add("a", "b", n=3, max_tokens=50)
+    for _ in range(3):
+        driver.step()
+    driver.cancel(key)
+    driver.drain()
+    figures = driver.scheduler.figures()
+    assert (figures.free, figures.waiting, figures.active_tokens, figures.cached_tokens) == (2, 0, 0, 0)
+    assert not driver.run.open
+
+
+def test_a_second_cancel_and_one_after_the_end_find_it_gone() -> None:
+    driver = Driver()
+    key = driver.add("a", max_tokens=1)
+    driver.drain()
+    driver.cancel(key)
+    driver.cancel(key)
+    assert driver.news[key][-2:] == [Released("gone", 0, 0)] * 2
+
+
+def test_nothing_is_drawn_for_max_tokens_0_but_the_prompt_is_computed() -> None:
+    driver = Driver()
+    key = driver.add("warm", max_tokens=0)
+    driver.drain()
+    assert driver.last(key) == Finished(0, "", FinishReason.LENGTH, 0, 0)
+    assert driver.scheduler.figures().cached_tokens == 4
+
+
+def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
+    class Failing(FakeRunner):
+        def run(self, plan: StepPlan) -> StepResult:
+            result = super().run(plan)
+            draws = tuple(
+                DrawFailure("no candidate") if chunk.sequence.tokens[0] == ord("!") else draw
+                for chunk, draw in zip(plan.chunks, result.draws, strict=True)
+            )
+            return StepResult(result.outcome, draws, result.seconds)
+
+    model = FakeModel()
+    driver = Driver(model, Failing(model))
+    bad, good = driver.add("!", n=2), driver.add("good")
+    driver.drain()
+    assert driver.last(bad) == Failed("no candidate", "engine_failed")
+    assert driver.text(good) == alone("good")
+    assert driver.scheduler.figures().free == 4
+
+
+def test_without_room_one_sequence_is_put_back_and_all_end_as_they_would_alone() -> None:
+    model = FakeModel()
+    driver = Driver(model, FakeRunner(model, capacity=45))
+    prompts = ["first one", "second one", "third one"]
+    keys = [driver.add(prompt, max_tokens=12, cache_prompt=False) for prompt in prompts]
+    driver.drain(500)
+    for key, prompt in zip(keys, prompts, strict=True):
+        assert driver.text(key) == alone(prompt, max_tokens=12)
+        assert [type(event) for event in driver.news[key]].count(Started) == 1
+
+
+def test_what_never_finds_room_fails_alone() -> None:
+    model = FakeModel()
+    driver = Driver(model, FakeRunner(model, capacity=20))
+    large = driver.add("l" * 30, cache_prompt=False)
+    small = driver.add("small", cache_prompt=False)
+    driver.drain(500)
+    assert isinstance(driver.last(large), Failed)
+    assert driver.text(small) == alone("small")
+
+
+def test_an_aborted_pass_that_somebody_still_waits_for_is_made_again() -> None:
+    driver = Driver()
+    key = driver.add("a", max_tokens=3)
+    driver.step(during=driver.run.abort)
+    driver.drain()
+    assert driver.text(key) == alone("a", max_tokens=3)
+
+
+def test_equal_requests_cost_equal_work() -> None:
+    driver = Driver()
+    work = set()
+    for _ in range(200):
+        before = driver.scheduler.figures()
+        driver.add("the same", cache_prompt=False)
+        driver.drain()
+        after = driver.scheduler.figures()
+        work.add(
+            (
+                after.steps - before.steps,
+                after.rows_decoded - before.rows_decoded,
+                after.prompt_tokens - before.prompt_tokens,
+            )
+        )
+    assert len(work) == 1
+
+
+def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
+    model = FakeModel()
+    script = lambda tokens: END if len(tokens) >= 8 else letters(tokens)  # noqa: E731
+    driver = Driver(model, FakeRunner(model, script=script))
+    key = driver.add("hello", max_tokens=50)
+    driver.drain()
+    finished = driver.last(key)
+    assert isinstance(finished, Finished)
+    assert (finished.reason, finished.tokens, len(finished.text)) == (FinishReason.STOP, 4, 3)
+
+
+def test_no_room_with_nobody_left_is_nothing() -> None:
+    driver = Driver()
+    key = driver.add("a")
+    work = driver.scheduler.plan()
+    assert work.plan is not None
+    driver.cancel(key)
+    assert driver.scheduler.apply(work.plan, StepResult(Outcome.NO_ROOM, (), 1.0)) == []
+    driver.drain()
+    assert isinstance(driver.last(key), Released)

@@ -1,0 +1,83 @@
+"""Stop strings are never shown in part, characters never split, and nothing is lost, at any token border."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core.text import TextAssembler
+
+
+def assemble(data: bytes, cuts: list[int], stop: tuple[str, ...]) -> tuple[list[str], TextAssembler]:
+    """What an assembler shows of `data` fed in pieces, up to its stop."""
+    assembler = TextAssembler(stop)
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    shown = []
+    for start, end in pairwise(edges):
+        shown.append(assembler.push(data[start:end]))
+        if assembler.stopped:
+            return shown, assembler
+    shown.append(assembler.flush())
+    return shown, assembler
+
+
+def first_stop(text: str, stop: tuple[str, ...]) -> str:
+    """The text before the stop string that is complete first; the earliest start among those complete at once."""
+    for end in range(1, len(text) + 1):
+        starts = [end - len(s) for s in stop if text[:end].endswith(s)]
+        if starts:
+            return text[: min(starts)]
+    return text
+
+
+texts = st.text(alphabet="ab€😀", max_size=30)
+stops = st.lists(st.text(alphabet="ab€", min_size=1, max_size=4), max_size=3).map(tuple)
+
+
+@given(texts, st.lists(st.integers(0, 200), max_size=20), stops)
+def test_any_cut_shows_the_same_text(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
+    shown, assembler = assemble(text.encode(), cuts, stop)
+    whole = "".join(shown)
+    if not assembler.stopped:
+        assert whole == text
+        assert not any(s in text for s in stop)
+    else:
+        assert text.startswith(whole)
+        assert any(text[len(whole) :].startswith(s) for s in stop)
+
+
+@given(texts, stops)
+def test_byte_by_byte_cuts_at_the_first_complete_stop(text: str, stop: tuple[str, ...]) -> None:
+    data = text.encode()
+    shown, _ = assemble(data, list(range(len(data))), stop)
+    assert "".join(shown) == first_stop(text, stop)
+
+
+@given(texts, st.lists(st.integers(0, 200), max_size=20), stops)
+def test_nothing_shown_is_part_of_a_stop_that_follows(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
+    shown, assembler = assemble(text.encode(), cuts, stop)
+    if assembler.stopped:
+        assert not any(s in "".join(shown) for s in stop)
+
+
+def test_a_possible_stop_is_held_back_and_shown_once_it_is_none() -> None:
+    assembler = TextAssembler(["STOP"])
+    assert assembler.push(b"x ST") == "x "
+    assert assembler.push(b"O") == ""
+    assert assembler.push(b"NE") == "STONE"
+    assert assembler.push(b" ST") == " "
+    assert assembler.flush() == "ST"
+
+
+def test_an_unfinished_character_waits_and_is_left_out_at_the_end() -> None:
+    assembler = TextAssembler()
+    first, *rest = [bytes([byte]) for byte in "€".encode()]
+    assert assembler.push(first) == ""
+    assert "".join(assembler.push(piece) for piece in rest) == "€"
+    assert assembler.push(first) == ""
+    assert assembler.flush() == ""
+
+
+def test_bytes_that_are_no_text_become_replacement_characters() -> None:
+    assembler = TextAssembler()
+    assert assembler.push(b"\xffok") == "\ufffdok"

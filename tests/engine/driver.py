@@ -1,0 +1,90 @@
+"""A scheduler and a fake runner, driven by hand: what the step loop does, without threads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.core.cache import KVLedger
+from engine.core.fake import FakeModel, FakeRunner
+from engine.core.scheduler import News, Scheduler
+from engine.core.step import StepPlan
+from engine.events import Finished, GenerationEvent, Text
+from engine.llama.intake import admit
+from engine.request import GenerationRequest
+
+
+def request(*prompts: str, **fields: Any) -> GenerationRequest:
+    return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
+
+
+@dataclass
+class Driver:
+    """Steps one scheduler over one runner and keeps all news by key."""
+
+    model: FakeModel = field(default_factory=FakeModel)
+    runner: FakeRunner | None = None
+    queue_limit: int = 1000
+    news: dict[int, list[GenerationEvent]] = field(default_factory=dict)
+    plans: list[StepPlan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.run = self.runner or FakeRunner(self.model)
+        self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims)
+        self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
+        self._key = 0
+
+    def add(self, *prompts: str, **fields: Any) -> int:
+        self._key += 1
+        self.scheduler.add(admit(self._key, request(*prompts, **fields), self.model))
+        return self._key
+
+    def cancel(self, key: int) -> None:
+        released = self.scheduler.cancel(key)
+        if released:
+            self._record([(key, released)])
+
+    def step(self, during: Callable[[], None] = lambda: None) -> StepPlan | None:
+        """One turn of the step loop; `during` happens while the pass runs."""
+        work = self.scheduler.plan()
+        for removal in work.removals:
+            self.run.remove(removal)
+        for sequence in work.ended:
+            self.run.close(sequence)
+        self._record(work.news)
+        self.check()
+        if work.plan is None:
+            return None
+        self.plans.append(work.plan)
+        self.run.arm()
+        self.run.on_pass = lambda _plan: during()
+        self._record(self.scheduler.apply(work.plan, self.run.run(work.plan)))
+        self.check()
+        return work.plan
+
+    def drain(self, limit: int = 10_000) -> None:
+        """Step until there is nothing left to do."""
+        for _ in range(limit):
+            if not self.scheduler.busy:
+                return
+            self.step()
+        raise AssertionError(f"still busy after {limit} steps")
+
+    def text(self, key: int, choice: int = 0) -> str:
+        return "".join(e.text for e in self.news[key] if isinstance(e, Text | Finished) and e.choice == choice)
+
+    def last(self, key: int) -> GenerationEvent:
+        return self.news[key][-1]
+
+    def check(self) -> None:
+        """What must hold between any two steps."""
+        figures = self.scheduler.figures()
+        assert figures.free + figures.held == figures.slots == len(self.ledger.slots)
+        assert figures.held == sum(slot.holder is not None for slot in self.ledger.slots)
+        for slot in self.ledger.slots:
+            assert not (slot.holder and slot.cached), "a held slot is not a cache"
+            if slot.holder:
+                assert slot.holder.seq_id == slot.seq_id
+
+    def _record(self, news: News) -> None:
+        for key, event in news:
+            self.news.setdefault(key, []).append(event)

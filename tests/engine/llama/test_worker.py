@@ -1,0 +1,310 @@
+"""A whole engine on two pipes, with the fake runner: what is answered, and when, while passes run and wait."""
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.fake import FakeModel, FakeRunner
+from engine.core.model import Model
+from engine.core.step import Runner, StepPlan
+from engine.errors import EngineFault, LoadError
+from engine.events import Finished, GenerationEvent, Released, Started, Text
+from engine.link import wire
+from engine.llama.pipes import MessageReader, MessageWriter
+from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED, Worker
+from tests.engine.driver import request
+
+GUARD = 20.0
+"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+M = TypeVar("M", bound=wire.Message)
+
+
+class Gate:
+    """Holds every pass until it is let through, as a long decode would; an abort ends it."""
+
+    def __init__(self, runner: FakeRunner) -> None:
+        self._runner = runner
+        self._passes: queue.SimpleQueue[StepPlan] = queue.SimpleQueue()
+        self._open = threading.Semaphore(0)
+        self.closed = True
+        runner.on_pass = self._hold
+
+    def wait(self) -> StepPlan:
+        """The next pass that has begun."""
+        return self._passes.get(timeout=GUARD)
+
+    def let_through(self) -> None:
+        self._open.release()
+
+    def open(self) -> None:
+        """Hold nothing any more."""
+        self.closed = False
+        self._open.release()
+
+    def _hold(self, plan: StepPlan) -> None:
+        self._passes.put(plan)
+        while self.closed and not self._runner.aborted.is_set() and not self._open.acquire(timeout=0.001):
+            pass
+
+
+class Client:
+    """The other side: keys and tickets given, every message kept until it is asked for."""
+
+    def __init__(self, config: EngineConfig | None = None, model: FakeModel | None = None) -> None:
+        self.model = model or FakeModel()
+        self.runner = FakeRunner(self.model)
+        self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.closed = threading.Event()
+        self.frames = self.bytes = 0
+        self._received: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
+        self._waiting: list[wire.Message] = []
+        self.worker = Worker(config or EngineConfig(model="fake"), self.load, self._take, self.exits.put)
+        self.worker.start()
+
+    def load(self, config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> tuple[Model, Runner]:
+        progress(0.5)
+        stack.callback(self.closed.set)
+        return self.model, self.runner
+
+    def _take(self, message: wire.FromEngine) -> None:
+        frame = wire.encode(message)
+        self.frames += 1
+        self.bytes += len(frame)
+        for decoded in wire.Decoder().feed(frame):
+            self._received.put(decoded)
+
+    def loaded(self) -> "Client":
+        self.expect(wire.Loaded)
+        return self
+
+    def expect(self, kind: type[M], matching: Callable[[M], bool] = lambda _message: True) -> M:
+        """The first message of a kind not yet asked for; others stay."""
+        for message in self._waiting:
+            if isinstance(message, kind) and matching(message):
+                self._waiting.remove(message)
+                return message
+        while True:
+            message = self._received.get(timeout=GUARD)
+            if isinstance(message, kind) and matching(message):
+                return message
+            self._waiting.append(message)
+
+    def generate(self, key: int, *prompts: str, **fields: Any) -> None:
+        self.worker.receive(wire.Generate(key, request(*prompts, **fields)))
+
+    def cancel(self, key: int) -> Released:
+        self.worker.receive(wire.Cancel(key))
+        return self.event(key, Released)
+
+    def event(self, key: int, *kinds: type[GenerationEvent]) -> Any:
+        """The next event of a request that is of one of these kinds."""
+
+        def about(step: wire.Step) -> bool:
+            return any(k == key and isinstance(event, kinds) for k, event in step.events)
+
+        step = self.expect(wire.Step, about)
+        [event] = [event for k, event in step.events if k == key and isinstance(event, kinds)][:1]
+        rest = tuple(pair for pair in step.events if pair[1] is not event)
+        if rest:
+            self._waiting.insert(0, wire.Step(rest, step.figures))
+        return event
+
+    def inspect(self) -> wire.Inspected:
+        self.worker.receive(wire.Inspect(99))
+        return self.expect(wire.Inspected)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    started = Client().loaded()
+    yield started
+    started.runner.on_pass = lambda _plan: None
+    started.worker.stop()
+    assert started.closed.wait(GUARD), "the model was not freed"
+
+
+@pytest.fixture
+def gate(client: Client) -> Iterator[Gate]:
+    gate = Gate(client.runner)
+    yield gate
+    gate.open()
+
+
+def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(client: Client) -> None:
+    client.generate(1, "four", "fivefive", n=3, max_tokens=2)
+    assert client.expect(wire.Accepted) == wire.Accepted(1, (4, 8))
+    assert isinstance(client.event(1, Started, Finished), Started)
+    assert {client.event(1, Finished).choice for _ in range(6)} == set(range(6))
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"prompts": ("",)}, "prompt", "empty_prompt"),
+        ({"prompts": ((),)}, "prompt", "empty_prompt"),
+        ({"prompts": ((1, -1),)}, "prompt", "token_out_of_range"),
+        ({"prompts": ((1, 257),)}, "prompt", "token_out_of_range"),
+        ({"prompts": ("x" * 512,)}, "prompt", "context_length_exceeded"),
+        ({"prompts": ("x" * 511,), "max_tokens": 2}, "max_tokens", "context_length_exceeded"),
+        ({"prompts": ("fits", "x" * 600)}, "prompt", "context_length_exceeded"),
+    ],
+)
+def test_what_can_never_run_is_refused_at_once(client: Client, fields: dict[str, Any], param: str, code: str) -> None:
+    asked = request(**{"max_tokens": 1, **{k: v for k, v in fields.items() if k != "prompts"}})
+    prompts = fields["prompts"]
+    client.worker.receive(wire.Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
+    refused = client.expect(wire.Refused)
+    assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", param, code)
+    assert client.inspect().figures.steps == 0
+
+
+def test_a_prompt_that_just_fits_is_served_to_its_last_token(client: Client) -> None:
+    client.generate(1, "x" * 511, max_tokens=1)
+    assert client.event(1, Finished).tokens == 1
+    client.generate(2, "x" * 500, max_tokens=None)
+    assert client.event(2, Finished).tokens == 12
+
+
+def test_slots_are_told_while_a_pass_runs(client: Client, gate: Gate) -> None:
+    client.generate(1, "hello")
+    gate.wait()
+    inspected = client.inspect()
+    assert [slot.state for slot in inspected.slots] == ["prefill", "idle", "idle", "idle"]
+    assert inspected.slots[0].request_id == "test"
+    assert inspected.figures.held == 1
+
+
+def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, gate: Gate) -> None:
+    client.generate(1, "hello")
+    gate.wait()
+    assert client.cancel(1) == Released("prefill", 0, 0)
+    inspected = client.inspect().figures
+    assert (inspected.aborted, inspected.free, inspected.active_tokens) == (1, 4, 0)
+
+
+def test_a_cancel_beside_a_neighbour_waits_for_the_pass_and_no_longer(client: Client, gate: Gate) -> None:
+    client.generate(1, "stays", max_tokens=9)
+    gate.wait()
+    client.generate(2, "goes", max_tokens=50)
+    client.expect(wire.Accepted, lambda accepted: accepted.key == 2)
+    gate.let_through()
+    while len(gate.wait().chunks) < 2:
+        gate.let_through()
+    client.worker.receive(wire.Cancel(2))
+    passes = len(client.runner.passes)
+    gate.open()
+    assert client.event(2, Released).phase in {"prefill", "decode"}
+    client.event(1, Finished)
+    assert all(seq_id == 0 for made in client.runner.passes[passes:] for seq_id, _ in made)
+    assert client.inspect().figures.active_tokens == 0
+
+
+def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, gate: Gate) -> None:
+    for key in range(1, 6):
+        client.generate(key, "hello")
+        client.expect(wire.Accepted)
+        if key == 1:
+            gate.wait()
+    assert client.cancel(5) == Released("queued", 0, 0)
+    assert client.runner.passes == [[(0, 5)]]
+
+
+def test_a_cancel_while_the_prompt_is_tokenised_leaves_nothing(client: Client) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tokenize(text: str) -> list[int]:
+        begun.set()
+        assert go_on.wait(GUARD)
+        return list(text.encode())
+
+    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    client.generate(1, "slow")
+    assert begun.wait(GUARD)
+    assert client.cancel(1) == Released("intake", 0, 0)
+    client.generate(2, "next")
+    assert client.cancel(2) == Released("intake", 0, 0)
+    client.generate(3, "last", max_tokens=1)
+    go_on.set()
+    client.event(3, Finished)
+    assert client.runner.passes == [[(0, 4)]]
+
+
+def test_every_cancel_is_answered_once_even_for_what_it_never_knew(client: Client) -> None:
+    assert client.cancel(77) == Released("gone", 0, 0)
+
+
+def test_an_idle_engine_makes_no_pass_and_writes_no_frame(client: Client) -> None:
+    client.generate(1, "hello", max_tokens=2)
+    client.event(1, Finished)
+    before = client.inspect().figures
+    frames = client.frames
+    after = client.inspect().figures
+    assert (after, client.frames) == (before, frames + 1)
+
+
+def test_equal_requests_cost_equal_steps_frames_and_bytes(client: Client) -> None:
+    costs = set()
+    for key in range(100, 200):
+        before = client.inspect().figures, client.frames, client.bytes
+        client.generate(key, "the same", max_tokens=5, cache_prompt=False, stream=True)
+        client.event(key, Finished)
+        while (after := client.inspect().figures).cached_tokens or after.held:
+            pass
+        costs.add((after.steps - before[0].steps, after.prompt_tokens - before[0].prompt_tokens))
+    assert len(costs) == 1
+
+
+def test_a_streaming_request_hears_of_each_token_and_another_only_of_its_end(client: Client) -> None:
+    client.generate(1, "hello", max_tokens=3, stream=True)
+    assert [type(client.event(1, Text, Finished)) for _ in range(3)] == [Text, Text, Finished]
+    client.generate(2, "hello", max_tokens=3)
+    finished = client.event(2, Text, Finished)
+    assert isinstance(finished, Finished)
+    assert len(finished.text) == 3
+
+
+def test_a_runner_that_fails_ends_the_process_and_says_so(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_plan: StepPlan) -> None:
+        raise EngineFault("decode failed")
+
+    client.runner.on_pass = fail
+    client.generate(1, "hello")
+    assert client.exits.get(timeout=GUARD) == EXIT_FAULT
+    assert "decode failed" in caplog.text
+
+
+def test_a_model_that_does_not_load_is_told_and_ends_the_process() -> None:
+    class Broken(Client):
+        def load(self, *_args: Any) -> Any:
+            raise LoadError("no such file")
+
+    broken = Broken()
+    assert broken.expect(wire.LoadFailed).message == "no such file"
+    assert broken.exits.get(timeout=GUARD) == EXIT_LOAD_FAILED
+
+
+def test_a_gateway_that_is_gone_ends_the_process_in_the_middle_of_a_pass(gate: Gate, client: Client) -> None:
+    client.generate(1, "hello", max_tokens=100)
+    gate.wait()
+    client.worker.stop()
+    assert client.closed.is_set()
+
+
+def test_messages_cross_real_pipes_in_pieces() -> None:
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    large = wire.LoadFailed("x" * 300_000)
+    sender = threading.Thread(target=lambda: [writer.write(large), writer.write(wire.Loading(1.0)), os.close(write)])
+    sender.start()
+    received: list[wire.Message] = []
+    while batch := reader.read():
+        received += batch
+    sender.join(GUARD)
+    os.close(read)
+    assert received == [large, wire.Loading(1.0)]
