@@ -16,12 +16,14 @@ class Slot:
     Attributes:
         seq_id: its id, from 0.
         holder: the sequence that leases it.
+        leaving: the sequence that held it last, until its cells are dropped.
         cached: the tokens resident in a free slot.
         used: when it was last released, in releases; for least-recently-used eviction.
     """
 
     seq_id: int
     holder: Sequence | None = None
+    leaving: Sequence | None = None
     cached: list[int] = field(default_factory=list)
     used: int = 0
 
@@ -52,8 +54,8 @@ class KVLedger:
 
     @property
     def active_tokens(self) -> int:
-        """Cells of running sequences."""
-        return sum(slot.holder.computed for slot in self.slots if slot.holder)
+        """Cells of running sequences, and of those that left until their cells are dropped."""
+        return sum(holder.computed for slot in self.slots if (holder := slot.holder or slot.leaving))
 
     @property
     def cached_tokens(self) -> int:
@@ -77,25 +79,29 @@ class KVLedger:
             sequence.cached = shared
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
-        """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident."""
+        """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident.
+
+        The sequence itself is left as it is: a pass that carries it may be under way.
+        """
         slot = self.slots[sequence.seq_id]
         if slot.holder is not sequence:
             raise RuntimeError(f"slot {slot.seq_id} is not held by the sequence that releases it")
-        cells = sequence.computed
         if keep:
-            slot.cached = sequence.tokens[:cells]
+            slot.cached = sequence.tokens[: sequence.computed]
         else:
             self._removals.append(Removal(slot.seq_id, 0))
+            slot.leaving = sequence
         self._releases += 1
         slot.holder, slot.used = None, self._releases
         self._free.add(slot.seq_id)
-        sequence.seq_id, sequence.computed = -1, 0
-        return cells
+        return sequence.computed
 
     def take_removals(self) -> tuple[Removal, ...]:
-        """The cells to drop before the next pass, in order; each once."""
+        """The cells to drop before the next pass, in order; each once, and from now on they count as dropped."""
         removals = tuple(self._removals)
         self._removals.clear()
+        for removal in removals:
+            self.slots[removal.seq_id].leaving = None
         return removals
 
     @property

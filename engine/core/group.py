@@ -11,7 +11,6 @@ class SequenceGroup:
 
     Attributes:
         key: names the request on the wire.
-        request_id: names it in the logs.
         reuse: whether its prompts may start from resident tokens and stay resident.
         waiting: sequences without a slot, in the order they will get one.
         running: sequences that hold a slot.
@@ -19,9 +18,8 @@ class SequenceGroup:
         started: whether its first sequence has ever held a slot.
     """
 
-    def __init__(self, key: int, request_id: str, sequences: Iterable[Sequence], *, reuse: bool) -> None:
+    def __init__(self, key: int, sequences: Iterable[Sequence], *, reuse: bool) -> None:
         self.key = key
-        self.request_id = request_id
         self.reuse = reuse
         self.waiting = deque(sequences)
         self.running: set[Sequence] = set()

@@ -7,7 +7,7 @@ second catch up with the first.
 from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
-from engine.core.cache import KVLedger
+from engine.core.cache import KVLedger, Slot
 from engine.core.group import SequenceGroup
 from engine.core.planner import Planner
 from engine.core.queue import Queue
@@ -146,13 +146,7 @@ class Scheduler:
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Every slot at this moment."""
-        return tuple(self._inspect(slot.seq_id, slot.holder, len(slot.cached)) for slot in self._ledger.slots)
-
-    def _inspect(self, seq_id: int, holder: Sequence | None, cached: int) -> SlotInfo:
-        if holder is None:
-            return SlotInfo(seq_id, "idle", None, 0, cached)
-        state = "decode" if holder.generated else "prefill"
-        return SlotInfo(seq_id, state, self._running[holder].request_id, holder.computed, 0)
+        return tuple(_describe(slot) for slot in self._ledger.slots)
 
     def _admit(self) -> None:
         if self._crowded and self._running:
@@ -249,3 +243,12 @@ class Scheduler:
         else:
             counters.prompt_tokens += tokens
             self._budget.observe(tokens, result.seconds)
+
+
+def _describe(slot: Slot) -> SlotInfo:
+    """A slot whose sequence was cancelled is the sequence's until its cells are dropped."""
+    holder = slot.holder or slot.leaving
+    if holder is None:
+        return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
+    state = "decode" if holder.generated else "prefill"
+    return SlotInfo(slot.seq_id, state, holder.request_id, holder.computed, 0)

@@ -32,12 +32,13 @@ class Sequence:
     """One choice of a request.
 
     Attributes:
+        request_id: of its request, for the logs.
         choice: its index in the request.
         tokens: all tokens known: the prompt, then what was generated.
         prompt: how many of them are the prompt.
         computed: how many of them have cells in the KV cache.
         cached: how many of them were resident when it first ran.
-        seq_id: the slot it holds, -1 while it holds none.
+        seq_id: the slot it holds or held last, -1 before the first.
         state: waiting, running or ended.
         sampling: how its tokens are drawn.
         seed: its own seed; None draws one.
@@ -45,6 +46,7 @@ class Sequence:
 
     def __init__(self, request: GenerationRequest, choice: int, prompt: list[int], limit: int) -> None:
         """`limit` is the number of tokens to generate at most; with 0 the prompt is computed and nothing is drawn."""
+        self.request_id = request.id
         self.choice = choice
         self.tokens = list(prompt)
         self.prompt = len(prompt)

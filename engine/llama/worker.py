@@ -21,7 +21,7 @@ from engine.events import Figures, Released
 from engine.link import wire
 from engine.llama.intake import Intake
 from engine.llama.loop import StepLoop
-from engine.llama.pipes import MessageReader, MessageWriter
+from engine.llama.pipes import MessageReader
 
 logger = logging.getLogger(__name__)
 

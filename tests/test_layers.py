@@ -1,0 +1,89 @@
+"""The import rules: the folders are the layers, and each may know only what is listed for it."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+VOCABULARY = {"engine.config", "engine.errors", "engine.events", "engine.request", "engine.logs"}
+
+# The longest prefix of a module's name decides. A prefix allows itself and what is below it.
+RULES: dict[str, set[str]] = {
+    **dict.fromkeys(VOCABULARY, VOCABULARY),
+    "engine": {"engine"},
+    "engine.core": {"engine.core", *VOCABULARY},
+    "engine.llama": {"engine.llama", "engine.core", "engine.link.wire", *VOCABULARY, "engine", "llama_cpp", "numpy"},
+    "engine.link": {"engine.link", *VOCABULARY, "anyio", "orjson"},
+    "engine.link.wire": {*VOCABULARY, "orjson"},
+    "engine.embedded": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
+    "gateway": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
+    "gateway.settings": {"gateway", "engine", *VOCABULARY, "pydantic", "pydantic_settings"},
+    "gateway.edge": {"gateway.edge", "engine", *VOCABULARY, "anyio", "h11", "hypercorn", "orjson", "pydantic", "starlette"},
+    "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio", "tqdm", "hypercorn"},
+}
+EXACT = {"engine"}
+"""Names that allow themselves only: `engine` is the public face, not a door to everything below it."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, wherever in the file; `from a import b` counts as `a.b` where that is a module."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the layer"
+            assert node.module
+            found |= {child if is_module(child := f"{node.module}.{alias.name}") else node.module for alias in node.names}
+    return found
+
+
+def is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists()
+
+
+def covers(allowed: str, module: str) -> bool:
+    return module == allowed or (allowed not in EXACT and module.startswith(f"{allowed}."))
+
+
+def rule_for(module: str) -> set[str]:
+    fitting = [prefix for prefix in RULES if module == prefix or module.startswith(f"{prefix}.")]
+    return RULES[max(fitting, key=len)]
+
+
+SOURCES = sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "gateway").rglob("*.py")])
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_a_file_imports_only_what_its_layer_may_know(path: Path) -> None:
+    module = module_name(path)
+    allowed = rule_for(module)
+    foreign = {
+        name
+        for name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names and not any(covers(rule, name) for rule in allowed)
+    }
+    if module == "engine":
+        foreign = {name for name in foreign if not name.startswith("engine.")}
+    assert not foreign, f"{module} may not import {sorted(foreign)}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_only_the_engine_process_touches_llama_cpp(path: Path) -> None:
+    if not module_name(path).startswith(("engine.llama", "engine.embedded")):
+        assert not any(name.split(".")[0] == "llama_cpp" for name in imports(path))
+
+
+def test_the_rules_would_notice() -> None:
+    assert not any(covers(rule, "llama_cpp") for rule in rule_for("gateway.routes.completions"))
+    assert not any(covers(rule, "anyio") for rule in rule_for("engine.core.scheduler"))
+    assert not any(covers(rule, "engine.core.scheduler") for rule in rule_for("gateway.app"))
+    assert any(covers(rule, "engine.core.scheduler") for rule in rule_for("engine.llama.worker"))
