@@ -19,8 +19,9 @@ RULES: dict[str, set[str]] = {
     "engine.link.wire": {*VOCABULARY, "orjson"},
     "engine.embedded": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.settings": {"gateway", "engine", *VOCABULARY, "pydantic", "pydantic_settings"},
     "gateway.edge": {"gateway.edge", "engine", *VOCABULARY, "anyio", "h11", "hypercorn", "orjson", "pydantic", "starlette"},
+    "gateway.progress": {"tqdm"},
+    "gateway.progress": {"gateway", "tqdm"},
     "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio", "tqdm", "hypercorn"},
 }
 EXACT = {"engine"}

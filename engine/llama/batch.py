@@ -1,0 +1,62 @@
+"""The rows of one call to `llama_decode`, in arrays that Python owns and llama.cpp reads."""
+
+import ctypes
+
+import llama_cpp
+import numpy as np
+
+_INT32_POINTER = ctypes.POINTER(ctypes.c_int32)
+
+
+class Batch:
+    """Room for a number of rows, filled chunk by chunk without a Python loop over tokens.
+
+    Attributes:
+        c: the C struct; `llama_decode` takes it as it is. Not to be used after this object is gone.
+    """
+
+    def __init__(self, capacity: int, vocabulary: int) -> None:
+        """`capacity` is the number of rows at most, `vocabulary` the number of token ids."""
+        self._vocabulary = vocabulary
+        self._tokens = np.zeros(capacity, np.int32)
+        self._positions = np.zeros(capacity, np.int32)
+        self._seq_ids = np.zeros(capacity, np.int32)
+        self._outputs = np.zeros(capacity, np.int8)
+        self._seq_id_counts = np.ones(capacity, np.int32)
+        self._seq_id_pointers = self._seq_ids.ctypes.data + self._seq_ids.itemsize * np.arange(capacity, dtype=np.uintp)
+        self._every_position = np.arange(capacity, dtype=np.int32)
+        self.c = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=self._tokens.ctypes.data_as(_INT32_POINTER),
+            pos=self._positions.ctypes.data_as(_INT32_POINTER),
+            n_seq_id=self._seq_id_counts.ctypes.data_as(_INT32_POINTER),
+            seq_id=self._seq_id_pointers.ctypes.data_as(ctypes.POINTER(_INT32_POINTER)),
+            logits=self._outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+
+    def clear(self) -> None:
+        """Empty the batch."""
+        self.c.n_tokens = 0
+
+    def add(self, tokens: list[int], *, seq_id: int, start: int, output: bool) -> int:
+        """Append tokens of one sequence, the first at position `start`; gives the row of the last.
+
+        `output` asks for the logits of that row. Raises `ValueError` for no tokens, for more rows than there is room for,
+        and for an id outside the vocabulary: llama.cpp would end the process.
+        """
+        if not tokens:
+            raise ValueError("a chunk without tokens")
+        begin = int(self.c.n_tokens)
+        end = begin + len(tokens)
+        if end > len(self._tokens):
+            raise ValueError(f"{end} rows in a batch of {len(self._tokens)}")
+        rows = slice(begin, end)
+        self._tokens[rows] = tokens
+        if (self._tokens[rows].view(np.uint32) >= self._vocabulary).any():
+            raise ValueError("a token id outside the vocabulary")
+        np.add(self._every_position[: len(tokens)], start, out=self._positions[rows])
+        self._seq_ids[rows] = seq_id
+        self._outputs[rows] = 0
+        self._outputs[end - 1] = output
+        self.c.n_tokens = end
+        return end - 1

@@ -1,0 +1,41 @@
+"""The array that llama.cpp's samplers work on, filled without a Python loop."""
+
+import ctypes
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.llama.chain import SamplerChain
+
+Logits = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+_ROW = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data, llama.h
+
+
+class Candidates:
+    """Room for every token of a vocabulary. One serves all sequences, because draws come one after another."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.all_ids: Ids = np.arange(vocabulary, dtype=np.int32)
+        self._rows = np.empty(vocabulary, _ROW)
+        self._data = ctypes.cast(self._rows.ctypes.data, llama_cpp.llama_token_data_p)
+        self._array = llama_cpp.llama_token_data_array()
+
+    def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int | None:
+        """The id that a chain chooses among `ids`, which have one of `logits` each; None if it chooses none."""
+        self._apply(chain, ids, logits)
+        at = self._array.selected
+        return int(self._array.data[at].id) if 0 <= at < self._array.size else None
+
+    def adjust(self, chain: SamplerChain, ids: Ids, logits: Logits) -> Logits:
+        """What a chain that drops and moves nothing makes of the logits. A view, good until the next call."""
+        self._apply(chain, ids, logits)
+        return self._rows["logit"][: len(ids)]
+
+    def _apply(self, chain: SamplerChain, ids: Ids, logits: Logits) -> None:
+        rows = self._rows[: len(ids)]
+        rows["id"], rows["logit"] = ids, logits
+        self._array = llama_cpp.llama_token_data_array(self._data, len(ids), -1, False)
+        llama_cpp.llama_sampler_apply(chain.handle, ctypes.byref(self._array))

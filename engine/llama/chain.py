@@ -1,0 +1,48 @@
+"""Ownership of llama.cpp's samplers."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import llama_cpp
+
+if TYPE_CHECKING:
+    from llama_cpp.llama_cpp import llama_sampler_p
+
+
+class SamplerChain:
+    """Several of llama.cpp's samplers in a row. Owns them all, and frees them once."""
+
+    def __init__(self, samplers: Iterable["llama_sampler_p"]) -> None:
+        """Takes the samplers over as they come. Raises `MemoryError` where llama.cpp could not make one."""
+        self._handle: llama_sampler_p | None = _made(
+            llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+        )
+        try:
+            for sampler in samplers:
+                llama_cpp.llama_sampler_chain_add(self._handle, _made(sampler))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def handle(self) -> "llama_sampler_p":
+        """The C chain. Raises `ValueError` once closed."""
+        if not self._handle:
+            raise ValueError("the sampler is closed")
+        return self._handle
+
+    def accept(self, token: int) -> None:
+        """Tell every sampler of a token that now stands in the text."""
+        llama_cpp.llama_sampler_accept(self.handle, token)
+
+    def close(self) -> None:
+        """Free the samplers. Repeatable."""
+        handle, self._handle = self._handle, None
+        if handle:
+            llama_cpp.llama_sampler_free(handle)
+
+
+def _made(sampler: "llama_sampler_p | None") -> "llama_sampler_p":
+    if not sampler:
+        raise MemoryError("llama.cpp could not make a sampler")
+    return sampler

@@ -1,0 +1,50 @@
+"""What is cut off a distribution, against the definition worked out in double precision."""
+
+import numpy as np
+import pytest
+
+from engine.llama.candidates import Logits
+from engine.llama.cuts import above_min_p, nucleus
+
+VOCABULARY = 5000
+
+
+def make_logits(spread: float) -> Logits:
+    """Relative to the best one, as the sampler hands them over."""
+    logits: Logits = np.random.default_rng(1).normal(0, spread, VOCABULARY).astype(np.float32)
+    logits -= logits.max()
+    return logits
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 30.0])
+@pytest.mark.parametrize("top_p", [0.0, 1e-6, 0.3, 0.9, 0.99, 0.9999])
+def test_the_nucleus_is_the_smallest_set_with_the_mass(spread: float, top_p: float) -> None:
+    logits = make_logits(spread)
+    weights = np.exp(logits.astype(np.float64))
+    shares = weights / weights.sum()
+    kept = nucleus(logits, top_p)
+    rounding = 1e-6
+    assert shares[kept].sum() >= top_p - rounding
+    assert shares[kept[:-1]].sum() <= top_p + rounding, "without the last one it has not"
+    assert shares[kept].min() >= np.delete(shares, kept).max(initial=0.0), "the likeliest ones"
+    assert (np.diff(logits[kept]) <= 0).all(), "likeliest first"
+    assert len(set(kept.tolist())) == len(kept) >= 1
+
+
+def test_almost_all_of_a_distribution_with_impossible_tokens() -> None:
+    logits = make_logits(1.0)
+    logits[::2] = -np.inf
+    assert len(nucleus(logits - logits.max(), np.nextafter(1.0, 0.0))) <= VOCABULARY // 2
+
+
+def test_ties_at_the_border() -> None:
+    assert len(nucleus(np.zeros(10, np.float32), 0.35)) == 4
+
+
+@pytest.mark.parametrize("min_p", [1e-9, 0.05, 0.5, 1.0])
+def test_min_p_keeps_all_that_reach_the_share_and_hardly_more(min_p: float) -> None:
+    logits = make_logits(2.0)
+    shares = np.exp(logits.astype(np.float64))
+    kept = set(above_min_p(logits, min_p).tolist())
+    assert set(np.flatnonzero(shares >= min_p).tolist()) <= kept
+    assert kept <= set(np.flatnonzero(shares >= min_p * 0.99).tolist())

@@ -1,0 +1,73 @@
+"""How the context of a slot is chosen."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.llama import devices
+from engine.llama.memory import KVShape, Store, choose_context, kv_stores
+
+SHAPE = KVShape(layers=10, heads=4, key=64, value=64)
+TRAINED = 4096
+
+
+def config(**fields: Any) -> EngineConfig:
+    return EngineConfig(model="any", **fields)
+
+
+def fitting(tokens: int, slots: int = 8) -> list[Store]:
+    """A host with room for that many tokens in every slot."""
+    return [Store(SHAPE.bytes_per_token * tokens * slots, 1.0)]
+
+
+def test_what_a_token_costs() -> None:
+    assert SHAPE.bytes_per_token == 10 * 4 * 128 * 2
+
+
+@pytest.mark.parametrize(("room", "context"), [(100_000, 4096), (4096, 4096), (4095, 3840), (1000, 768), (512, 512)])
+def test_the_models_own_context_or_what_memory_allows_in_whole_blocks(room: int, context: int) -> None:
+    assert choose_context(config(), TRAINED, SHAPE, fitting(room)) == context
+
+
+def test_a_short_context_is_taken_whole() -> None:
+    assert choose_context(config(), 300, SHAPE, fitting(1000)) == 300
+
+
+@pytest.mark.parametrize("room", [511, 0, -5])
+def test_too_little_memory_is_refused(room: int) -> None:
+    with pytest.raises(LoadError, match="in each of 8 slots"):
+        choose_context(config(), TRAINED, SHAPE, fitting(room))
+
+
+def test_the_operators_choice_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose_context(config(context=100), TRAINED, SHAPE, fitting(0)) == 100
+    assert not caplog.records
+    assert choose_context(config(context=5000), TRAINED, SHAPE, fitting(0)) == 5000
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_weights_stay_in_memory_beside_the_cache() -> None:
+    (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=None)
+    assert (host, gpu.share) == (Store(200, 1.0), 0.0)
+
+
+def test_what_is_offloaded_lies_on_the_gpu() -> None:
+    (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=500)
+    assert host.share == 0.0
+    assert gpu == Store(400, 1.0)
+    (host, gpu) = kv_stores(config(gpu_layers=4), layers=10, weights=600, available=1000, gpu_free=500)
+    assert host.spare == pytest.approx(320)
+    assert (host.share, gpu.share) == (0.6, 0.4)
+
+
+def test_the_tighter_memory_decides() -> None:
+    cost = SHAPE.bytes_per_token * 8
+    stores = [Store(cost * 1024 * 0.5, 0.5), Store(cost * 2048 * 0.5, 0.5)]
+    assert choose_context(config(), TRAINED, SHAPE, stores) == 1024
+
+
+def test_this_machine_has_memory() -> None:
+    assert devices.available_memory() > 1 << 20

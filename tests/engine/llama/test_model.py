@@ -1,0 +1,193 @@
+"""The model handle: what it refuses to load, what it tells, and that it is freed once."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.llama import devices
+from engine.llama import model as module
+from engine.llama.model import LlamaModel
+from tests.c_calls import count_calls
+from tests.models import test_model
+
+Calls = Counter[str]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return count_calls(monkeypatch, "llama_model_load_from_file", "llama_model_free")
+
+
+def config(path: Path | None = None, **fields: Any) -> EngineConfig:
+    return EngineConfig(model=str(path or test_model()), **fields)
+
+
+def load(settings: EngineConfig) -> LlamaModel:
+    return LlamaModel(settings, lambda _share: None)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with load(config(context=256)) as loaded:
+        yield loaded
+
+
+def test_it_tells_what_was_loaded(model: LlamaModel) -> None:
+    info = model.info
+    assert (info.context, info.slots) == (256, 8)
+    assert info.vocabulary > 0
+    assert info.trained_context > 0
+    assert info.parameters > 0
+    assert info.size > 0
+    assert info.description
+    assert model.trims
+
+
+def test_loading_reports_its_progress() -> None:
+    shares: list[float] = []
+    with LlamaModel(config(context=256), shares.append):
+        assert shares == sorted(shares)
+        assert shares[-1] == 1.0
+
+
+def test_a_prompt_and_its_pieces(model: LlamaModel) -> None:
+    tokens = model.tokenize("Once upon a time, été\n")
+    assert b"".join(map(model.piece, tokens)).decode().strip() == "Once upon a time, été"
+    assert model.piece(tokens[0]) == b"", "the model's own beginning renders as nothing"
+
+
+def test_special_tokens_are_recognised(model: LlamaModel) -> None:
+    (end,) = model.end_tokens
+    assert model.tokenize("the end</s>")[-1] == end
+    assert model.ends(end)
+    assert not model.ends(model.tokenize("the end")[-1])
+
+
+def test_a_nul_character_does_not_end_the_text(model: LlamaModel) -> None:
+    pieces = [model.piece(token) for token in model.tokenize("one\0two")]
+    assert b"\0" in pieces
+    assert b"".join(pieces).endswith(b"two")
+
+
+def test_a_text_of_more_tokens_than_expected(model: LlamaModel) -> None:
+    assert len(model.tokenize("\x01" * 1000)) > 1000
+
+
+def test_an_empty_text_is_the_beginning_alone(model: LlamaModel) -> None:
+    assert model.tokenize("") == model.tokenize("x")[:1]
+
+
+def test_tokenizing_from_many_threads(model: LlamaModel) -> None:
+    texts = [f"Once upon a time there were {n} dogs" * n for n in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(model.tokenize, texts)) == list(map(model.tokenize, texts))
+
+
+@pytest.mark.parametrize("token", [-1, 1 << 31, 1 << 70])
+def test_ids_the_model_does_not_have(model: LlamaModel, token: int) -> None:
+    for ask in (model.piece, model.ends, model.check):
+        with pytest.raises(ValueError, match="out of range"):
+            ask(token)
+    with pytest.raises(ValueError, match="out of range"):
+        model.piece(model.info.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "corrupted or incomplete"),
+        (lambda whole: whole[:5000], "failed to read key-value pairs"),
+        (lambda whole: whole[:10], "failed to read header"),
+        (lambda _: b"<html>not found</html>", "is not a GGUF file"),
+        (lambda _: b"", "is not a GGUF file"),
+    ],
+    ids=["half the weights", "half the header", "10 bytes", "not GGUF", "empty"],
+)
+def test_damaged_files(
+    tmp_path: Path, content: Callable[[bytes], bytes], reason: str, calls: Calls, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(content(test_model().read_bytes()))
+    with pytest.raises(LoadError, match=reason) as raised:
+        load(config(path))
+    assert str(path) in raised.value.message
+    assert "\n" not in raised.value.message
+    assert calls.total() == 0
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "told once, by the error"
+
+
+def test_no_file_and_no_file_but_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="No such file"):
+        load(config(tmp_path / "absent.gguf"))
+    with pytest.raises(LoadError, match="directory"):
+        load(config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer", "reason"),
+    [
+        ("llama_model_has_encoder", True, "encoder"),
+        ("llama_model_has_decoder", False, "encoder"),
+        ("llama_model_is_diffusion", True, "diffusion"),
+        ("llama_vocab_type", llama_cpp.LLAMA_VOCAB_TYPE_NONE, "vocabulary"),
+    ],
+)
+def test_models_that_do_not_generate(
+    monkeypatch: pytest.MonkeyPatch, calls: Calls, ask: str, answer: object, reason: str
+) -> None:
+    monkeypatch.setattr(llama_cpp, ask, lambda _handle: answer)
+    with pytest.raises(LoadError, match=reason):
+        load(config())
+    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+
+
+def test_an_embedding_model(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+    true_metadata = module._metadata
+    monkeypatch.setattr(
+        module, "_metadata", lambda handle, key: "false" if key.endswith("causal") else true_metadata(handle, key)
+    )
+    with pytest.raises(LoadError, match="embeddings"):
+        load(config())
+    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+
+
+@pytest.mark.parametrize("ask", ["llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_n_swa"])
+def test_models_that_cannot_forget_a_part(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+    monkeypatch.setattr(llama_cpp, ask, lambda _handle: 1)
+    with load(config(context=256)) as loaded:
+        assert not loaded.trims
+
+
+def test_it_is_freed_once(calls: Calls) -> None:
+    with load(config(context=256)) as loaded:
+        assert calls["llama_model_free"] == 0
+    loaded.close()
+    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+    with pytest.raises(ValueError, match="closed"):
+        loaded.tokenize("too late")
+    with pytest.raises(ValueError, match="closed"):
+        _ = loaded.handle
+
+
+def test_what_the_progress_callback_raises_is_raised_and_nothing_stays(calls: Calls) -> None:
+    def gone(_share: float) -> None:
+        raise BrokenPipeError("the gateway is gone")
+
+    with pytest.raises(BrokenPipeError):
+        LlamaModel(config(), gone)
+    assert calls["llama_model_load_from_file"] == calls["llama_model_free"]
+
+
+def test_a_model_too_large_for_the_memory_is_freed(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+    monkeypatch.setattr(devices, "available_memory", lambda: 0)
+    with pytest.raises(LoadError, match="memory allows 0 tokens"):
+        load(config())
+    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}

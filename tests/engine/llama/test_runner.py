@@ -1,0 +1,351 @@
+"""The runner on a real model: chunks, neighbours, aborts, faults, and that everything is freed once."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult, Token
+from engine.errors import EngineFault, LoadError
+from engine.llama import runner as module
+from engine.llama.abort import AbortFlag
+from engine.llama.model import LlamaModel
+from engine.llama.runner import BATCH_ROWS, LlamaRunner
+from engine.request import GenerationRequest, Sampling
+from tests.c_calls import count_calls
+from tests.models import test_model
+
+SLOTS, CONTEXT = 3, 2048
+LONG = 1500
+"""Tokens: three physical batches."""
+GREEDY = Sampling(temperature=0.0)
+WAIT = 20.0
+
+
+def config(**fields: Any) -> EngineConfig:
+    return EngineConfig(model=str(test_model()), **{"slots": SLOTS, "context": CONTEXT, "threads": 1, **fields})
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with LlamaModel(config(), lambda _share: None) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def shared(model: LlamaModel) -> Iterator[LlamaRunner]:
+    with LlamaRunner(model, config()) as made:
+        yield made
+
+
+@pytest.fixture
+def runner(shared: LlamaRunner) -> LlamaRunner:
+    """A runner with no cells and no abort pending."""
+    for seq_id in range(SLOTS):
+        shared.remove(Removal(seq_id, 0))
+    shared.arm()
+    return shared
+
+
+def prompt(length: int, start: int = 0) -> list[int]:
+    return [(at * 7 + start) % 500 + 3 for at in range(length)]
+
+
+def sequence(seq_id: int, tokens: list[int], sampling: Sampling = GREEDY, seed: int = 1) -> Sequence:
+    request = GenerationRequest(id="test", prompts=("",), sampling=sampling)
+    made = Sequence(request, 0, tokens, 1000)
+    made.enter(State.RUNNING)
+    made.seq_id, made.seed = seq_id, seed
+    return made
+
+
+def plan(*chunks: tuple[Sequence, int]) -> StepPlan:
+    return StepPlan(tuple(Chunk(s, n, sample=n == s.pending) for s, n in chunks), decode=all(n == 1 for _, n in chunks))
+
+
+def compute(runner: LlamaRunner, *chunks: tuple[Sequence, int]) -> list[Draw]:
+    """One pass, after which the sequences know and have what it gave."""
+    wanted = plan(*chunks)
+    result = runner.run(wanted)
+    assert result.outcome is Outcome.DONE
+    draws = iter(result.draws)
+    for chunk in wanted.chunks:
+        chunk.sequence.computed += chunk.count
+        if chunk.sample and isinstance(draw := next(draws), Token):
+            chunk.sequence.tokens.append(draw.id)
+    return list(result.draws)
+
+
+def generate(runner: LlamaRunner, made: Sequence, count: int) -> list[int]:
+    for _ in range(count):
+        compute(runner, (made, made.pending))
+    return made.tokens[made.prompt :]
+
+
+def last_cell(runner: LlamaRunner, seq_id: int) -> int:
+    """The highest position that has a cell; -1 for none."""
+    return int(llama_cpp.llama_memory_seq_pos_max(runner._memory, seq_id))
+
+
+@pytest.mark.parametrize("chunk", [1, 64, 511, 600])
+def test_a_long_prompt_in_chunks_is_the_prompt_at_once(runner: LlamaRunner, chunk: int) -> None:
+    length = LONG if chunk > 1 else 40
+    expected = generate(runner, sequence(0, prompt(length)), 8)
+    chunked = sequence(1, prompt(length))
+    while chunked.pending > chunk:
+        compute(runner, (chunked, chunk))
+    assert generate(runner, chunked, 8) == expected
+
+
+def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunner) -> None:
+    lengths = (700, 3, 90)
+    alone = []
+    for length in lengths:
+        alone.append(generate(runner, sequence(1, prompt(length, length)), 6))
+        runner.remove(Removal(1, 0))
+    together = [sequence(seq_id, prompt(length, length)) for seq_id, length in enumerate(lengths)]
+    for _ in range(6):
+        compute(runner, *((s, s.pending) for s in together))
+    assert [s.tokens[s.prompt :] for s in together] == alone
+
+
+def test_sampled_neighbours_get_what_they_get_alone(runner: LlamaRunner) -> None:
+    sampling = Sampling(temperature=1.0, top_k=20, repeat_penalty=1.2, frequency_penalty=0.2)
+    alone = []
+    for seq_id in range(SLOTS):
+        alone.append(generate(runner, sequence(0, prompt(30), sampling, seed=seq_id), 12))
+        runner.remove(Removal(0, 0))
+    together = [sequence(seq_id, prompt(30), sampling, seed=seq_id) for seq_id in range(SLOTS)]
+    for _ in range(12):
+        compute(runner, *((s, s.pending) for s in together))
+    assert [s.tokens[s.prompt :] for s in together] == alone
+    assert len({tuple(tokens) for tokens in alone}) == SLOTS
+
+
+def test_a_token_says_what_it_stands_for(runner: LlamaRunner, model: LlamaModel) -> None:
+    (draw,) = compute(runner, (sequence(0, prompt(5)), 5))
+    assert isinstance(draw, Token)
+    assert draw.piece == model.piece(draw.id)
+    assert draw.ends == model.ends(draw.id)
+
+
+def test_removing_frees_cells_from_a_position_on(runner: LlamaRunner) -> None:
+    compute(runner, (sequence(0, prompt(50)), 50), (sequence(1, prompt(20)), 20))
+    assert (last_cell(runner, 0), last_cell(runner, 1)) == (49, 19)
+    runner.remove(Removal(0, 30))
+    assert (last_cell(runner, 0), last_cell(runner, 1)) == (29, 19)
+    runner.remove(Removal(0, 0))
+    assert (last_cell(runner, 0), last_cell(runner, 1)) == (-1, 19)
+
+
+def test_a_cancel_between_plan_and_pass_moves_no_row(runner: LlamaRunner) -> None:
+    cancelled, neighbour = sequence(1, prompt(12)), sequence(2, prompt(9))
+    wanted = plan((cancelled, 12), (neighbour, 9))
+    cancelled.enter(State.ENDED)
+    cancelled.seq_id, cancelled.computed = -1, 0
+    assert runner.run(wanted).outcome is Outcome.DONE
+    assert [last_cell(runner, seq_id) for seq_id in range(SLOTS)] == [-1, 11, 8]
+
+
+class WatchedFlag(AbortFlag):
+    """An abort flag that counts how often llama.cpp asks it, and can wait at one of the questions for the abort."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.wait_at: int | None = None
+        self.reached, self._aborted = threading.Event(), threading.Event()
+        self.callback = llama_cpp.ggml_abort_callback(self._ask)
+
+    def set(self) -> None:
+        super().set()
+        self._aborted.set()
+
+    def _ask(self, _data: object) -> bool:
+        self.asked += 1
+        if self.asked == self.wait_at:
+            self.reached.set()
+            assert self._aborted.wait(WAIT)
+        return self._string[0] != b"\x00"
+
+
+def run_aborted(runner: LlamaRunner, wanted: StepPlan, begun: threading.Event) -> StepResult:
+    """Run a plan and abort it from another thread once it has begun."""
+
+    def stop() -> None:
+        if begun.wait(WAIT):
+            runner.abort()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    result = runner.run(wanted)
+    thread.join()
+    return result
+
+
+@pytest.mark.parametrize("done", [0.0, 0.5, 0.95], ids=["at once", "halfway", "near the end"])
+def test_an_abort_amid_any_physical_batch_is_repaired(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, done: float
+) -> None:
+    flag = WatchedFlag()
+    monkeypatch.setattr(module, "AbortFlag", lambda: flag)
+    with LlamaRunner(model, config()) as runner:
+        expected_neighbour = generate(runner, sequence(0, prompt(30)), 10)
+        runner.remove(Removal(0, 0))
+        neighbour, long, uncut = sequence(0, prompt(30)), sequence(1, prompt(LONG)), sequence(2, prompt(LONG))
+        generate(runner, neighbour, 5)
+        compute(runner, (long, 100), (uncut, 100))
+
+        asked_before = flag.asked
+        expected = generate(runner, uncut, 1)
+        asks_of_a_pass = flag.asked - asked_before
+        flag.wait_at = flag.asked + 1 + int(done * asks_of_a_pass)
+        caplog.clear()
+        result = run_aborted(runner, plan((long, long.pending)), flag.reached)
+
+        assert (result.outcome, result.draws) == (Outcome.ABORTED, ())
+        assert last_cell(runner, 1) == long.computed - 1 == 99
+        assert [r for r in caplog.records if r.levelno >= logging.WARNING] == [], "an abort is no complaint"
+        runner.arm()
+        assert generate(runner, neighbour, 5) == expected_neighbour
+        assert generate(runner, long, 5) == expected + generate(runner, uncut, 4)[1:]
+
+
+def test_the_real_flag_stops_a_decode_that_runs(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+
+    def decode(*arguments: object, _function: Any = llama_cpp.llama_decode) -> object:
+        begun.set()
+        return _function(*arguments)
+
+    monkeypatch.setattr(llama_cpp, "llama_decode", decode)
+    long = sequence(0, prompt(LONG + 500))
+    assert run_aborted(runner, plan((long, long.pending)), begun).outcome is Outcome.ABORTED
+    assert last_cell(runner, 0) == -1
+    runner.arm()
+    assert runner.run(plan((long, 10))).outcome is Outcome.DONE
+
+
+def test_a_model_that_cannot_forget_a_part_forgets_all(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner._model, "trims", False)
+    made = sequence(0, prompt(40))
+    compute(runner, (made, 20))
+    runner.abort()
+    assert runner.run(plan((made, 20))).outcome is Outcome.ABORTED
+    assert last_cell(runner, 0) == -1
+
+
+def test_a_pass_without_room_computes_nothing(model: LlamaModel) -> None:
+    with LlamaRunner(model, config(slots=1)) as runner:
+        made = sequence(0, prompt(CONTEXT))
+        compute(runner, (made, CONTEXT))
+        result = runner.run(plan((made, 1)))
+        assert (result.outcome, result.draws) == (Outcome.NO_ROOM, ())
+        assert last_cell(runner, 0) == CONTEXT - 1
+
+
+@pytest.mark.parametrize("status", [-1, -2, -3])
+def test_a_failed_decode_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(llama_cpp, "llama_decode", lambda *_: status)
+    with pytest.raises(EngineFault, match=f"status {status}"):
+        runner.run(plan((sequence(0, prompt(5)), 5)))
+
+
+def test_a_plan_too_wide_or_with_a_foreign_id_does_not_reach_llama_cpp(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_cpp, "llama_decode", lambda *_: pytest.fail("it did"))
+    with pytest.raises(ValueError, match="rows"):
+        runner.run(plan((sequence(0, prompt(BATCH_ROWS + 1)), BATCH_ROWS + 1)))
+    with pytest.raises(ValueError, match="without tokens"):
+        runner.run(plan((sequence(0, prompt(5)), 0)))
+    for wrong in (-1, runner._model.info.vocabulary):
+        with pytest.raises(ValueError, match="vocabulary"):
+            runner.run(plan((sequence(0, [5, wrong]), 2)))
+
+
+def test_logits_that_are_none_fail_one_row(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    true_logits = runner._logits
+
+    def logits(row: int) -> Any:
+        return true_logits(row) * np.float32(np.nan if row == 4 else 1)
+
+    monkeypatch.setattr(runner, "_logits", logits)
+    first, second = compute(runner, (sequence(0, prompt(5)), 5), (sequence(1, prompt(5)), 5))
+    assert isinstance(first, DrawFailure)
+    assert isinstance(second, Token)
+
+
+def test_a_sampler_that_cannot_be_made_fails_one_row(runner: LlamaRunner, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = Sampling(logit_bias=((runner._model.info.vocabulary, 1.0),))
+    first, second = compute(runner, (sequence(0, prompt(5), wrong), 5), (sequence(1, prompt(5)), 5))
+    assert isinstance(first, DrawFailure)
+    assert isinstance(second, Token)
+    assert "IndexError" in caplog.text
+
+
+def test_biases_and_penalties_of_one_row_do_not_reach_another(runner: LlamaRunner) -> None:
+    plain = generate(runner, sequence(0, prompt(20)), 10)
+    runner.remove(Removal(0, 0))
+    biased = Sampling(temperature=0.0, logit_bias=((plain[0], -100.0),), frequency_penalty=2.0)
+    first, second = sequence(0, prompt(20), biased), sequence(1, prompt(20))
+    for _ in range(10):
+        compute(runner, (first, first.pending), (second, second.pending))
+    assert first.tokens[20] != plain[0]
+    assert second.tokens[20:] == plain
+
+
+def test_the_probe_passes_and_leaves_nothing(runner: LlamaRunner) -> None:
+    runner.probe()
+    assert last_cell(runner, 0) == -1
+
+
+def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_logits", lambda _row: np.full(3, np.nan, np.float32))
+    with pytest.raises(EngineFault, match="a pass of 32 tokens"):
+        runner.probe()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    makers = ("llama_init_from_model", "llama_sampler_chain_init")
+    return count_calls(monkeypatch, *makers, "llama_free", "llama_sampler_free")
+
+
+def test_everything_is_freed_once(model: LlamaModel, calls: Counter[str]) -> None:
+    with LlamaRunner(model, config(context=256)) as runner:
+        closed, left = sequence(0, prompt(4), Sampling(repeat_penalty=1.1)), sequence(1, prompt(4), Sampling())
+        compute(runner, (closed, 4), (left, 4))
+        runner.close(closed)
+        runner.close(closed)
+        assert calls["llama_sampler_free"] == 3
+    runner.shut_down()
+    assert calls == {
+        "llama_init_from_model": 1,
+        "llama_free": 1,
+        "llama_sampler_chain_init": 4,
+        "llama_sampler_free": 4,
+    }
+
+
+def test_a_context_without_a_cache_is_refused_and_freed(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, calls: Counter[str]
+) -> None:
+    monkeypatch.setattr(llama_cpp, "llama_get_memory", lambda _context: None)
+    with pytest.raises(LoadError, match="no KV cache"):
+        LlamaRunner(model, config())
+    assert (calls["llama_init_from_model"], calls["llama_free"]) == (1, 1)
+
+
+def test_a_context_that_llama_cpp_refuses(model: LlamaModel, calls: Counter[str]) -> None:
+    too_many = llama_cpp.llama_max_parallel_sequences() + 1
+    with pytest.raises(LoadError, match="n_seq_max must be"):
+        LlamaRunner(model, config(slots=too_many))
+    assert calls["llama_free"] == 0

@@ -1,0 +1,312 @@
+"""Draws: the same distribution as llama.cpp's own chain over the whole vocabulary, with less work."""
+
+import ctypes
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from engine.llama import sampler as module
+from engine.llama.candidates import Candidates, Ids, Logits
+from engine.llama.chain import SamplerChain
+from engine.llama.sampler import DrawError, SequenceSampler
+from engine.request import Sampling
+from tests.c_calls import count_calls
+
+END = (3, 7)
+CONTEXT = 4096
+SMALL, LARGE = 512, 20_000
+PROMPT = [5, 9, 9, 30, 31, 32, 5]
+GREEDY = 0.0
+
+
+def make_logits(vocabulary: int, seed: int) -> Logits:
+    """A few likely tokens above a long tail, as a language model has it."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, 2, vocabulary).astype(np.float32)
+    logits[rng.integers(0, vocabulary, 30)] += rng.normal(8, 2, 30).astype(np.float32)
+    return logits
+
+
+def make(
+    sampling: Sampling, seed: int | None = 1, vocabulary: int = SMALL, prompt: list[int] = PROMPT
+) -> SequenceSampler:
+    return SequenceSampler(sampling, seed, Candidates(vocabulary), prompt=prompt, end_tokens=END, context=CONTEXT)
+
+
+class LlamaChain:
+    """llama.cpp's samplers in a row, over every token of the vocabulary: what ours must equal."""
+
+    def __init__(self, sampling: Sampling, seed: int, vocabulary: int) -> None:
+        biases = [*sampling.logit_bias, *((token, -math.inf) for token in END if sampling.ignore_eos)]
+        array = (llama_cpp.llama_logit_bias * len(biases))(*(llama_cpp.llama_logit_bias(*bias) for bias in biases))
+        window = CONTEXT if sampling.repeat_last_n < 0 else sampling.repeat_last_n
+        on_all = llama_cpp.llama_sampler_init_penalties(vocabulary, window, sampling.repeat_penalty, 0.0, 0.0)
+        on_generated = llama_cpp.llama_sampler_init_penalties(
+            vocabulary, CONTEXT, 1.0, sampling.frequency_penalty, sampling.presence_penalty
+        )
+        self.chain = SamplerChain(
+            [
+                llama_cpp.llama_sampler_init_logit_bias(vocabulary, len(biases), array),
+                on_all,
+                on_generated,
+                llama_cpp.llama_sampler_init_top_k(sampling.top_k),
+                llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1),
+                llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1),
+                llama_cpp.llama_sampler_init_temp(sampling.temperature),
+                llama_cpp.llama_sampler_init_dist(seed),
+            ]
+        )
+        for token in PROMPT:
+            llama_cpp.llama_sampler_accept(on_all, token)
+        self.rows = (llama_cpp.llama_token_data * vocabulary)()
+
+    def draw(self, logits: Logits) -> tuple[int, dict[int, float]]:
+        """The token drawn, and the probability of each that could be drawn."""
+        for at, logit in enumerate(logits):
+            self.rows[at] = llama_cpp.llama_token_data(at, logit, 0.0)
+        array = llama_cpp.llama_token_data_array(self.rows, len(logits), -1, False)
+        llama_cpp.llama_sampler_apply(self.chain.handle, ctypes.byref(array))
+        token = int(array.data[array.selected].id)
+        self.chain.accept(token)
+        return token, probabilities(array)
+
+
+def probabilities(array: Any) -> dict[int, float]:
+    return {array.data[at].id: array.data[at].p for at in range(array.size) if array.data[at].p > 0}
+
+
+SHAPES = [
+    *[{"temperature": t, "top_k": k} for t, k in itertools.product((0.3, 1.0, 2.0), (1, 40, 400))],
+    *[{"top_p": p, "min_p": m} for p, m in itertools.product((0.0, 0.5, 0.95, 1.0), (0.01, 0.3, 1.0))],
+    *[{"temperature": 0.7, "top_p": p} for p in (0.0, 0.1, 0.9, 0.999)],
+    {"top_k": 40, "top_p": 0.8, "min_p": 0.1, "temperature": 0.5},
+    {"repeat_penalty": 1.5, "top_k": 100},
+    {"repeat_penalty": 1.3, "repeat_last_n": 3, "min_p": 0.001},
+    {"repeat_penalty": 1.3, "repeat_last_n": -1, "top_p": 0.99},
+    {"frequency_penalty": 0.7, "presence_penalty": -0.4, "top_k": 100},
+    {"repeat_penalty": 0.8, "frequency_penalty": 1.0, "top_p": 0.95, "min_p": 0.01},
+    {"logit_bias": ((11, 9.5), (12, -100.0), (11, 1.0)), "top_k": 50},
+    {"ignore_eos": True, "logit_bias": ((3, 50.0),), "min_p": 0.01},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) -> None:
+    sampling = Sampling(**shape)
+    for vocabulary, draws in ((SMALL, 60), (LARGE, 6)):
+        ours, theirs = make(sampling, 42, vocabulary), LlamaChain(sampling, 42, vocabulary)
+        for step in range(draws):
+            logits = make_logits(vocabulary, step % 5)
+            expected, distribution = theirs.draw(logits)
+            assert ours.draw(logits.copy()) == expected
+            assert_same(probabilities(ours._candidates._array), distribution, sampling)
+        ours.close()
+        theirs.chain.close()
+
+
+def assert_same(got: dict[int, float], expected: dict[int, float], sampling: Sampling) -> None:
+    """Equal to rounding. llama.cpp sums the whole vocabulary's shares in single precision, where small ones are lost:
+    its nucleus may end a few tokens earlier or later than the exact one (`test_cuts.py`), a mass of 1e-4 at most.
+    """
+    border = sum(got.get(i, 0.0) + expected.get(i, 0.0) for i in got.keys() ^ expected.keys())
+    assert border <= (1e-4 if sampling.top_k == 0 and sampling.top_p < 1 else 0.0)
+    both = got.keys() & expected.keys()
+    assert [got[i] for i in both] == pytest.approx([expected[i] for i in both], rel=1e-4)
+
+
+class ScriptedCandidates(Candidates):
+    """Takes the block it is told to, and keeps what was to be drawn from."""
+
+    def __init__(self, vocabulary: int, block: int) -> None:
+        super().__init__(vocabulary)
+        self.block = block
+        self.asked: list[tuple[Ids, Logits]] = []
+
+    def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int | None:
+        self.asked.append((ids, logits))
+        return int(ids[self.block]) if len(self.asked) == 1 else super().sample(chain, ids, logits)
+
+
+def softmax(logits: Logits) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = np.exp(logits.astype(np.float64) - logits.max())
+    weights /= weights.sum()
+    return weights
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 1.7])
+def test_a_plain_draw_in_two_stages_has_the_probabilities_of_one(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature)
+    logits = make_logits(LARGE, 3)
+    expected = softmax(logits / np.float32(temperature))
+    seen: list[int] = []
+    for block in range(-(-LARGE // module._BLOCK)):
+        candidates = ScriptedCandidates(LARGE, block)
+        sampler = SequenceSampler(sampling, 1, candidates, prompt=[], end_tokens=END, context=CONTEXT)
+        assert sampler.draw(logits.copy()) // module._BLOCK == block
+        (starts, masses), (ids, inside) = candidates.asked
+        assert len(starts) == len(masses)
+        assert softmax(masses)[block] * softmax(inside) == pytest.approx(expected[ids], rel=1e-4)
+        seen += ids.tolist()
+        sampler.close()
+    assert seen == list(range(LARGE))
+
+
+def test_plain_draws_come_as_often_as_they_should() -> None:
+    logits = np.full(LARGE, -60.0, np.float32)
+    shares = {17: 0.5, 700: 0.3, 701: 0.15, LARGE - 1: 0.05}
+    for token, share in shares.items():
+        logits[token] = math.log(share)
+    sampler = make(Sampling(), 7, LARGE)
+    draws = 2000
+    counts = Counter(sampler.draw(logits.copy()) for _ in range(draws))
+    sampler.close()
+    assert counts.keys() <= shares.keys()
+    square = sum((counts[token] - draws * share) ** 2 / (draws * share) for token, share in shares.items())
+    assert square < 16.3, "chi-square with 3 degrees of freedom, once in 1,000"
+
+
+@pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
+def test_a_plain_draw_of_a_small_vocabulary_is_llama_cpps(vocabulary: int) -> None:
+    ours, theirs = make(Sampling(temperature=0.8), 9, vocabulary), LlamaChain(Sampling(temperature=0.8), 9, vocabulary)
+    logits = make_logits(vocabulary, 1)
+    same = [ours.draw(logits.copy()) == theirs.draw(logits)[0] for _ in range(30)]
+    assert all(same) or vocabulary > module._FEW
+    ours.close()
+    theirs.chain.close()
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-6, 1e30])
+@pytest.mark.parametrize("shape", [{}, {"top_k": 40}, {"min_p": 0.1}], ids=str)
+def test_extreme_temperatures(temperature: float, shape: dict[str, Any]) -> None:
+    sampler = make(Sampling(temperature=temperature, **shape), 1, LARGE)
+    logits = make_logits(LARGE, 1)
+    token = sampler.draw(logits.copy())
+    sampler.close()
+    if temperature < 1:
+        assert token == logits.argmax()
+    else:
+        assert 0 <= token < LARGE
+
+
+def test_greedy_takes_the_likeliest() -> None:
+    sampler = make(Sampling(temperature=GREEDY, top_k=5, top_p=0.1, seed=4))
+    for seed in range(20):
+        logits = make_logits(SMALL, seed)
+        assert sampler.draw(logits.copy()) == logits.argmax()
+    sampler.close()
+
+
+def test_greedy_after_biases_and_penalties() -> None:
+    logits = np.zeros(SMALL, np.float32)
+    logits[[3, 20, 21, 5]] = 9.0, 5.0, 4.0, 8.0
+    sampling = Sampling(
+        temperature=GREEDY, ignore_eos=True, logit_bias=((21, 0.5),), frequency_penalty=0.4, repeat_penalty=2.0
+    )
+    sampler = make(sampling)
+    drawn = [sampler.draw(logits.copy()) for _ in range(3)]
+    sampler.close()
+    # 3 ends the generation; 5 stands in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
+    assert drawn == [20, 21, 5]
+
+
+def test_openais_penalties_count_generated_tokens_only() -> None:
+    logits = np.zeros(SMALL, np.float32)
+    logits[PROMPT[0]] = 1.0
+    sampler = make(Sampling(temperature=GREEDY, frequency_penalty=0.6, presence_penalty=0.3))
+    assert sampler.draw(logits.copy()) == PROMPT[0]
+    assert sampler.draw(logits.copy()) == PROMPT[0], "1.0 - 0.6 - 0.3 is still the most"
+    assert sampler.draw(logits.copy()) != PROMPT[0]
+    sampler.close()
+
+
+@pytest.mark.parametrize(("last_n", "penalised"), [(0, False), (1, False), (2, True), (-1, True)])
+def test_the_window_of_the_repeat_penalty(last_n: int, penalised: bool) -> None:
+    logits = np.zeros(SMALL, np.float32)
+    logits[[32, 100]] = 2.0, 1.5
+    sampler = make(Sampling(temperature=GREEDY, repeat_penalty=2.0, repeat_last_n=last_n), prompt=[32, 40])
+    assert sampler.draw(logits.copy()) == (100 if penalised else 32)
+    sampler.close()
+
+
+def draws(seed: int | None, vocabulary: int = SMALL) -> list[int]:
+    sampler = make(Sampling(), seed, vocabulary)
+    flat = np.zeros(vocabulary, np.float32)
+    drawn = [sampler.draw(flat.copy()) for _ in range(12)]
+    sampler.close()
+    return drawn
+
+
+@pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
+@pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFE, llama_cpp.LLAMA_DEFAULT_SEED])
+def test_a_seed_repeats(seed: int, vocabulary: int) -> None:
+    assert draws(seed, vocabulary) == draws(seed, vocabulary)
+    assert draws(seed, vocabulary) != draws((seed + 1) % (1 << 32), vocabulary)
+
+
+def test_a_seed_has_32_bits() -> None:
+    assert draws(5) == draws(5 + (1 << 32))
+    assert draws(-1) == draws(0xFFFFFFFF)
+
+
+def test_no_seed_is_a_new_one_each_time() -> None:
+    assert draws(None) != draws(None)
+
+
+@pytest.mark.parametrize("shape", [{"temperature": 0.0}, {}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}], ids=str)
+@pytest.mark.parametrize("value", [math.nan, -math.inf, math.inf])
+def test_logits_that_are_none(shape: dict[str, Any], value: float) -> None:
+    sampler = make(Sampling(**shape), vocabulary=LARGE)
+    logits = np.full(LARGE, value, np.float32)
+    with pytest.raises(DrawError, match="finite"):
+        sampler.draw(logits)
+    sampler.close()
+
+
+def test_one_nan_among_good_logits() -> None:
+    sampler = make(Sampling())
+    logits = make_logits(SMALL, 0)
+    logits[100] = math.nan
+    with pytest.raises(DrawError):
+        sampler.draw(logits)
+    sampler.close()
+
+
+@pytest.mark.parametrize("token", [-1, SMALL])
+def test_biases_outside_the_vocabulary(token: int) -> None:
+    with pytest.raises(IndexError):
+        make(Sampling(logit_bias=((token, 1.0),)))
+
+
+@pytest.fixture
+def balance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Chains made and freed; a chain frees what was added to it."""
+    counts = count_calls(monkeypatch, "llama_sampler_chain_init", "llama_sampler_free")
+    yield counts
+    assert counts["llama_sampler_chain_init"] == counts["llama_sampler_free"]
+
+
+def test_samplers_are_freed_once(balance: Counter[str]) -> None:
+    sampler = make(Sampling(top_k=5, repeat_penalty=1.1))
+    sampler.draw(make_logits(SMALL, 0))
+    sampler.close()
+    sampler.close()
+    assert balance["llama_sampler_free"] == 3
+    with pytest.raises(ValueError, match="closed"):
+        sampler.draw(make_logits(SMALL, 0))
+
+
+@pytest.mark.parametrize("missing", ["llama_sampler_init_dist", "llama_sampler_init_penalties"])
+def test_samplers_are_freed_when_one_cannot_be_made(
+    balance: Counter[str], monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setattr(llama_cpp, missing, lambda *_: ctypes.POINTER(llama_cpp.llama_sampler)())
+    with pytest.raises(MemoryError):
+        make(Sampling(frequency_penalty=1.0))
+    assert balance["llama_sampler_free"] > 0

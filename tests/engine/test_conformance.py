@@ -1,0 +1,180 @@
+"""What every runner owes the scheduler, asked of the fake one and of llama.cpp alike."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.cache import KVLedger
+from engine.core.fake import FakeModel, FakeRunner
+from engine.core.model import Model
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan, Token
+from engine.events import Finished, Text
+from engine.llama.intake import admit
+from engine.request import GenerationRequest, Sampling
+from tests.models import test_model
+
+SLOTS, CONTEXT = 4, 512
+GREEDY = Sampling(temperature=0.0, ignore_eos=True)
+PROMPT = "Once upon a time there was a little girl who liked to play in the garden with her dog"
+
+Pair = tuple[Model, Runner]
+
+
+def open_fake(_stack: ExitStack) -> Pair:
+    model = FakeModel(slots=SLOTS, context=CONTEXT)
+    return model, FakeRunner(model)
+
+
+def open_llama(stack: ExitStack) -> Pair:
+    from engine.llama.model import LlamaModel
+    from engine.llama.runner import LlamaRunner
+
+    config = EngineConfig(model=str(test_model()), slots=SLOTS, context=CONTEXT, threads=1)
+    model = stack.enter_context(LlamaModel(config, lambda _share: None))
+    return model, stack.enter_context(LlamaRunner(model, config))
+
+
+@pytest.fixture(scope="module", params=[open_fake, open_llama], ids=["fake", "llama"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    opener: Callable[[ExitStack], Pair] = request.param
+    with ExitStack() as stack:
+        yield opener(stack)
+
+
+@pytest.fixture(autouse=True)
+def clean(pair: Pair) -> Iterator[None]:
+    yield
+    for seq_id in range(SLOTS):
+        pair[1].remove(Removal(seq_id, 0))
+
+
+def sequence(pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = GREEDY) -> Sequence:
+    """A sequence that runs in a slot, as the scheduler would make it."""
+    request = GenerationRequest(id="t", prompts=(text,), max_tokens=64, sampling=sampling)
+    made = Sequence(request, 0, pair[0].tokenize(text), 64)
+    made.enter(State.RUNNING)
+    made.seq_id = seq_id
+    return made
+
+
+def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
+    """One pass; gives the tokens drawn, and advances the sequences as the scheduler would."""
+    plan = StepPlan(
+        tuple(Chunk(s, count, sample=count == s.pending) for s, count in chunks),
+        decode=all(count == 1 for _, count in chunks),
+    )
+    runner.arm()
+    result = runner.run(plan)
+    assert result.outcome is Outcome.DONE
+    assert result.seconds > 0
+    draws = iter(result.draws)
+    drawn = []
+    for chunk in plan.chunks:
+        chunk.sequence.computed += chunk.count
+        if chunk.sample:
+            token = next(draws)
+            assert isinstance(token, Token)
+            chunk.sequence.tokens.append(token.id)
+            drawn.append(token.id)
+    assert next(draws, None) is None
+    return drawn
+
+
+def decode(runner: Runner, sequence: Sequence, tokens: int) -> list[int]:
+    return [compute(runner, (sequence, sequence.pending))[0] for _ in range(tokens)]
+
+
+def test_a_prompt_in_chunks_is_the_prompt_at_once(pair: Pair) -> None:
+    _, runner = pair
+    whole = decode(runner, sequence(pair, 0), 8)
+    chunked = sequence(pair, 1)
+    while chunked.pending > 5:
+        compute(runner, (chunked, 3))
+    assert decode(runner, chunked, 8) == whole
+
+
+def test_neighbours_in_one_pass_get_what_they_get_alone(pair: Pair) -> None:
+    _, runner = pair
+    texts = [PROMPT[: 20 + 15 * i] for i in range(SLOTS)]
+    alone = []
+    for text in texts:
+        lone = sequence(pair, 2, text)
+        alone.append(decode(runner, lone, 6))
+        runner.remove(Removal(2, 0))
+        runner.close(lone)
+    together = [sequence(pair, i, text) for i, text in enumerate(texts)]
+    got: list[list[int]] = [[] for _ in texts]
+    for _ in range(6):
+        for tokens, token in zip(got, compute(runner, *((s, s.pending) for s in together)), strict=True):
+            tokens.append(token)
+    assert got == alone
+
+
+def test_a_slot_serves_another_sequence_after_its_cells_are_dropped(pair: Pair) -> None:
+    _, runner = pair
+    expected = decode(runner, sequence(pair, 0), 5)
+    decode(runner, sequence(pair, 1, "something else entirely"), 5)
+    runner.remove(Removal(1, 0))
+    assert decode(runner, sequence(pair, 1), 5) == expected
+
+
+def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
+    model, runner = pair
+    assert model.trims
+    first = sequence(pair, 0)
+    expected = decode(runner, first, 5)
+    again = sequence(pair, 0)
+    again.computed = again.prompt // 2
+    runner.remove(Removal(0, again.computed))
+    assert decode(runner, again, 5) == expected
+
+
+def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
+    _, runner = pair
+    expected = decode(runner, sequence(pair, 0), 5)
+    interrupted = sequence(pair, 1)
+    runner.arm()
+    runner.abort()
+    result = runner.run(StepPlan((Chunk(interrupted, interrupted.pending, sample=True),), decode=False))
+    assert (result.outcome, result.draws) == (Outcome.ABORTED, ())
+    assert decode(runner, interrupted, 5) == expected
+
+
+def test_arming_forgets_an_abort_that_came_too_late(pair: Pair) -> None:
+    _, runner = pair
+    runner.abort()
+    assert decode(runner, sequence(pair, 0), 1)
+
+
+def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
+    _, runner = pair
+    made = sequence(pair, 0)
+    decode(runner, made, 1)
+    runner.close(made)
+    runner.close(made)
+
+
+def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
+    model, runner = pair
+    scheduler = Scheduler(KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10)
+    request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
+    scheduler.add(admit(1, request, model))
+    texts = [""] * 6
+    while scheduler.busy:
+        work = scheduler.plan()
+        for removal in work.removals:
+            runner.remove(removal)
+        for ended in work.ended:
+            runner.close(ended)
+        if work.plan:
+            runner.arm()
+            for _, event in scheduler.apply(work.plan, runner.run(work.plan)):
+                if isinstance(event, Text | Finished):
+                    texts[event.choice] += event.text
+    assert len(set(texts)) == 1
+    assert texts[0]
+    assert scheduler.figures().active_tokens == 0
