@@ -15,7 +15,7 @@ class EngineConfig:
         threads_batch: CPU threads of a prompt pass; None means `threads`.
         gpu_layers: layers to offload; -1 means all, where there is a GPU.
         step_target_ms: milliseconds that one prompt pass may put between two decode passes.
-        queue_limit: sequences that may wait for a slot.
+        queue_limit: requests that may wait for their first slot.
         extra_buffers: whether llama.cpp may repack weights for the CPU at hand; off after a crash in the probe.
         log_level: of the engine process, by Python's names.
         log_format: `text` or `json`.

@@ -72,7 +72,7 @@ class FakeRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass of a second. Raises `RuntimeError` for a plan that llama.cpp could not run rightly."""
         self._check(plan)
-        self.passes.append([(chunk.sequence.seq_id, chunk.count) for chunk in plan.chunks])
+        self.passes.append([(chunk.seq_id, chunk.count) for chunk in plan.chunks])
         self.on_pass(plan)
         if self.aborted.is_set():
             return StepResult(Outcome.ABORTED, (), 1.0)
@@ -96,8 +96,8 @@ class FakeRunner:
 
     def _compute(self, chunk: Chunk) -> Draw | None:
         sequence = chunk.sequence
-        cells = self.cells.setdefault(sequence.seq_id, [])
-        cells += sequence.tokens[sequence.computed : sequence.computed + chunk.count]
+        cells = self.cells.setdefault(chunk.seq_id, [])
+        cells += sequence.tokens[chunk.start : chunk.start + chunk.count]
         if not chunk.sample:
             return None
         self.open.add(sequence)
@@ -105,13 +105,13 @@ class FakeRunner:
         return Token(token, b"" if token == END else bytes([token]), ends=token == END)
 
     def _check(self, plan: StepPlan) -> None:
-        ids = [chunk.sequence.seq_id for chunk in plan.chunks]
+        ids = [chunk.seq_id for chunk in plan.chunks]
         if not ids or ids != sorted(set(ids)) or not 0 <= ids[0] <= ids[-1] < self._model.info.slots:
             raise RuntimeError(f"a plan for the slots {ids}")
         for chunk in plan.chunks:
             sequence = chunk.sequence
-            resident = self.cells.get(sequence.seq_id, [])
-            if resident != sequence.tokens[: sequence.computed]:
-                raise RuntimeError(f"slot {sequence.seq_id} does not hold what its sequence has computed")
+            resident = self.cells.get(chunk.seq_id, [])
+            if resident != sequence.tokens[: chunk.start]:
+                raise RuntimeError(f"slot {chunk.seq_id} does not hold what its sequence has computed")
             if not 1 <= chunk.count <= sequence.pending or len(resident) + chunk.count > self._model.info.context:
-                raise RuntimeError(f"{chunk.count} tokens do not fit in slot {sequence.seq_id}")
+                raise RuntimeError(f"{chunk.count} tokens do not fit in slot {chunk.seq_id}")

@@ -152,7 +152,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that `data` completes. Raises `ValueError` where the bytes are no frame; then it is of no more use."""
+        """The messages that `data` completes. Raises `ValueError` where the bytes are no frame; no more can follow."""
         self._buffer += data
         messages = []
         start = 0
@@ -173,8 +173,8 @@ def _read(packed: memoryview) -> Message:
     try:
         name, body = orjson.loads(packed)
         return _READERS[name](body)
-    except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"no such message: {bytes(packed[:80])!r}") from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"no message: {bytes(packed[:80])!r}") from error
 
 
 def _check_finite(sampling: Sampling) -> None:

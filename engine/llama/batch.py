@@ -41,8 +41,8 @@ class Batch:
     def add(self, tokens: list[int], *, seq_id: int, start: int, output: bool) -> int:
         """Append tokens of one sequence, the first at position `start`; gives the row of the last.
 
-        `output` asks for the logits of that row. Raises `ValueError` for no tokens, for more rows than there is room for,
-        and for an id outside the vocabulary: llama.cpp would end the process.
+        `output` asks for the logits of that row. Raises `ValueError` for no tokens, for more rows than there is room
+        for, and for an id outside the vocabulary: llama.cpp would end the process.
         """
         if not tokens:
             raise ValueError("a chunk without tokens")

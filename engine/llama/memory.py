@@ -11,8 +11,10 @@ logger = logging.getLogger(__name__)
 CELL_BLOCK = 256
 """Tokens. llama.cpp rounds the cells of a slot up to a multiple of this."""
 SMALLEST_CONTEXT = 512
-_HOST_SHARE = 0.5  # the rest is for compute buffers, the gateway, and whatever else the machine does
-_GPU_SHARE = 0.8  # the rest is for compute buffers
+_HOST_SHARE = 0.25
+"""llama.cpp takes the whole cache at its start, used or not, and others use the machine too."""
+_GPU_SHARE = 0.8
+"""The rest is for compute buffers."""
 _F16 = 2
 
 

@@ -15,7 +15,7 @@ from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan, Token
 from engine.events import Finished, Text
 from engine.llama.intake import admit
 from engine.request import GenerationRequest, Sampling
-from tests.models import test_model
+from tests.models import model_path
 
 SLOTS, CONTEXT = 4, 512
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
@@ -33,7 +33,7 @@ def open_llama(stack: ExitStack) -> Pair:
     from engine.llama.model import LlamaModel
     from engine.llama.runner import LlamaRunner
 
-    config = EngineConfig(model=str(test_model()), slots=SLOTS, context=CONTEXT, threads=1)
+    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
     return model, stack.enter_context(LlamaRunner(model, config))
 

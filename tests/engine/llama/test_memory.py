@@ -51,7 +51,7 @@ def test_the_operators_choice_is_taken_as_it_is(caplog: pytest.LogCaptureFixture
 
 def test_weights_stay_in_memory_beside_the_cache() -> None:
     (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=None)
-    assert (host, gpu.share) == (Store(200, 1.0), 0.0)
+    assert (host, gpu.share) == (Store(100, 1.0), 0.0)
 
 
 def test_what_is_offloaded_lies_on_the_gpu() -> None:
@@ -59,7 +59,7 @@ def test_what_is_offloaded_lies_on_the_gpu() -> None:
     assert host.share == 0.0
     assert gpu == Store(400, 1.0)
     (host, gpu) = kv_stores(config(gpu_layers=4), layers=10, weights=600, available=1000, gpu_free=500)
-    assert host.spare == pytest.approx(320)
+    assert host.spare == pytest.approx(160)
     assert (host.share, gpu.share) == (0.6, 0.4)
 
 

@@ -16,7 +16,7 @@ from engine.llama import devices
 from engine.llama import model as module
 from engine.llama.model import LlamaModel
 from tests.c_calls import count_calls
-from tests.models import test_model
+from tests.models import model_path
 
 Calls = Counter[str]
 
@@ -27,7 +27,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 
 def config(path: Path | None = None, **fields: Any) -> EngineConfig:
-    return EngineConfig(model=str(path or test_model()), **fields)
+    return EngineConfig(model=str(path or model_path()), **fields)
 
 
 def load(settings: EngineConfig) -> LlamaModel:
@@ -115,7 +115,7 @@ def test_damaged_files(
     tmp_path: Path, content: Callable[[bytes], bytes], reason: str, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "damaged.gguf"
-    path.write_bytes(content(test_model().read_bytes()))
+    path.write_bytes(content(model_path().read_bytes()))
     with pytest.raises(LoadError, match=reason) as raised:
         load(config(path))
     assert str(path) in raised.value.message

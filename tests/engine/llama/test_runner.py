@@ -20,7 +20,7 @@ from engine.llama.model import LlamaModel
 from engine.llama.runner import BATCH_ROWS, LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from tests.c_calls import count_calls
-from tests.models import test_model
+from tests.models import model_path
 
 SLOTS, CONTEXT = 3, 2048
 LONG = 1500
@@ -30,7 +30,7 @@ WAIT = 20.0
 
 
 def config(**fields: Any) -> EngineConfig:
-    return EngineConfig(model=str(test_model()), **{"slots": SLOTS, "context": CONTEXT, "threads": 1, **fields})
+    return EngineConfig(model=str(model_path()), **{"slots": SLOTS, "context": CONTEXT, "threads": 1, **fields})
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,121 @@
+"""All requests in flight: frames out, news in by key, and what becomes of them when the engine dies."""
+
+import itertools
+from collections.abc import Callable, Iterable
+
+import anyio
+
+from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
+from engine.events import GenerationEvent, Released
+from engine.link import wire
+from engine.link.mailbox import Mailbox
+from engine.request import GenerationRequest
+
+Send = Callable[[wire.ToEngine], None]
+
+_FAULTS: dict[str, type[EngineError]] = {kind.__name__: kind for kind in (RequestError, Busy, Unavailable)}
+
+
+class Exchange:
+    """Names each request by a key that is never used twice, so that late news for an old one finds nobody.
+
+    A request stays here until it has ended, even if nobody waits for it any more: an engine that does not answer
+    a cancel is an engine with work.
+    """
+
+    def __init__(self) -> None:
+        self._send: Send | None = None
+        self._flying: dict[int, Mailbox] = {}
+        self._grounded: list[Mailbox] = []
+        self._keys = itertools.count(1)
+
+    @property
+    def oldest(self) -> float | None:
+        """When the oldest request that has not ended was sent; None if there is none."""
+        return next((mailbox.sent_at for mailbox in self._flying.values()), None)
+
+    def connect(self, send: Send) -> None:
+        """An engine is ready: what waited for one is sent, in the old order."""
+        self._send = send
+        grounded, self._grounded = self._grounded, []
+        for mailbox in grounded:
+            self._dispatch(mailbox, send)
+
+    def open(self, request: GenerationRequest, patience: float | None) -> Mailbox:
+        """Send a request. Never waits.
+
+        Raises `Unavailable` without an engine, and `RequestError` for what no frame can carry.
+        """
+        if self._send is None:
+            raise Unavailable("The engine is not ready.", code="engine_unavailable")
+        mailbox = Mailbox(request, patience if request.stream else None)
+        try:
+            self._dispatch(mailbox, self._send)
+        except ValueError as error:
+            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
+        return mailbox
+
+    def cancel(self, mailbox: Mailbox, reason: str, error: EngineError | None = None) -> None:
+        """Tell the engine, once, that nobody waits for a request. Never waits; nothing to do for one that has ended.
+
+        `error` is for who asks the mailbox for more all the same.
+        """
+        if mailbox.ended or mailbox.cancelled:
+            return
+        now = anyio.current_time()
+        mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
+        if mailbox.key is None:
+            self._grounded.remove(mailbox)
+            mailbox.deliver(Released("restarting", 0, 0), now)
+        elif self._send is not None:
+            self._send(wire.Cancel(mailbox.key))
+
+    def accept(self, message: wire.Accepted) -> None:
+        """Pass on that a request was accepted."""
+        if mailbox := self._flying.get(message.key):
+            mailbox.accept(message.prompt_tokens)
+
+    def refuse(self, message: wire.Refused) -> None:
+        """Pass on that a request was refused. The answer to a cancel that crossed with it is still to come."""
+        mailbox = self._flying.get(message.key)
+        if mailbox is not None and not mailbox.cancelled:
+            del self._flying[message.key]
+            error = _FAULTS.get(message.fault, EngineFault)(message.message, code=message.code, param=message.param)
+            mailbox.fail(error, anyio.current_time())
+
+    def deliver(self, events: Iterable[tuple[int, GenerationEvent]], now: float) -> None:
+        """Pass on the news of a step. A reader that has not kept up is cut off."""
+        for key, event in events:
+            mailbox = self._flying.get(key)
+            if mailbox is None:
+                continue
+            mailbox.deliver(event, now)
+            if mailbox.ended:
+                del self._flying[key]
+            elif mailbox.overdue(now):
+                slow = SlowReader("The text was not read in time.", code="slow_reader")
+                self.cancel(mailbox, "the client reads too slowly", slow)
+
+    def disconnect(self) -> None:
+        """The engine is dead, and with it all that it held. What can be replayed waits for the next one."""
+        flying, self._flying, self._send = self._flying, {}, None
+        for mailbox in flying.values():
+            if mailbox.may_replay:
+                mailbox.rewind()
+                self._grounded.append(mailbox)
+            else:
+                error = EngineFault("The engine died while it worked on this request.", code="engine_died")
+                mailbox.fail(error, anyio.current_time())
+
+    def close(self) -> None:
+        """No engine will come any more: fail what is left."""
+        grounded, self._grounded = self._grounded, []
+        for mailbox in grounded:
+            error = Unavailable("The engine was stopped.", code="engine_unavailable")
+            mailbox.fail(error, anyio.current_time())
+
+    def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
+        key = next(self._keys)
+        send(wire.Generate(key, mailbox.request))
+        mailbox.key, mailbox.sent_at = key, anyio.current_time()
+        self._flying[key] = mailbox

@@ -1,0 +1,1 @@
+"""What clients and models speak, translated to and from the engine's own words."""

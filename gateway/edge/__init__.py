@@ -1,0 +1,1 @@
+"""Where clients misbehave: the hardened server, the request's scope, deadlines, event streams, errors as statuses."""

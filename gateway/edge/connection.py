@@ -1,0 +1,117 @@
+"""One client's connection: its reader, its limits, the requests that run on it."""
+
+import logging
+import math
+import socket
+
+import anyio
+from starlette.types import ASGIApp
+
+from gateway.edge.http1 import Address, Http1, Worker
+from gateway.edge.requests import Requests
+from gateway.edge.transport import StalledError, Transport
+
+logger = logging.getLogger(__name__)
+
+
+class Connection:
+    """Reads until the client or the server ends it. Whatever goes wrong ends this connection and no other.
+
+    The reader reads at all times, because only a reader sees a hang-up. FIN is taken for one: a client that has only
+    finished sending cannot be told from one that is gone.
+
+    Attributes:
+        reason: who ended it and why; empty while it goes on or the response was complete.
+    """
+
+    def __init__(self, app: ASGIApp, worker: Worker, sock: socket.socket, client: Address) -> None:
+        self.client = client
+        self.server: Address | None = None
+        self.reason = ""
+        self._app = app
+        self._worker = worker
+        self._limits = worker.limits
+        self._transport = Transport(sock, self._limits.write_timeout)
+        self._patience = anyio.CancelScope()  # of the reader: how long silence may last
+        self._idle = True
+        self._finished = False
+        self._http: Http1
+        self._requests: Requests
+
+    async def run(self) -> None:
+        """Serve the client; returns when nothing of the connection is left. Raises nothing but cancellation."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._requests = Requests(tasks, self, self._limits.unread)
+                self.server = self._transport.prepare()
+                self._http = Http1(self._app, self._worker, self._requests, self, state={})
+                await self._read()
+        except* Exception as group:
+            logger.exception("connection failed", exc_info=group)
+        finally:
+            self._transport.close()
+
+    async def _read(self) -> None:
+        self.set_idle(True)
+        reason = "client was silent for too long"
+        with self._patience:
+            reason = await self._read_to_the_end()
+        await self.hang_up(reason)
+
+    async def _read_to_the_end(self) -> str:
+        try:
+            while data := await self._transport.receive():
+                await self._http.received(data)
+        except OSError:
+            return "client reset the connection"
+        except anyio.ClosedResourceError:
+            return "the server closed the connection"
+        return "client closed the connection"
+
+    async def hang_up(self, reason: str) -> None:
+        """Close at once and tell the running request, whose bytes nobody reads any more."""
+        self.reason = self.reason or reason
+        self._transport.close()
+        await self._http.hung_up()
+
+    async def send(self, data: bytes) -> None:
+        """Send to the client; where that fails, hang up. May wait for the write timeout."""
+        try:
+            await self._transport.send(data)
+        except StalledError:
+            self.abort("client stopped reading")
+            await self._http.hung_up()
+        except OSError:
+            await self.hang_up("client reset the connection")
+
+    def set_idle(self, idle: bool) -> None:
+        """An idle connection has a limited time to become busy again."""
+        self._idle = idle
+        if not self._finished:
+            self._be_patient_for(self._limits.keep_alive_timeout if idle else math.inf)
+
+    def finish(self, reason: str) -> None:
+        """Send FIN, then read on for a while, so that a client still sending gets the response and no reset."""
+        if not self._finished:
+            self._finished = True
+            self.reason = self.reason or reason
+            self._transport.finish()
+            self._be_patient_for(self._limits.linger)
+
+    def _be_patient_for(self, seconds: float) -> None:
+        self._patience.deadline = anyio.current_time() + seconds
+
+    def abort(self, reason: str) -> None:
+        """Close with a reset."""
+        self.reason = self.reason or reason
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """The server takes no more requests: close unless one is running."""
+        if self._idle:
+            self._transport.close()
+
+    def dismiss(self) -> None:
+        """Ask the running request to end soon."""
+        if not self._idle:
+            self._requests.dismiss()

@@ -1,0 +1,222 @@
+"""Hypercorn's HTTP/1.1 protocol, made safe, on a worker of ours.
+
+Hypercorn's protocol classes know nothing of Trio or asyncio: they ask a worker context for events and a task group
+for tasks. Ours are on anyio, and hold as much of the two as HTTP/1.1 uses. Pinned to Hypercorn 0.18.0, because the
+overrides reach into it.
+"""
+
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol, cast
+
+import anyio
+import h11
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.protocol.events import Event as StreamEvent
+from hypercorn.protocol.events import Request, Response
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.protocol.http_stream import HTTPStream
+from hypercorn.typing import ASGIFramework, ConnectionState, TaskGroup, WorkerContext
+from starlette.types import ASGIApp
+
+from gateway.edge import ids
+from gateway.edge.limits import ServerLimits
+from gateway.edge.requests import Requests
+
+SUPPORTED_VERSIONS = (b"1.0", b"1.1")
+Address = tuple[str, int]
+
+
+class Wire(Protocol):
+    """What the protocol needs of its connection."""
+
+    client: Address
+    server: Address | None
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes; returns also when the client is gone."""
+
+    def set_idle(self, idle: bool) -> None:
+        """Told when a request begins and when its response is complete."""
+
+    def finish(self, reason: str) -> None:
+        """Nothing more will be sent."""
+
+    def abort(self, reason: str) -> None:
+        """Close with a reset, which nobody can take for a clean end."""
+
+
+class PausedError(Exception):
+    """h11 has bytes of a next request, and the response to this one is not complete."""
+
+
+class NeverPark:
+    """The event on which Hypercorn parks its reader then. Here parsing ends instead, and reading goes on."""
+
+    async def clear(self) -> None:
+        """Nothing to unset."""
+
+    async def set(self) -> None:
+        """Nobody waits."""
+
+    async def wait(self) -> NoReturn:
+        """Raises `PausedError`."""
+        raise PausedError
+
+
+class Worker:
+    """What all connections share: as much of Hypercorn's worker context as HTTP/1.1 asks for.
+
+    Attributes:
+        terminated: set when the server shuts down; then connections close after their response.
+    """
+
+    event_class = NeverPark
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self.limits = limits
+        self.terminated = anyio.Event()
+        self.config = Config()
+        self.config.errorlog = None
+        self.config.include_server_header = False
+        self.config.h11_max_incomplete_size = limits.head
+
+
+class Http1(H11Protocol):
+    """HTTP/1.1 and nothing else, with a reader that is never blind.
+
+    - `Upgrade` is ignored and HTTP/2 with prior knowledge is answered 505: one cleartext HTTP/2 connection can end
+      Hypercorn's whole process, and it cannot be configured off.
+    - Bytes ahead of their turn are kept up to a bound while the connection goes on reading.
+    - Empty lines before a request are skipped (RFC 9112, 2.2).
+    """
+
+    connection: h11.Connection
+
+    def __init__(self, app: ASGIApp, worker: Worker, requests: Requests, wire: Wire, state: dict[str, Any]) -> None:
+        super().__init__(
+            ASGIWrapper(cast("ASGIFramework", app)),
+            worker.config,
+            cast("WorkerContext", worker),
+            cast("TaskGroup", requests),
+            ConnectionState(state),
+            False,
+            wire.client,
+            wire.server,
+            self._deliver,
+        )
+        self._wire = wire
+        self._limits = worker.limits
+        self._parsing = anyio.Lock(fast_acquire=True)
+        self._open = True
+
+    async def received(self, data: bytes) -> None:
+        """Take bytes from the client and do what they complete."""
+        if self._open:
+            self.connection.receive_data(data)
+            await self._parse()
+
+    async def hung_up(self) -> None:
+        """The connection is over: the running request is told, and nothing more is parsed."""
+        self._open = False
+        await self.handle(Closed())
+
+    async def _parse(self) -> None:
+        async with self._parsing:
+            if not self._open:
+                return
+            self._skip_empty_lines()
+            try:
+                await self._handle_events()
+            except PausedError:
+                if self._ahead() > self._limits.ahead:
+                    await self._close("client sent too much before its turn")
+
+    def _ahead(self) -> int:
+        return len(self.connection.trailing_data[0])
+
+    def _skip_empty_lines(self) -> None:
+        if self.connection.their_state is not h11.IDLE:
+            return
+        received = self.connection.trailing_data[0]
+        if received[:1] in (b"\r", b"\n"):
+            self.connection = h11.Connection(h11.SERVER, self.config.h11_max_incomplete_size)
+            if rest := received.lstrip(b"\r\n"):
+                self.connection.receive_data(rest)
+
+    async def _deliver(self, event: Event) -> None:
+        match event:
+            case RawData(data=data):
+                if data:
+                    await self._wire.send(data)
+            case Updated(idle=idle):
+                self._wire.set_idle(idle)
+            case Closed():
+                await self._close("client broke the protocol")
+
+    async def _close(self, reason: str) -> None:
+        self._wire.finish(reason)
+        await self.hung_up()
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Never switch protocols."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            await self._send_error_response(refusal)
+            await self._close("request was refused")
+            return
+        self.stream = HTTPStream(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
+        await self.stream.handle(
+            Request(
+                stream_id=STREAM_ID,
+                headers=list(request.headers),
+                http_version=request.http_version.decode(),
+                method=request.method.decode().upper(),
+                raw_path=request.target,
+                state=self.connection_state,
+            )
+        )
+        self.keep_alive_requests += 1
+
+    def _refusal(self, request: h11.Request) -> int | None:
+        if request.http_version not in SUPPORTED_VERSIONS:
+            return 505
+        # h11 limits only heads that come in pieces.
+        head = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+        return 431 if head > self._limits.head else None
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of a response. While the server shuts down, responses say that the connection closes."""
+        if isinstance(event, Response) and self.context.terminated.is_set():
+            event = replace(event, headers=[*event.headers, (b"connection", b"close")])
+        await super().stream_send(event)
+
+    async def _send_error_response(self, status_code: int) -> None:
+        headers = [
+            (b"content-length", b"0"),
+            (b"connection", b"close"),
+            (ids.HEADER, ids.new().encode()),
+            *self.config.response_headers("h11"),
+        ]
+        await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
+        await self._send_h11_event(h11.EndOfMessage())
+
+    async def _maybe_recycle(self) -> None:
+        if self.connection.our_state is h11.SEND_BODY and self.connection.their_http_version == b"1.0":
+            self._wire.abort("response was cut short")  # there, a FIN would be the response's clean end
+        await super()._maybe_recycle()
+        if self._open and self.connection.our_state is h11.IDLE and self._ahead():
+            self.task_group.spawn(self._parse)

@@ -1,0 +1,52 @@
+"""What a client may cost the server, in bytes and seconds."""
+
+from dataclasses import dataclass
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """Limits of the server and of each connection.
+
+    Attributes:
+        connections: open at once; further clients wait in the kernel's backlog. The default stays below the usual
+            limit of 1,024 open files and is far above what slots and queue can serve.
+        head: bytes of a request's line and headers; more is answered 431.
+        ahead: bytes a client may send before the response to its request is complete. They are kept, because only
+            a reader that goes on reading sees the hang-up behind them; more closes the connection.
+        unread: bytes of a body that the application has not taken; more closes the connection.
+        keep_alive_timeout: seconds from the connection's start, or its last response, to the next complete head.
+            The default is above the 5 s after which httpx drops an idle connection, so that the client drops first.
+        write_timeout: seconds the kernel may take to accept one write; then the client counts as gone.
+        linger: seconds that a connection closed by us goes on reading, so that a client still sending can read
+            the response instead of a reset.
+        grace: seconds that running requests may go on after the shutdown began.
+        farewell: seconds they then have to say that they end, before every connection is reset.
+    """
+
+    connections: int = 512
+    head: int = 64 * KIB
+    ahead: int = 64 * KIB
+    unread: int = 1 * MIB
+    keep_alive_timeout: float = 10.0
+    write_timeout: float = 20.0
+    linger: float = 2.0
+    grace: float = 10.0
+    farewell: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """Limits of one request.
+
+    Attributes:
+        body: bytes; more is answered 413.
+        body_timeout: seconds for the whole body; longer is answered 408.
+        request_timeout: seconds from the head to the response's last byte; None sets no bound.
+    """
+
+    body: int = 8 * MIB
+    body_timeout: float = 30.0
+    request_timeout: float | None = None

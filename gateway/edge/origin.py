@@ -1,0 +1,73 @@
+"""Which web pages may use the server. Anything that is no browser sends no `Origin` and is not asked.
+
+A page is refused unless the operator allowed its origin, because visiting it must not spend the visitor's machine.
+Not even its POST of a plain text form, which browsers send without asking first, gets past.
+
+A page that this server delivered itself is of the same origin: its `Origin` names the request's own `Host`. But a page
+can also point its own host name at 127.0.0.1 once it is loaded (DNS rebinding), and its requests look just so. So the
+same origin counts only where the host is an address or `localhost`, which nobody can point elsewhere. A page under any
+other name of this server must be allowed by its origin. A GET of such a page carries no `Origin` and cannot be told
+from curl: it can read what `GET` routes tell, and make the model do nothing.
+"""
+
+import ipaddress
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.edge.problems import Problem, RefusedError
+
+ANY = "*"
+EXPOSED_HEADERS = ("x-request-id", "retry-after", "retry-after-ms", "x-should-retry")
+
+
+class OriginGuard:
+    """Refuses requests of foreign web pages (403), and answers the CORS questions of those that are allowed.
+
+    Belongs inside `RequestScope`, which answers the refusal and drains the body.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
+        """Args: `allowed` are origins as browsers write them (`https://example.org`), or `*` for all."""
+        self._allowed = frozenset(origin.lower().rstrip("/") for origin in allowed)
+        self._same_origin_app = app
+        self._allowed_origin_app = CORSMiddleware(
+            app,
+            allow_origins=sorted(self._allowed),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+            allow_private_network=True,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Raises `RefusedError` for a foreign page's."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin = headers.get("origin")
+        if origin is None:
+            await self._same_origin_app(scope, receive, send)
+        elif ANY in self._allowed or origin.lower() in self._allowed:
+            await self._allowed_origin_app(scope, receive, send)
+        elif is_same_origin(origin, headers.get("host", "")):
+            await self._same_origin_app(scope, receive, send)
+        else:
+            message = f"Web pages from {origin} may not use this server; its operator can allow them."
+            raise RefusedError(Problem(status=403, message=message, code="origin_not_allowed"))
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Whether `origin` names the request's own host, and that host cannot be another's name for this machine."""
+    _, separator, authority = origin.partition("://")
+    return bool(separator) and authority.lower() == host.lower() and is_own_host(host)
+
+
+def is_own_host(host: str) -> bool:
+    """Whether a `Host` header is an IP address or `localhost`, with or without a port."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name) is not None
+    except ValueError:
+        return False

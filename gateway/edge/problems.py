@@ -1,0 +1,183 @@
+"""The one table from what went wrong to what the client is told, in OpenAI's shape.
+
+The OpenAI SDK tries 408, 409, 429 and every 5xx twice more, after `retry-after-ms` if that is given, and never where
+`x-should-retry` is `false`. Every row is chosen with that in mind.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from json import JSONDecodeError
+
+import orjson
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
+from gateway.edge import ids
+
+logger = logging.getLogger(__name__)
+
+INVALID_REQUEST = "invalid_request_error"
+RATE_LIMIT = "rate_limit_error"
+SERVER = "server_error"
+FIRST_SERVER_ERROR = 500
+
+NO_RETRY = {"x-should-retry": "false"}
+CLOSE = {"connection": "close"}
+CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class RefusedError(Exception):
+    """The edge's own refusal of a request.
+
+    Attributes:
+        problem: what the client is told.
+    """
+
+    def __init__(self, problem: "Problem") -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A failure as the client sees it.
+
+    Attributes:
+        status: of the response, if its head was not sent yet.
+        message: one sentence.
+        type: OpenAI's error class.
+        code: a stable name for programs, or None.
+        param: the request's field at fault, or None.
+        headers: of the response.
+        unexpected: whether this is a defect of ours, whose traceback belongs in the log.
+    """
+
+    status: int
+    message: str
+    type: str = INVALID_REQUEST
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    unexpected: bool = False
+
+    def body(self) -> bytes:
+        """The JSON body `{"error": {...}}`."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return orjson.dumps({"error": error})
+
+    def response(self) -> Response:
+        """The whole response."""
+        return Response(self.body(), self.status, dict(self.headers), "application/json")
+
+
+DEADLINE_PASSED = Problem(
+    status=504,
+    message="The request took longer than this server allows.",
+    type=SERVER,
+    code="deadline_exceeded",
+    headers=NO_RETRY,
+)
+
+
+def retry_after(seconds: int) -> dict[str, str]:
+    """Headers that ask for another try in `seconds`."""
+    return {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1000)}
+
+
+ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (
+    # error, its code (None: any), status, type, headers; the first row that fits
+    (RequestError, None, 400, INVALID_REQUEST, {}),
+    (Busy, "queue_full", 429, RATE_LIMIT, retry_after(1)),
+    (Busy, None, 503, SERVER, retry_after(1)),  # it had a place in the queue, and waited too long there
+    (Unavailable, None, 503, SERVER, retry_after(2)),
+    (EngineFault, "engine_died", 503, SERVER, retry_after(2)),
+    (EngineFault, None, 500, SERVER, {}),
+    (LoadError, None, 503, SERVER, NO_RETRY),
+    (EngineError, None, 500, SERVER, {}),
+)
+
+
+def of(error: Exception) -> Problem:
+    """What the client is told of `error`."""
+    match error:
+        case RefusedError():
+            return error.problem
+        case EngineError():
+            return _of_engine(error)
+        case ValidationError():
+            return _of_validation(error)
+        case JSONDecodeError():
+            return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
+        case HTTPException():
+            return _of_http(error)
+    return _of_defect()
+
+
+def _of_engine(error: EngineError) -> Problem:
+    status, type_, headers = next(
+        row[2:] for row in ENGINE_ROWS if isinstance(error, row[0]) and row[1] in {None, error.code}
+    )
+    return Problem(
+        status=status, message=error.message, type=type_, code=error.code, param=error.param, headers=headers
+    )
+
+
+def _of_validation(error: ValidationError) -> Problem:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    # Behind the field's name come indices, and for a union the names of its variants, which are no fields.
+    param = str(first["loc"][0]) if first["loc"] else None
+    reason = first["msg"].removeprefix("Value error, ")
+    message = f"{param}: {reason}" if param else reason
+    return Problem(status=400, message=message, code=_validation_code(first["type"]), param=param)
+
+
+def _validation_code(kind: str) -> str:
+    if kind == "missing":
+        return "missing_required_parameter"
+    if kind == "json_invalid":
+        return "invalid_json"
+    return "invalid_type" if kind.endswith("_type") else "invalid_value"
+
+
+def _of_http(error: HTTPException) -> Problem:
+    return Problem(
+        status=error.status_code,
+        message=error.detail,
+        type=SERVER if error.status_code >= FIRST_SERVER_ERROR else INVALID_REQUEST,
+        code=CODES.get(error.status_code),
+        headers=error.headers or {},
+    )
+
+
+def _of_defect() -> Problem:
+    return Problem(
+        status=500,
+        message=f"The server failed to process the request. Its id is {ids.request_id.get()}.",
+        type=SERVER,
+        code="internal_error",
+        headers=NO_RETRY,  # it would meet the same defect
+        unexpected=True,
+    )
+
+
+def report(error: Exception) -> Problem:
+    """Like `of`; a defect of ours is logged with its traceback."""
+    problem = of(error)
+    if problem.unexpected:
+        logger.error("unexpected %s", type(error).__name__, exc_info=error)
+    return problem
+
+
+async def handle(_request: Request, error: Exception) -> Response:
+    """A Starlette exception handler. Logs nothing: what is unexpected Starlette raises again, and the server logs."""
+    return of(error).response()
+
+
+EXCEPTION_HANDLERS = dict.fromkeys(
+    (RefusedError, EngineError, ValidationError, JSONDecodeError, HTTPException, Exception), handle
+)
+"""For `Starlette(exception_handlers=...)`."""

@@ -1,0 +1,109 @@
+"""One request's scope: its body, its id, its deadline, and its end when the client goes away."""
+
+import math
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.edge import ids, problems
+from gateway.edge.body import ClientGoneError, body_once, read_body
+from gateway.edge.closing import Closing, read_disconnect
+from gateway.edge.limits import RequestLimits
+from gateway.edge.problems import DEADLINE_PASSED, RefusedError
+
+
+class RequestScope:
+    """Runs each request of `app` in a task group that ends when nobody waits for the response any more.
+
+    The outermost layer. It reads the whole body first, then is the only owner of the server's `receive`: a disconnect
+    before the response's last byte cancels the request, one after it cancels nothing. `app` receives its body once
+    and then waits; a hang-up reaches it as cancellation.
+
+    It gives `app` in `scope["state"]`:
+
+    - `request_id`: also a context variable, and a header of every response;
+    - `closing`: a `Closing`, which says why the request is being cancelled.
+
+    An exception of `app` before the response's head becomes the response that `problems` has for it. A later one goes
+    out as it is: the server logs it and closes the connection.
+    """
+
+    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request. Waits until it is over and everything it held is released."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        timeout = self._limits.request_timeout
+        deadline = math.inf if timeout is None else anyio.current_time() + timeout
+        request_id = ids.of(scope["headers"])
+        ids.request_id.set(request_id)
+        reply = Reply(send, request_id)
+        try:
+            body = await read_body(scope["headers"], receive, self._limits)
+            await self._run(scope, body, receive, reply, deadline)
+        except ClientGoneError:
+            return
+        except Exception as error:
+            if reply.begun:
+                raise
+            await problems.report(error).response()(scope, receive, reply.send)
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, reply: "Reply", deadline: float) -> None:
+        closing = Closing()
+        scope["state"] = {**scope.get("state", {}), "request_id": reply.request_id, "closing": closing}
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def watch() -> None:
+                reason, error = await end_of_waiting(receive, deadline)
+                if not reply.complete:
+                    closing.reason, closing.error = reason, error
+                    tasks.cancel_scope.cancel()
+
+            tasks.start_soon(watch)
+            try:
+                await self._app(scope, body_once(body), reply.send)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failure = error  # leaves the task group bare, so that whoever handles it finds it by its type
+            tasks.cancel_scope.cancel()
+        if failure is None and not reply.begun:
+            failure = closing.error if closing.reason else RuntimeError("the application ended without a response")
+        if failure is not None:
+            raise failure
+
+
+async def end_of_waiting(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
+    """Wait until nobody waits for the response: say who ended it, and what the client is told if it still listens."""
+    with anyio.CancelScope(deadline=deadline):
+        while (message := await receive())["type"] != "http.disconnect":
+            pass
+        return read_disconnect(message)
+    return "the request's deadline passed", RefusedError(DEADLINE_PASSED)
+
+
+class Reply:
+    """The response as far as it went.
+
+    Attributes:
+        begun: whether its head was sent, and with it the status.
+        complete: whether its last byte was handed to the server.
+    """
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self.request_id = request_id
+        self.begun = False
+        self.complete = False
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """ASGI's `send`; puts the request's id among the headers."""
+        if message["type"] == "http.response.start":
+            self.begun = True
+            message = {**message, "headers": [*message.get("headers", ()), (ids.HEADER, self.request_id.encode())]}
+        elif message["type"] == "http.response.body":
+            self.complete = not message.get("more_body", False)
+        await self._send(message)

@@ -1,0 +1,120 @@
+"""The server: accepts clients, and ends in bounded time."""
+
+import logging
+import socket
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+from starlette.types import ASGIApp
+
+from gateway.edge.connection import Connection
+from gateway.edge.http1 import Worker
+from gateway.edge.limits import ServerLimits
+
+__all__ = ["Server", "ServerLimits", "serve"]
+
+logger = logging.getLogger(__name__)
+
+ACCEPT_PAUSE = 0.1
+
+
+async def serve(
+    app: ASGIApp,
+    sockets: list[socket.socket],
+    limits: ServerLimits,
+    *,
+    shutdown: anyio.Event,
+    on_draining: Callable[[], None],
+) -> None:
+    """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
+
+    Runs on Trio and asyncio. Sends no lifespan events. The sockets are closed as soon as `shutdown` is set, then
+    `on_draining` is called; what remains takes at most `limits.grace` + `limits.farewell` seconds, and whatever
+    bounded clean-up the application shields.
+    """
+    await Server(app, limits).run(sockets, shutdown, on_draining)
+
+
+class Server:
+    """One application's connections.
+
+    Attributes:
+        connections: those that are open, or have a request that still runs.
+    """
+
+    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
+        self.connections: set[Connection] = set()
+        self._app = app
+        self._limits = limits
+        self._worker = Worker(limits)
+        self._room = anyio.Semaphore(limits.connections, fast_acquire=True)
+        self._changed = anyio.Event()
+
+    async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
+        """See `serve`."""
+        async with anyio.create_task_group() as tasks:
+            try:
+                await self._accept_until(shutdown, sockets, tasks)
+            finally:
+                for listener in sockets:
+                    listener.close()
+            on_draining()
+            await self._drain()
+            tasks.cancel_scope.cancel()
+
+    async def _accept_until(self, shutdown: anyio.Event, sockets: list[socket.socket], tasks: TaskGroup) -> None:
+        async with anyio.create_task_group() as accepting:
+            for listener in sockets:
+                accepting.start_soon(self._accept, listener, tasks)
+            await shutdown.wait()
+            accepting.cancel_scope.cancel()
+
+    async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
+        listener.setblocking(False)
+        while True:
+            await self._room.acquire()
+            sock, address = await next_client(listener)
+            connection = Connection(self._app, self._worker, sock, address[:2])
+            self.connections.add(connection)
+            tasks.start_soon(self._run, connection)
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            self.connections.remove(connection)
+            self._room.release()
+            self._changed.set()
+
+    async def count_falls_to(self, count: int) -> None:
+        """Wait until at most `count` connections are left."""
+        while len(self.connections) > count:
+            self._changed = anyio.Event()
+            await self._changed.wait()
+
+    async def _drain(self) -> None:
+        self._worker.terminated.set()
+        for connection in self.connections:
+            connection.drain()
+        with anyio.move_on_after(self._limits.grace):
+            await self.count_falls_to(0)
+        for connection in self.connections:
+            connection.dismiss()
+        with anyio.move_on_after(self._limits.farewell):
+            await self.count_falls_to(0)
+        for connection in self.connections:
+            connection.abort("the server stopped")
+
+
+async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
+    """Wait for a client. A failure to accept is the network's, or a lack of files: it passes, the server goes on."""
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            return listener.accept()
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            logger.warning("cannot accept a client: %s", error)
+            await anyio.sleep(ACCEPT_PAUSE)

@@ -1,0 +1,98 @@
+"""A response of server-sent events that sends itself."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
+
+import anyio
+from starlette.types import Receive, Scope, Send
+
+from gateway.edge import problems
+from gateway.edge.closing import closing_of
+from gateway.edge.problems import Problem
+
+KEEP_ALIVE = b": keep-alive\n\n"
+DONE = b"data: [DONE]\n\n"
+LAST_WORDS_TIMEOUT = 2.0
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
+]
+
+Take: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
+"""Waits for events, encoded, and gives all that are ready; none means the end. Cancelled, it must lose none."""
+
+Source: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
+"""Opens what the events come from. Leaving it must release everything it holds."""
+
+
+def error_event(problem: Problem) -> bytes:
+    """`data: {"error": {...}}`, as the OpenAI SDK expects it."""
+    return b"data: " + problem.body() + b"\n\n"
+
+
+class EventStream:
+    """A pure ASGI response: one `send` for all events that are ready.
+
+    The head waits for the first events or the first keep-alive; until then a failure is raised and can still become a
+    status. A failure after the head is one error event and an end without `end`. A keep-alive is a comment line: it
+    keeps proxies open and lets the kernel notice a peer that vanished.
+
+    The source is opened and left here, in the request's own task: never by a generator's `finally`, which may run only
+    at garbage collection. It is left before the last words are sent, so that they delay no release.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        keep_alive: float = 10.0,
+        end: bytes = DONE,
+        encode_error: Callable[[Problem], bytes] = error_event,
+    ) -> None:
+        """Args: `keep_alive` in seconds of silence; `end` is sent after the last event of a stream that went well."""
+        self._source = source
+        self._keep_alive = keep_alive
+        self._end = end
+        self._encode_error = encode_error
+        self._begun = False
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send the whole response. Waits for the source and for the client. Needs `RequestScope` around it."""
+        closing = closing_of(scope)
+        try:
+            async with self._source() as take:
+                await self._send_events(take, send)
+        except anyio.get_cancelled_exc_class():
+            if self._begun and closing.error is not None:
+                with anyio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+                    await self._fail(closing.error, send)
+            raise
+        except Exception as error:
+            if not self._begun:
+                raise
+            await self._fail(error, send)
+        else:
+            await self._send(self._end, send, last=True)
+
+    async def _send_events(self, take: Take, send: Send) -> None:
+        while True:
+            events = None
+            with anyio.move_on_after(self._keep_alive):
+                events = await take()
+            if events is None:
+                await self._send(KEEP_ALIVE, send)
+            elif events:
+                await self._send(b"".join(events), send)
+            else:
+                return
+
+    async def _fail(self, error: Exception, send: Send) -> None:
+        await self._send(self._encode_error(problems.report(error)), send, last=True)
+
+    async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
+        if not self._begun:
+            self._begun = True
+            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        await send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -1,0 +1,146 @@
+"""`POST /generate`, the predecessor's route: one prompt, one answer in an envelope that says whether it went well."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import uuid4
+
+import anyio
+import orjson
+from pydantic import BeforeValidator, Field
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine import Finished, GenerationRequest, Text
+from gateway.dialects.prompts import Prompt, read_prompts
+from gateway.dialects.sampling import MAX_INT, SamplingFields
+from gateway.edge.problems import Problem
+from gateway.edge.sse import EventStream
+from gateway.routes.body import BodyReader
+from gateway.routes.generations import Generations
+from gateway.routes.reply import json_reply
+
+PATH = "/generate"
+FIRST_FAILURE = 400
+
+
+def _one_prompt(value: object) -> Prompt:
+    prompts = read_prompts(value)
+    if len(prompts) != 1:
+        raise ValueError("should be one prompt")
+    return prompts[0]
+
+
+class GenerateBody(SamplingFields):
+    """The body of a request."""
+
+    prompt: Annotated[Prompt, BeforeValidator(_one_prompt)]
+    max_tokens: int = Field(16, ge=0, le=MAX_INT)
+    stream: bool = False
+
+    def request(self, request_id: str) -> GenerationRequest:
+        """What the engine is asked, under this id."""
+        return GenerationRequest(
+            id=request_id,
+            prompts=(self.prompt,),
+            max_tokens=self.max_tokens,
+            stop=self.stop,
+            sampling=self.sampling(),
+            stream=self.stream,
+            cache_prompt=self.cache_prompt,
+        )
+
+
+class Generate:
+    """Parses, runs, encodes."""
+
+    def __init__(self, bodies: BodyReader, generations: Generations) -> None:
+        self._bodies = bodies
+        self._generations = generations
+
+    async def create(self, http: Request) -> ASGIApp:
+        """Answers whole, or with a stream of texts that ends in what would have been the whole answer."""
+        body = await self._bodies.read(http, GenerateBody)
+        request = body.request(http.state.request_id)
+        envelope = Envelope()
+        if body.stream:
+            source = self._generations.stream(http, request, envelope.encode)
+            return EventStream(source, end=b"", encode_error=error_event)
+        (end,) = (await self._generations.run(http, request)).outcomes
+        return json_reply(envelope.success(end.text, end))
+
+
+class Envelope:
+    """One answer, timed from its creation."""
+
+    def __init__(self) -> None:
+        self._id = f"gen-{uuid4().hex}"
+        self._began = anyio.current_time()
+        self._texts: list[str] = []
+
+    def success(self, text: str, end: Finished) -> dict[str, Any]:
+        """The whole answer. Times are in seconds."""
+        seconds = anyio.current_time() - self._began
+        data = {
+            "id": self._id,
+            "text": text,
+            "tokens": end.tokens,
+            "finish_reason": end.reason,
+            "response_time": round(seconds, 6),
+            "tokens_per_second": round(end.tokens / seconds, 3) if seconds > 0 else 0.0,
+        }
+        return {"success": True, "data": data}
+
+    def encode(self, _prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
+        """An event of its own for each piece of text, and the whole answer behind the last one."""
+        encoded = b""
+        for event in events:
+            self._texts.append(event.text)
+            if event.text:
+                encoded += b'data: {"text":%b}\n\n' % orjson.dumps(event.text)
+            if isinstance(event, Finished):
+                encoded += b"data: %b\n\n" % orjson.dumps(self.success("".join(self._texts), event))
+        return encoded
+
+
+def failure(error: bytes) -> bytes:
+    """The envelope of a failure, given the JSON object `{"error": {...}}`."""
+    return b'{"success":false,' + error[1:]
+
+
+def error_event(problem: Problem) -> bytes:
+    """The event that ends a stream which failed."""
+    return b"data: %b\n\n" % failure(problem.body())
+
+
+class FailureEnvelope:
+    """Puts the failures of this route into its envelope, wherever they come from. Belongs around `RequestScope`."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "http" and scope["path"] == PATH:
+            send = _FailureSender(send).send
+        await self._app(scope, receive, send)
+
+
+class _FailureSender:
+    """Holds a failure's head back until its one body message is there."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._head: Message | None = None
+
+    async def send(self, message: Message) -> None:
+        """ASGI's `send`."""
+        if message["type"] == "http.response.start" and message["status"] >= FIRST_FAILURE:
+            self._head = message
+            return
+        if self._head is not None:
+            body = failure(message["body"])
+            length = (b"content-length", b"%d" % len(body))
+            headers = [length if name == b"content-length" else (name, value) for name, value in self._head["headers"]]
+            await self._send({**self._head, "headers": headers})
+            self._head, message = None, {**message, "body": body}
+        await self._send(message)

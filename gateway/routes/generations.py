@@ -1,0 +1,94 @@
+"""How every route that generates runs its request on the engine."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+from starlette.requests import Request
+
+from engine import Busy, Engine, Finished, Generation, GenerationRequest, Text
+from gateway.edge.closing import Closing, closing_of
+from gateway.edge.sse import Source, Take
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request that does not stream.
+
+    Attributes:
+        prompt_tokens: tokens of each prompt.
+        outcomes: every choice's end, in order of choice.
+    """
+
+    prompt_tokens: tuple[int, ...]
+    outcomes: tuple[Finished, ...]
+
+
+Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
+"""Events of a stream as they are sent. Takes the tokens of each prompt, too."""
+
+
+class Generations:
+    """Runs requests within the server's limits. A request that is left is cancelled, for the reason its scope has."""
+
+    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
+        """Args: `queue_timeout` and `patience`, of a client that does not read, in seconds."""
+        self._engine = engine
+        self._queue_timeout = queue_timeout
+        self._patience = patience
+
+    async def run(self, http: Request, request: GenerationRequest) -> Answer:
+        """Wait for all of the answer. Raises `EngineError`, such as `Busy` after too long a wait for a slot."""
+        async with self._open(http, request) as admission:
+            generation = await admission.granted()
+            return Answer(generation.prompt_tokens, await generation.outcomes())
+
+    def stream(self, http: Request, request: GenerationRequest, encode: Encode) -> Source:
+        """The answer as it comes. Opening it and taking from it raise as `run` does."""
+
+        @asynccontextmanager
+        async def source() -> AsyncIterator[Take]:
+            async with self._open(http, request) as admission:
+
+                async def take() -> Sequence[bytes]:
+                    generation = await admission.granted()
+                    events = await generation.take()
+                    return [encode(generation.prompt_tokens, events)] if events else []
+
+                yield take
+
+        return source
+
+    @asynccontextmanager
+    async def _open(self, http: Request, request: GenerationRequest) -> AsyncIterator["_Admission"]:
+        closing = closing_of(http.scope)
+        deadline = anyio.current_time() + self._queue_timeout
+
+        def why() -> str:
+            return closing.reason or "the request failed"
+
+        async with self._engine.generate(request, why=why, patience=self._patience) as generation:
+            yield _Admission(generation, closing, deadline)
+
+
+@dataclass(slots=True)
+class _Admission:
+    """A request's way out of the queue."""
+
+    generation: Generation
+    closing: Closing
+    deadline: float
+    waits: bool = True
+
+    async def granted(self) -> Generation:
+        """Wait until the request has left the queue. Raises `Busy` at the deadline. Can be cancelled and repeated."""
+        if self.waits:
+            with anyio.CancelScope(deadline=self.deadline) as patience:
+                await self.generation.started()
+            if patience.cancelled_caught:
+                message = "The request waited in the queue for longer than this server allows."
+                self.closing.reason = self.closing.reason or "waited in the queue for too long"
+                raise Busy(message, code="queue_timeout")
+            self.waits = False
+        return self.generation

@@ -1,0 +1,31 @@
+"""`GET /slots`: what every slot of the engine does now."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine import Engine
+from gateway.routes.reply import json_reply
+
+
+class Slots:
+    """Asks the engine, which answers at any time, a long pass through the model included."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def list(self, _request: Request) -> Response:
+        """One object a slot. Raises `Unavailable` while there is no engine to ask."""
+        slots, _figures = await self._engine.inspect()
+        return json_reply(
+            [
+                {
+                    "id": slot.id,
+                    "is_processing": slot.request_id is not None,
+                    "state": slot.state,
+                    "request_id": slot.request_id,
+                    "active_tokens": slot.active_tokens,
+                    "cached_tokens": slot.cached_tokens,
+                }
+                for slot in slots
+            ]
+        )

@@ -1,0 +1,89 @@
+"""The engine of these tests: real processes and pipes, a scripted child at the other end."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from engine import Engine, EngineConfig, EngineState, EngineStatus, GenerationRequest, Supervision, open_engine
+from engine.link.process import command_for
+
+GUARD = 20
+"""Seconds after which a test that hangs fails."""
+FOREVER = 2.0 * GUARD
+"""A limit that no test reaches: what waits for it hits the guard."""
+
+
+def ask(script: str, *, name: str = "r", **fields: Any) -> GenerationRequest:
+    """A request whose prompt tells the child what to do."""
+    return GenerationRequest(id=name, prompts=(script,), **{"stream": True, **fields})
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """Opens engines on scripted children, and knows from their journal what they saw."""
+
+    journal: Path
+
+    @asynccontextmanager
+    async def open(
+        self, load: str = "ok", *, ready: bool = True, restarts: bool = True, **limits: float
+    ) -> AsyncIterator[Engine]:
+        """An engine whose child loads as scripted. On leaving, no process may be left of it, not even a zombie.
+
+        Without `restarts`, the wait before the first one outlasts the test.
+        """
+        wait = 0.01 if restarts else FOREVER
+        command = [*command_for("tests.engine.link.scripted_child"), str(self.journal), load]
+        supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
+        with anyio.fail_after(GUARD):
+            async with open_engine(EngineConfig(model="m"), command=command, limits=supervision) as engine:
+                if ready:
+                    await engine.ready()
+                yield engine
+        assert not [pid for pid in self.pids() if _exists(pid)]
+
+    async def saw(self, engine: Engine, start: str) -> int:
+        """How many lines of the journal start so, once the child has read all that was sent."""
+        await engine.inspect()
+        return self.count(start)
+
+    def count(self, start: str) -> int:
+        return sum(line.startswith(start) for line in self.lines())
+
+    def keys(self, name: str = "r") -> list[str]:
+        return [line.split()[1] for line in self.lines() if line.startswith("generate ") and line.endswith(f" {name}")]
+
+    def pids(self) -> list[int]:
+        return [int(line.split()[1]) for line in self.lines() if line.startswith("start ")]
+
+    def lines(self) -> list[str]:
+        return self.journal.read_text().splitlines()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def until(engine: Engine, *states: EngineState) -> EngineStatus:
+    """Wait for one of the states."""
+    while engine.status.state not in states:
+        await engine.status_changed()
+    return engine.status
+
+
+async def text(engine: Engine, script: str, **fields: Any) -> str:
+    """All that a request's first choice says."""
+    said = []
+    async with engine.generate(ask(script, **fields)) as generation:
+        while events := await generation.take():
+            said += [event.text for event in events]
+    return "".join(said)

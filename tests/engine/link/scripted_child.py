@@ -1,0 +1,223 @@
+"""An engine without a model that does what it is told. Speaks the real frames on the real pipes.
+
+A request's first prompt is its script: verbs parted by `;`, done in order as soon as the request arrives. Scripts
+for the first, second, … process are parted by `|`; the last one is for all that follow. Verbs:
+
+    accept              refuse FAULT        start               fail
+    say WORD [CHOICE]   finish [CHOICE]
+    wait                the rest waits for a `resume` of another request, or for nothing
+    resume              every request that waits goes on
+    die SIGNAL          exit CODE           hang                garbage
+    on-cancel VERB      what to do in place of the release: `cross` ends the request first, `ignore` does nothing,
+                        `late` sends news after the release, or any verb above
+    stubborn            from now on the end of stdin is not heard
+
+The command's arguments are the journal, a file that gets a line for each thing seen, and the script of loading, by
+process as above: `ok`, `slow` (half, then nothing), `refuse` (`LoadFailed`), `repack SIGNAL` (die unless
+`extra_buffers` is off), or any verb above.
+"""
+
+import os
+import signal
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from engine.events import (
+    Failed,
+    Figures,
+    Finished,
+    FinishReason,
+    GenerationEvent,
+    ModelInfo,
+    Released,
+    SlotInfo,
+    Started,
+    Text,
+)
+from engine.link import wire
+
+MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
+
+
+@dataclass
+class Running:
+    """A request the child has not ended."""
+
+    key: int
+    choices: int
+    script: deque[str]
+    phase: str = "intake"
+    tokens: int = 0
+    on_cancel: str = ""
+    open: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.open = set(range(self.choices))
+
+
+class ScriptedChild:
+    """Reads frames and obeys; one thread."""
+
+    def __init__(self, journal: Path, load: str) -> None:
+        self.journal = journal
+        self.life = 1 + (journal.read_text().count("start ") if journal.exists() else 0)
+        self.load = load
+        self.running: dict[int, Running] = {}
+        self.steps = 0
+        self.stubborn = False
+
+    def note(self, line: str) -> None:
+        with self.journal.open("a") as file:
+            file.write(line + "\n")
+
+    def serve(self) -> None:
+        self.note(f"start {os.getpid()}")
+        decoder = wire.Decoder()
+        while data := os.read(0, 1 << 16):
+            for message in decoder.feed(data):
+                self.receive(message)
+        self.note("eof")
+        while self.stubborn:
+            signal.pause()
+
+    def write(self, message: wire.FromEngine) -> None:
+        frame = memoryview(wire.encode(message))
+        while frame:
+            frame = frame[os.write(1, frame) :]
+
+    def receive(self, message: wire.Message) -> None:
+        match message:
+            case wire.Configure(config):
+                self.note(f"configure extra_buffers={config.extra_buffers}")
+                self.load_model(this_life(self.load, self.life), extra_buffers=config.extra_buffers)
+            case wire.Generate(key, request):
+                self.note(f"generate {key} {request.id}")
+                script = this_life(str(request.prompts[0]), self.life)
+                choices = len(request.prompts) * request.n
+                self.running[key] = Running(key, choices, deque(verb.strip() for verb in script.split(";")))
+                self.go_on(self.running[key])
+            case wire.Cancel(key):
+                self.note(f"cancel {key}")
+                self.cancel(key)
+            case wire.Inspect(ticket):
+                self.note("inspect")
+                self.write(wire.Inspected(ticket, (SlotInfo(0, "idle", None, 0, 0),), self.figures()))
+
+    def load_model(self, verb: str, *, extra_buffers: bool) -> None:
+        self.write(wire.Loading(0.5))
+        if verb == "slow":
+            return
+        if verb == "refuse":
+            self.write(wire.LoadFailed("this is no GGUF file"))
+            return
+        if not verb.startswith("repack") or extra_buffers:
+            self.do_alone(*verb.replace("repack", "die").split())
+        self.write(wire.Loaded(MODEL))
+
+    def go_on(self, running: Running) -> None:
+        while running.script and running.key in self.running:
+            verb, *arguments = running.script.popleft().split()
+            if verb == "wait":
+                return
+            self.do(running, verb, *arguments)
+
+    def do(self, running: Running, verb: str, *arguments: str) -> None:
+        match verb, *arguments:
+            case "accept", *_:
+                running.phase = "queued"
+                self.write(wire.Accepted(running.key, (7,)))
+            case "refuse", fault:
+                self.end(running)
+                self.write(wire.Refused(running.key, fault, "refused as told", "told", "prompt"))
+            case "start", *_:
+                running.phase = "prefill"
+                self.step((running.key, Started()))
+            case "say", word, *choice:
+                running.phase = "decode"
+                running.tokens += 1
+                self.step((running.key, Text(int(choice[0]) if choice else 0, word, running.tokens)))
+            case "finish", *choice:
+                self.finish(running, int(choice[0]) if choice else 0)
+            case "fail", *_:
+                self.end(running)
+                self.step((running.key, Failed("failed as told", "told")))
+            case "on-cancel", *words:
+                running.on_cancel = " ".join(words)
+            case "resume", *_:
+                for other in [other for other in self.running.values() if other is not running]:
+                    self.go_on(other)
+            case _:
+                self.do_alone(verb, *arguments)
+
+    def do_alone(self, verb: str, *arguments: str) -> None:
+        """The verbs that need no request."""
+        match verb, *arguments:
+            case "ok", *_:
+                pass
+            case "die", name:
+                os.kill(os.getpid(), signal.Signals[name])
+            case "exit", code:
+                os._exit(int(code))
+            case "hang", *_:
+                while True:
+                    signal.pause()
+            case "garbage", *_:
+                os.write(1, b"\x00\x00\x00\x05hello")
+            case "stubborn", *_:
+                self.stubborn = True
+            case _:
+                raise ValueError(f"no such verb: {verb} {arguments}")
+
+    def finish(self, running: Running, choice: int) -> None:
+        running.tokens += 1
+        running.open.discard(choice)
+        if not running.open:
+            self.end(running)
+        self.step((running.key, Finished(choice, "", FinishReason.STOP, running.tokens, 0)))
+
+    def end(self, running: Running) -> None:
+        self.note(f"end {running.key}")
+        del self.running[running.key]
+
+    def cancel(self, key: int) -> None:
+        running = self.running.get(key)
+        if running is None:
+            self.step((key, Released("gone", 0, 0)))
+            return
+        match running.on_cancel:
+            case "":
+                self.release(running)
+            case "ignore":
+                pass
+            case "late":
+                self.release(running)
+                self.step((key, Text(0, "late", 99)), (key, Finished(0, "", FinishReason.STOP, 99, 0)))
+            case "cross":
+                for choice in sorted(running.open):
+                    self.finish(running, choice)
+                self.step((key, Released("gone", running.tokens, 0)))
+            case verb:
+                self.do(running, *verb.split())
+
+    def release(self, running: Running) -> None:
+        self.end(running)
+        self.step((running.key, Released(running.phase, running.tokens, 10 + running.tokens)))
+
+    def step(self, *events: tuple[int, GenerationEvent]) -> None:
+        self.steps += any(isinstance(event, Text | Finished) for _, event in events)
+        self.write(wire.Step(events, self.figures()))
+
+    def figures(self) -> Figures:
+        held = len(self.running)
+        return Figures(4, 4 - held, held, 0, 0, 0, self.steps, 0.0, 0, 0, 0)
+
+
+def this_life(script: str, life: int) -> str:
+    by_life = [part.strip() for part in script.split("|")]
+    return by_life[min(life, len(by_life)) - 1]
+
+
+def main() -> None:
+    ScriptedChild(Path(sys.argv[1]), sys.argv[2]).serve()

@@ -1,0 +1,271 @@
+"""Requests in flight without a process: keys, replay, late news, patience. The frames sent are counted."""
+
+from typing import Any
+
+import pytest
+
+from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavailable
+from engine.events import Failed, Figures, Finished, FinishReason, Released, Started, Text
+from engine.link import wire
+from engine.link.exchange import Exchange
+from engine.link.inspections import Inspections
+from engine.link.mailbox import Mailbox
+from tests.engine.link.harness import ask
+
+pytestmark = pytest.mark.anyio
+
+HELLO = Text(0, "hello", 1)
+END = Finished(0, "", FinishReason.STOP, 2, 0)
+
+
+class Line:
+    """An exchange connected to a list."""
+
+    def __init__(self) -> None:
+        self.sent: list[wire.ToEngine] = []
+        self.exchange = Exchange()
+        self.exchange.connect(self.sent.append)
+
+    def open(self, script: str = "", **fields: Any) -> Mailbox:
+        return self.exchange.open(ask(script, **fields), patience=5)
+
+    def news(self, mailbox: Mailbox, *events: Started | Text | Finished | Failed | Released, now: float = 0) -> None:
+        assert mailbox.key is not None
+        self.exchange.deliver([(mailbox.key, event) for event in events], now)
+
+    def cancels(self) -> list[int]:
+        return [message.key for message in self.sent if isinstance(message, wire.Cancel)]
+
+    def keys(self) -> list[int]:
+        return [message.key for message in self.sent if isinstance(message, wire.Generate)]
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+async def test_everything_that_is_ready_is_taken_at_once_and_in_order(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, Started(), HELLO, HELLO)
+    line.news(mailbox, HELLO, END)
+    assert await mailbox.take() == [HELLO, HELLO, HELLO, END]
+    assert await mailbox.take() == []
+    assert line.exchange.oldest is None
+
+
+async def test_a_request_ends_when_every_choice_has(line: Line) -> None:
+    mailbox = line.open(n=2)
+    line.news(mailbox, Finished(1, "b", FinishReason.STOP, 1, 0))
+    ended = [mailbox.ended]
+    line.news(mailbox, Finished(0, "a", FinishReason.STOP, 1, 0))
+    assert [*ended, mailbox.ended] == [False, True]
+    assert [end.text for end in await mailbox.outcomes()] == ["a", "b"]
+
+
+async def test_what_came_before_a_failure_is_given_before_it(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, HELLO, Failed("broken", "broke"))
+    assert await mailbox.take() == [HELLO]
+    for _ in range(2):
+        with pytest.raises(EngineFault, match="broken"):
+            await mailbox.take()
+
+
+@pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
+async def test_a_refusal_carries_whose_fault_it_is(line: Line, kind: type[Exception]) -> None:
+    mailbox = line.open()
+    line.exchange.refuse(wire.Refused(line.keys()[0], kind.__name__, "no", "code", "param"))
+    with pytest.raises(kind) as caught:
+        await mailbox.accepted()
+    assert vars(caught.value) == {"message": "no", "code": "code", "param": "param"}
+
+
+async def test_a_cancel_is_sent_once_and_only_the_release_counts_after_it(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, Started(), HELLO)
+    line.exchange.cancel(mailbox, "gone")
+    line.exchange.cancel(mailbox, "gone again")
+    line.news(mailbox, HELLO, END)
+    ended = [mailbox.ended]
+    line.news(mailbox, Released("decode", 2, 9))
+    assert [*ended, mailbox.ended] == [False, True]
+    assert mailbox.reason == "gone"
+    assert mailbox.released == Released("decode", 2, 9)
+    assert line.cancels() == line.keys()
+
+
+async def test_there_is_no_empty_success_for_who_takes_from_a_cancelled_request(line: Line) -> None:
+    mailbox = line.open()
+    line.exchange.cancel(mailbox, "gone")
+    line.news(mailbox, Released("queued", 0, 0))
+    for ask_for in (mailbox.take, mailbox.outcomes, mailbox.started, mailbox.accepted):
+        with pytest.raises(EngineFault, match="cancelled"):
+            await ask_for()
+
+
+async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
+    finished, failed, refused = line.open(), line.open(), line.open()
+    line.news(finished, END)
+    line.news(failed, Failed("broken", "broke"))
+    line.exchange.refuse(wire.Refused(line.keys()[2], "Busy", "full", None, None))
+    for mailbox in (finished, failed, refused):
+        line.exchange.cancel(mailbox, "gone")
+    assert line.cancels() == []
+
+
+async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(line: Line) -> None:
+    mailbox = line.open()
+    line.exchange.cancel(mailbox, "gone")
+    line.exchange.refuse(wire.Refused(line.keys()[0], "Busy", "full", None, None))
+    ended = [mailbox.ended]
+    line.news(mailbox, Released("gone", 0, 0))
+    assert [*ended, mailbox.ended] == [False, True]
+
+
+async def test_news_for_an_unknown_key_finds_nobody(line: Line) -> None:
+    line.exchange.deliver([(999, HELLO), (999, END)], 0)
+    line.exchange.accept(wire.Accepted(999, (1,)))
+    line.exchange.refuse(wire.Refused(999, "Busy", "full", None, None))
+    assert line.exchange.oldest is None
+
+
+async def test_a_release_nobody_asked_for_is_a_fault_and_no_success(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, Released("decode", 1, 1))
+    with pytest.raises(EngineFault):
+        await mailbox.take()
+
+
+async def test_what_had_shown_nothing_is_sent_again_under_a_new_key(line: Line) -> None:
+    mailbox = line.open(n=2)
+    (old,) = line.keys()
+    line.exchange.accept(wire.Accepted(old, (3,)))
+    line.news(mailbox, Started(), HELLO, END)
+    line.exchange.disconnect()
+    line.exchange.connect(line.sent.append)
+    assert len(line.keys()) == 2
+    assert line.keys()[1] != old
+    line.exchange.deliver([(old, Text(0, "late", 9))], 0)
+    line.news(mailbox, HELLO, END, Finished(1, "", FinishReason.STOP, 1, 0))
+    assert await mailbox.accepted() == (3,)
+    assert len(await mailbox.take()) == 3
+
+
+async def test_what_was_shown_is_not_sent_again(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, HELLO)
+    await mailbox.take()
+    line.news(mailbox, HELLO)
+    line.exchange.disconnect()
+    assert await mailbox.take() == [HELLO]
+    with pytest.raises(EngineFault) as caught:
+        await mailbox.take()
+    assert caught.value.code == "engine_died"
+    line.exchange.connect(line.sent.append)
+    assert len(line.keys()) == 1
+
+
+async def test_nothing_is_sent_a_third_time(line: Line) -> None:
+    mailbox = line.open()
+    for _ in range(2):
+        line.exchange.disconnect()
+        line.exchange.connect(line.sent.append)
+    with pytest.raises(EngineFault, match="died"):
+        await mailbox.accepted()
+    assert len(line.keys()) == 2
+
+
+async def test_requests_are_sent_again_in_their_old_order_even_if_an_engine_dies_in_loading(line: Line) -> None:
+    for seed in range(5):
+        line.open(sampling=Sampling(seed=seed))
+    line.exchange.disconnect()
+    line.exchange.disconnect()
+    line.exchange.connect(line.sent.append)
+    again = [message for message in line.sent if isinstance(message, wire.Generate)][5:]
+    assert [message.request.sampling.seed for message in again] == [0, 1, 2, 3, 4]
+    assert len(set(line.keys())) == 10
+
+
+async def test_a_request_that_waits_for_its_replay_is_cancelled_without_a_frame(line: Line) -> None:
+    mailbox = line.open()
+    line.exchange.disconnect()
+    line.exchange.cancel(mailbox, "gone")
+    assert mailbox.released == Released("restarting", 0, 0)
+    line.exchange.connect(line.sent.append)
+    assert len(line.keys()) == 1
+    assert line.cancels() == []
+
+
+async def test_a_cancel_is_over_when_the_engine_dies(line: Line) -> None:
+    mailbox = line.open()
+    line.exchange.cancel(mailbox, "gone")
+    line.exchange.disconnect()
+    await mailbox.end()
+    assert mailbox.released is None
+
+
+async def test_a_reader_that_does_not_keep_up_is_cut_off(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, HELLO, now=100)
+    line.news(mailbox, HELLO, now=105)
+    assert line.cancels() == []
+    line.news(mailbox, HELLO, HELLO, now=105.1)
+    assert line.cancels() == line.keys()
+    with pytest.raises(SlowReader):
+        await mailbox.take()
+    line.news(mailbox, Released("decode", 4, 4))
+    with pytest.raises(SlowReader):
+        await mailbox.take()
+
+
+async def test_patience_counts_from_the_oldest_event_that_was_not_taken(line: Line) -> None:
+    mailbox = line.open()
+    for now in range(0, 60, 4):
+        line.news(mailbox, HELLO, now=now)
+        await mailbox.take()
+    line.news(mailbox, END, now=100)
+    assert line.cancels() == []
+
+
+async def test_who_does_not_stream_may_leave_choices_lying(line: Line) -> None:
+    mailbox = line.open(stream=False, n=2)
+    line.news(mailbox, END, now=0)
+    line.news(mailbox, Finished(1, "", FinishReason.STOP, 1, 0), now=1000)
+    assert len(await mailbox.outcomes()) == 2
+
+
+async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> None:
+    first, second = line.open(), line.open()
+    line.exchange.cancel(first, "gone")
+    assert line.exchange.oldest == first.sent_at
+    line.news(first, Released("queued", 0, 0))
+    assert line.exchange.oldest == second.sent_at
+
+
+async def test_without_an_engine_nothing_is_taken_in(line: Line) -> None:
+    line.exchange.disconnect()
+    with pytest.raises(Unavailable):
+        line.open()
+
+
+async def test_what_no_frame_can_carry_is_the_requests_fault(line: Line) -> None:
+    frames: list[bytes] = []
+    line.exchange.connect(lambda message: frames.append(wire.encode(message)))
+    with pytest.raises(RequestError, match="cannot be sent"):
+        line.open("\ud800")
+    assert frames == []
+    assert line.exchange.oldest is None
+
+
+async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> None:
+    mailbox = line.open()
+    line.exchange.disconnect()
+    line.exchange.close()
+    with pytest.raises(Unavailable):
+        await mailbox.take()
+
+
+async def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+    figures = Figures(1, 1, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
+    Inspections().answer(wire.Inspected(1, (), figures))

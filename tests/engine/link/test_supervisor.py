@@ -1,0 +1,321 @@
+"""The life of the engine's process: loading, dying, restarting, stalling, ending. With real processes."""
+
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from engine import EngineConfig, EngineFault, EngineState, LoadError, Unavailable, open_engine
+from engine.link.process import describe_exit
+from tests.engine.link.harness import FOREVER, GUARD, Scripted, ask, text, until
+
+pytestmark = pytest.mark.anyio
+
+SERVES = "accept; say well; finish"
+
+
+async def _told_unavailable(question: Callable[[], Awaitable[object]]) -> None:
+    with pytest.raises(Unavailable):
+        await question()
+
+
+async def test_loading_is_told_and_ends_ready(scripted: Scripted) -> None:
+    async with scripted.open(ready=False) as engine:
+        seen = [engine.status]
+        while seen[-1].state is not EngineState.READY:
+            seen.append(await engine.status_changed(seen[-1]))
+        model = await engine.ready()
+        assert [(status.state, status.progress) for status in seen][-1] == (EngineState.READY, 1.0)
+        assert {status.state for status in seen[:-1]} == {EngineState.LOADING}
+        assert model == engine.model
+        assert scripted.count("configure") == 1
+
+
+async def test_a_model_that_cannot_be_loaded_is_an_error_with_the_engines_words(scripted: Scripted) -> None:
+    async with scripted.open("refuse", ready=False) as engine:
+        with pytest.raises(LoadError, match=r"^this is no GGUF file$"):
+            await engine.ready()
+        assert engine.status.state is EngineState.FAILED
+        with pytest.raises(Unavailable):
+            await text(engine, SERVES)
+    assert len(scripted.pids()) == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "said"), [("exit 3", "exited with code 3"), ("die SIGKILL", "SIGKILL"), ("garbage", "no frame")]
+)
+async def test_a_process_that_ends_before_it_ever_served_is_not_replaced(
+    scripted: Scripted, load: str, said: str
+) -> None:
+    async with scripted.open(load, ready=False) as engine:
+        with pytest.raises(LoadError, match=said):
+            await engine.ready()
+    assert len(scripted.pids()) == 1
+
+
+async def test_loading_without_progress_is_given_up(scripted: Scripted) -> None:
+    async with scripted.open("slow", ready=False, load_timeout=0.5) as engine:
+        with pytest.raises(LoadError, match="no progress"):
+            await engine.ready()
+
+
+@pytest.mark.parametrize("name", ["SIGILL", "SIGSEGV", "SIGBUS", "SIGABRT"])
+async def test_a_crash_in_loading_leads_to_one_more_try_without_repacked_weights(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    async with scripted.open(f"repack {name}") as engine:
+        assert await text(engine, SERVES) == "well"
+        assert engine.status.restarts == 1
+        with pytest.raises(EngineFault):
+            await text(engine, "accept; die SIGKILL")
+        await engine.ready()
+    assert [line for line in scripted.lines() if line.startswith("configure")] == [
+        "configure extra_buffers=True",
+        *["configure extra_buffers=False"] * (len(scripted.pids()) - 1),
+    ]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert name in vars(warning)["why"]
+
+
+async def test_a_crash_without_repacked_weights_is_an_error(scripted: Scripted) -> None:
+    async with scripted.open("die SIGILL", ready=False) as engine:
+        with pytest.raises(LoadError, match="SIGILL"):
+            await engine.ready()
+    assert len(scripted.pids()) == 2
+
+
+async def test_a_process_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
+    with anyio.fail_after(GUARD):
+        async with open_engine(EngineConfig(model="m"), command=[str(tmp_path / "nothing")]) as engine:
+            with pytest.raises(LoadError, match="cannot be started"):
+                await engine.ready()
+
+
+async def test_a_load_error_raised_through_the_engine_is_no_group(scripted: Scripted) -> None:
+    with pytest.raises(LoadError):
+        async with scripted.open("exit 3"):
+            pass
+
+
+async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        for restarts in (1, 2, 3):
+            async with engine.generate(ask("accept; say a; wait")) as generation:
+                await generation.take()
+                os.kill(scripted.pids()[-1], signal.SIGKILL)
+                with pytest.raises(EngineFault) as caught:
+                    await generation.take()
+                assert caught.value.code == "engine_died"
+            await engine.ready()
+            assert engine.status.restarts == restarts
+            assert await text(engine, SERVES) == "well"
+    assert scripted.count("cancel") == 0
+
+
+async def test_while_restarting_requests_are_turned_away_and_the_status_says_why(scripted: Scripted) -> None:
+    async with scripted.open(restarts=False) as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        status = await until(engine, EngineState.RESTARTING)
+        while "SIGKILL" not in status.detail:
+            status = await engine.status_changed(status)
+        assert engine.figures is None
+        assert engine.model is not None
+        with pytest.raises(Unavailable, match="SIGKILL"):
+            await text(engine, SERVES)
+        with pytest.raises(Unavailable, match="SIGKILL"):
+            await engine.inspect()
+
+
+async def test_once_it_served_even_a_model_that_cannot_be_loaded_is_tried_again(scripted: Scripted) -> None:
+    async with scripted.open("ok | refuse | exit 3 | die SIGILL | ok") as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        await engine.ready()
+        assert engine.status.restarts == 4
+        assert await text(engine, SERVES) == "well"
+
+
+async def test_many_streams_at_a_death_each_end_once(scripted: Scripted) -> None:
+    """Eight have shown text and fail; eight have not and are served by the next process."""
+    ends: list[str] = []
+
+    async def one(script: str) -> None:
+        try:
+            ends.append(await text(engine, script))
+        except EngineFault as fault:
+            ends.append(fault.message)
+
+    async with scripted.open() as engine:
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                group.start_soon(one, f"accept; say a{number}; wait | accept; finish")
+                group.start_soon(one, f"accept; start; wait | accept; say b{number}; finish")
+            while await scripted.saw(engine, "generate") < 16:
+                await anyio.lowlevel.checkpoint()
+            os.kill(scripted.pids()[-1], signal.SIGKILL)
+        assert sorted(end for end in ends if end.startswith("b")) == [f"b{number}" for number in range(8)]
+        assert len([end for end in ends if "died" in end]) == 8
+    assert scripted.count("cancel") == 0
+
+
+async def test_a_request_that_had_shown_nothing_is_replayed_unseen(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        assert await text(engine, "accept; start; die SIGKILL | accept; start; say b; finish") == "b"
+    assert len(set(scripted.keys())) == 2
+
+
+async def test_a_request_that_was_not_accepted_yet_is_replayed_while_entering(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        assert await text(engine, "die SIGKILL | accept; say b; finish") == "b"
+
+
+async def test_choices_that_were_not_taken_yet_are_replayed_whole(scripted: Scripted) -> None:
+    script = "accept; say a; finish 1; die SIGKILL | accept; finish; finish 1"
+    async with scripted.open() as engine, engine.generate(ask(script, n=2, stream=False)) as generation:
+        assert [end.choice for end in await generation.outcomes()] == [0, 1]
+
+
+async def test_a_request_that_kills_every_engine_is_replayed_once(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        with pytest.raises(EngineFault, match="died"):
+            await text(engine, "accept; start; die SIGSEGV")
+        await engine.ready()
+    assert len(scripted.keys()) == 2
+
+
+async def test_a_replay_may_be_refused(scripted: Scripted) -> None:
+    async with scripted.open() as engine, engine.generate(ask("accept; wait | refuse EngineFault")) as generation:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        with pytest.raises(EngineFault, match="refused as told"):
+            await generation.take()
+
+
+async def test_a_question_in_flight_ends_with_the_engine(scripted: Scripted) -> None:
+    async with scripted.open() as engine, anyio.create_task_group() as group:
+        os.kill(scripted.pids()[-1], signal.SIGSTOP)
+        group.start_soon(_told_unavailable, engine.inspect)
+        await anyio.wait_all_tasks_blocked()
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+
+
+async def test_an_engine_that_finishes_no_step_is_killed_and_replaced(scripted: Scripted) -> None:
+    states: list[EngineState] = []
+
+    async def watch() -> None:
+        status = engine.status
+        while True:
+            status = await engine.status_changed(status)
+            states.append(status.state)
+
+    async with scripted.open(stall_timeout=0.5) as engine, anyio.create_task_group() as group:
+        group.start_soon(watch)
+        with pytest.raises(EngineFault, match="died"):
+            await text(engine, "accept; start; hang")
+        await engine.ready()
+        assert await text(engine, SERVES) == "well"
+        group.cancel_scope.cancel()
+    served = [state for state in states if state is not EngineState.RESTARTING]
+    assert served == [EngineState.STALLED, EngineState.READY] * 2
+
+
+async def test_answers_of_an_engine_that_finishes_no_step_do_not_hide_it(scripted: Scripted) -> None:
+    async def ask_on() -> None:
+        while True:
+            await engine.inspect()
+
+    async with scripted.open(stall_timeout=0.5) as engine, anyio.create_task_group() as group:
+        group.start_soon(_told_unavailable, ask_on)
+        with pytest.raises(EngineFault, match="died"):
+            await text(engine, "accept; start; wait")
+        assert engine.status.restarts >= 1
+        group.cancel_scope.cancel()
+
+
+async def test_a_cancel_that_is_never_answered_is_work_too(scripted: Scripted) -> None:
+    async with scripted.open(stall_timeout=0.5, answer_timeout=0.0) as engine:
+        async with engine.generate(ask("accept; on-cancel ignore; wait")):
+            pass
+        await until(engine, EngineState.STALLED)
+
+
+async def test_an_idle_engine_is_left_alone(scripted: Scripted) -> None:
+    async with scripted.open(stall_timeout=0.01) as engine:
+        with anyio.move_on_after(0.2):
+            await engine.status_changed()
+        assert engine.status.state is EngineState.READY
+        assert len(scripted.pids()) == 1
+
+
+@pytest.mark.parametrize("verb", ["garbage; wait", "exit 0", "die SIGABRT"])
+async def test_an_engine_that_speaks_nonsense_or_leaves_is_replaced(scripted: Scripted, verb: str) -> None:
+    async with scripted.open() as engine:
+        with pytest.raises(EngineFault):
+            await text(engine, f"accept; {verb}")
+        await engine.ready()
+        assert await text(engine, SERVES) == "well"
+
+
+async def test_the_end_closes_stdin_and_lets_the_process_go_by_itself(scripted: Scripted) -> None:
+    async with scripted.open(drain_timeout=FOREVER):
+        pass
+    assert scripted.count("eof") == 1
+
+
+@pytest.mark.parametrize("verb", ["hang", "stubborn; wait"])
+async def test_a_process_that_does_not_go_by_itself_is_killed(scripted: Scripted, verb: str) -> None:
+    async with scripted.open(drain_timeout=0.2, answer_timeout=0.0) as engine, engine.generate(ask(f"accept; {verb}")):
+        pass
+    assert len(scripted.pids()) == 1
+
+
+@pytest.mark.parametrize("load", ["ok", "slow", "hang"])
+async def test_the_end_may_come_while_loading(scripted: Scripted, load: str) -> None:
+    async with scripted.open(load, ready=False, drain_timeout=0.2) as engine:
+        while engine.status.progress == 0.0:
+            await engine.status_changed()
+
+
+async def test_the_end_may_come_at_once() -> None:
+    with anyio.fail_after(GUARD):
+        async with open_engine(EngineConfig(model="m"), command=["/bin/cat"]):
+            pass
+
+
+async def test_the_end_may_come_while_waiting_for_a_restart(scripted: Scripted) -> None:
+    async with scripted.open(restarts=False) as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+    assert engine.status.state is EngineState.STOPPED
+
+
+async def test_a_cancelled_owner_still_ends_the_process(scripted: Scripted) -> None:
+    with anyio.CancelScope() as scope:
+        async with scripted.open():
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scripted.count("eof") == 1
+
+
+async def test_ctrl_c_on_the_terminal_does_not_reach_the_process(scripted: Scripted) -> None:
+    async with scripted.open():
+        assert os.getpgid(scripted.pids()[0]) != os.getpgid(0)
+
+
+async def test_a_folder_named_engine_does_not_shadow_ours(
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "__init__.py").write_text("raise SystemExit('the wrong engine')")
+    monkeypatch.chdir(tmp_path)
+    async with scripted.open() as engine:
+        assert await text(engine, SERVES) == "well"
+
+
+def test_an_exit_code_is_told_in_words() -> None:
+    assert describe_exit(0) == "The engine process exited with code 0."
+    assert describe_exit(-signal.SIGSEGV) == "The engine process was killed by SIGSEGV."
+    assert describe_exit(-40) == "The engine process was killed by signal 40."

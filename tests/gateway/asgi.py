@@ -1,0 +1,124 @@
+"""A client without sockets: it talks ASGI to the application, and can hang up at any moment."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import orjson
+from starlette.types import ASGIApp, Message
+
+from gateway.app import create_gateway
+from gateway.settings import Settings
+from tests.gateway.fake_engine import FakeEngine
+
+NAME = "tiny"
+_THIS_FILE = Path(__file__)
+
+
+def settings_for(**changes: object) -> Settings:
+    """Settings whose model file is this one, under the alias `tiny`: nobody opens it."""
+    values: dict[str, Any] = {name: field.default for name, field in Settings.model_fields.items()}
+    values |= {"model": _THIS_FILE, "alias": NAME} | changes
+    return Settings.model_construct(**values)
+
+
+def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
+    """The application in front of a fake engine, with some settings changed."""
+    return create_gateway(engine.as_engine(), settings_for(**changes)).app
+
+
+@dataclass
+class Call:
+    """One request. Run it with `run`; `hang_up` and `sent` may be used meanwhile.
+
+    Attributes:
+        bodies: the response's body messages, in the order of their sending.
+    """
+
+    app: ASGIApp
+    path: str
+    body: bytes = b""
+    method: str = "POST"
+    headers: dict[str, str] = field(default_factory=dict)
+    start: Message | None = None
+    bodies: list[bytes] = field(default_factory=list)
+    complete: bool = False
+    _gone: anyio.Event = field(default_factory=anyio.Event)
+    _news: anyio.Event = field(default_factory=anyio.Event)
+    _unread: bool = True
+
+    async def run(self) -> "Call":
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": self.method,
+            "scheme": "http",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in {"host": "x", **self.headers}.items()],
+        }
+        with anyio.fail_after(20):
+            await self.app(scope, self._receive, self._send)
+        return self
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+    async def sent(self, count: int) -> None:
+        """Wait until the response has that many body messages."""
+        while len(self.bodies) < count:
+            await self._news.wait()
+
+    @property
+    def status(self) -> int:
+        assert self.start is not None, "there is no response"
+        status: int = self.start["status"]
+        return status
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self.bodies)
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.content)
+
+    def header(self, name: str) -> str | None:
+        assert self.start is not None, "there is no response"
+        return next((value.decode() for key, value in self.start["headers"] if key == name.encode()), None)
+
+    async def _receive(self) -> Message:
+        if self._unread:
+            self._unread = False
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        await anyio.lowlevel.checkpoint()
+        if message["type"] == "http.response.start":
+            assert self.start is None, "a second head"
+            self.start = message
+            return
+        assert self.start is not None, "a body before the head"
+        assert not self.complete, "a body after the end"
+        self.bodies.append(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
+        self._news.set()
+        self._news = anyio.Event()
+
+
+async def post(app: ASGIApp, path: str, body: object, **headers: str) -> Call:
+    """POST `body`, bytes as they are and anything else as JSON, and wait for the whole response."""
+    data = body if isinstance(body, bytes) else orjson.dumps(body)
+    return await Call(app, path, data, headers={name.replace("_", "-"): value for name, value in headers.items()}).run()
+
+
+async def get(app: ASGIApp, path: str) -> Call:
+    """GET, and wait for the whole response."""
+    return await Call(app, path, method="GET").run()

@@ -1,0 +1,64 @@
+"""Tiny ASGI applications that tell what happened to them."""
+
+from dataclasses import dataclass, field
+
+import anyio
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.edge.closing import Closing
+from gateway.edge.limits import RequestLimits
+from gateway.edge.scope import RequestScope
+
+OK: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
+
+
+def chunk(body: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    """Echoes the request's path and body."""
+    body = (await receive())["body"]
+    await send(OK)
+    await send(chunk(scope["path"].encode() + b" " + body, more=False))
+
+
+@dataclass
+class Probe:
+    """Waits for ever, streaming or not, until it is cancelled.
+
+    Attributes:
+        entered: a request reached it.
+        cancelled: its task was cancelled; `closing` then says why.
+    """
+
+    stream: bool = False
+    entered: anyio.Event = field(default_factory=anyio.Event)
+    cancelled: anyio.Event = field(default_factory=anyio.Event)
+    closing: Closing = field(default_factory=Closing)
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        self.closing = scope["state"]["closing"]
+        self.entered.set()
+        try:
+            if self.stream:
+                await send(OK)
+                await send(chunk(b"begun"))
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.set()
+            raise
+
+
+async def ticker(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Streams numbers for as long as somebody listens."""
+    await send(OK)
+    number = 0
+    while True:
+        await send(chunk(b"%d\n" % number))
+        number += 1
+        await anyio.sleep(0.001)
+
+
+def scoped(app: object, **limits: object) -> RequestScope:
+    return RequestScope(app, RequestLimits(**limits))  # type: ignore[arg-type]

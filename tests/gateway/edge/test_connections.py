@@ -1,0 +1,141 @@
+"""When a connection stays, and when it really closes."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.edge.limits import ServerLimits
+from tests.gateway.edge.apps import OK, chunk, hello, scoped
+from tests.gateway.edge.wire import get, post, serving
+
+pytestmark = pytest.mark.anyio
+
+
+async def stream(_request: Request) -> StreamingResponse:
+    async def parts() -> AsyncIterator[bytes]:
+        for part in (b"one ", b"two"):
+            await anyio.lowlevel.checkpoint()
+            yield part
+
+    return StreamingResponse(parts())
+
+
+STREAMING = Starlette(routes=[Route("/", stream)])
+CLOSING = {
+    "Connection: close": get(headers="connection: close\r\n"),
+    "HTTP/1.0": get(version="1.0"),
+    "HTTP/1.0 that asks to stay": get(headers="connection: keep-alive\r\n", version="1.0"),
+}
+
+
+@pytest.mark.parametrize("app", [STREAMING, scoped(STREAMING)], ids=["bare", "scoped"])
+@pytest.mark.parametrize("closing", CLOSING)
+async def test_a_stock_streaming_response_closes_its_connection(closing: str, app: ASGIApp) -> None:
+    async with serving(app, ServerLimits(keep_alive_timeout=1000, linger=1000)) as site:
+        for _ in range(3):
+            client = site.client()
+            client.write(CLOSING[closing])
+            received = await client.read_to_end()
+            assert b"one " in received
+            assert b"two" in received
+            client.close()
+        await site.server.count_falls_to(0)
+
+
+@pytest.mark.parametrize("app", [STREAMING, scoped(STREAMING)], ids=["bare", "scoped"])
+async def test_a_stock_streaming_response_keeps_its_connection_for_a_while(app: ASGIApp) -> None:
+    async with serving(app, ServerLimits(keep_alive_timeout=0.2)) as site:
+        client = site.client()
+        for _ in range(3):
+            client.write(get())
+            assert (await client.answer()).body == b"one two"
+        assert await client.read_to_end() == b""
+        await site.server.count_falls_to(0)
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nhost: lo", b"\r\n"], ids=["silent", "slow", "empty line"])
+async def test_a_head_that_does_not_come_closes_the_connection(head: bytes) -> None:
+    async with serving(scoped(hello), ServerLimits(keep_alive_timeout=0.05)) as site:
+        client = site.client()
+        client.write(head) if head else None
+        assert await client.read_to_end() == b""
+        await site.server.count_falls_to(0)
+
+
+async def test_a_running_request_may_outlast_the_keep_alive_timeout() -> None:
+    release = anyio.Event()
+
+    async def slow(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await release.wait()
+        await send(OK)
+        await send(chunk(b"at last", more=False))
+
+    async with serving(scoped(slow), ServerLimits(keep_alive_timeout=0.01)) as site:
+        client = site.client()
+        client.write(post())
+        with anyio.move_on_after(0.1):
+            await client.receive()
+        release.set()
+        assert (await client.answer()).body == b"at last"
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        client.write(b"".join(post(b"%d" % number, path=f"/{number}") for number in range(20)))
+        answers = [await client.answer() for _ in range(20)]
+        assert [answer.body for answer in answers] == [b"/%d %d" % (number, number) for number in range(20)]
+        client.write(get("/after"))
+        assert (await client.answer()).body == b"/after "
+
+
+async def test_empty_lines_between_requests_are_skipped() -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        client.write(b"\r\n" + post(b"1") + b"\r\n" + post(b"2") + b"\r\n\r\n")
+        assert [(await client.answer()).body for _ in range(2)] == [b"/ 1", b"/ 2"]
+        client.write(b"\r\n" + post(b"3"))
+        assert (await client.answer()).body == b"/ 3"
+
+
+async def test_a_request_may_come_byte_by_byte() -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        for byte in post(b"slow"):
+            client.write(bytes([byte]))
+            await anyio.lowlevel.checkpoint()
+        assert (await client.answer()).body == b"/ slow"
+
+
+async def test_the_request_as_the_application_sees_it() -> None:
+    seen: list[Scope] = []
+
+    async def look(scope: Scope, _receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        await send(OK)
+        await send(chunk(b"", more=False))
+
+    async with serving(scoped(look)) as site:
+        client = site.client()
+        client.write(get("/a%20b?c=d"))
+        answer = await client.answer()
+        assert (answer.body, "server" in answer.headers, "date" in answer.headers) == (b"", False, True)
+        (scope,) = seen
+        assert (scope["path"], scope["query_string"], scope["scheme"]) == ("/a b", b"c=d", "http")
+        assert (scope["client"], scope["server"]) == (client.sock.getsockname(), client.sock.getpeername())
+
+
+async def test_head_has_no_body() -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        client.write(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await client.answer("HEAD")).body == b""
+        client.write(get("/next"))
+        assert (await client.answer()).body == b"/next "

@@ -1,0 +1,119 @@
+"""A client that leaves is noticed at once, however it leaves and whatever it sent before."""
+
+import importlib.metadata
+
+import anyio
+import pytest
+
+from gateway.edge.limits import ServerLimits
+from tests.gateway.edge.apps import Probe, scoped
+from tests.gateway.edge.wire import LEAVE, Site, get, post, serving
+
+pytestmark = pytest.mark.anyio
+
+BEFORE = {
+    "a request": post(),
+    "a pipelined request": post() + get("/next"),
+    "half a pipelined request": post() + b"GET /ne",
+    "a stray line end": post() + b"\r\n",
+    "Upgrade: h2c on a POST": post(headers="upgrade: h2c\r\nconnection: upgrade, http2-settings\r\n"),
+    "Upgrade: h2c on a GET": get(headers="upgrade: h2c\r\nconnection: upgrade\r\nhttp2-settings: AAMAAABk\r\n"),
+    "Upgrade: websocket": get(headers="upgrade: websocket\r\nconnection: upgrade\r\n"),
+    "HTTP/1.0": get(version="1.0"),
+    "Connection: close": get(headers="connection: close\r\n"),
+}
+
+
+def test_the_guards_are_for_this_hypercorn() -> None:
+    assert importlib.metadata.version("hypercorn") == "0.18.0"
+
+
+async def everything_ends(site: Site, probe: Probe) -> None:
+    await probe.cancelled.wait()
+    await site.server.count_falls_to(0)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["waiting", "streaming"])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("leave", LEAVE)
+async def test_leaving_cancels_the_request(leave: str, before: str, stream: bool) -> None:
+    probe = Probe(stream=stream)
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        client.write(BEFORE[before])
+        await probe.entered.wait()
+        if stream:
+            await client.read_until(b"begun")  # a close with bytes unread would be a reset
+        LEAVE[leave](client)
+        await everything_ends(site, probe)
+    expected = "client reset the connection" if leave == "reset" else "client closed the connection"
+    assert probe.closing.reason == expected
+    assert probe.closing.error is None
+
+
+async def test_leaving_behind_bytes_that_came_later() -> None:
+    probe = Probe(stream=True)
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        client.write(post())
+        await client.read_until(b"begun")
+        client.write(b"\r\n\r\n" + get("/next"))
+        client.close()
+        await everything_ends(site, probe)
+
+
+@pytest.mark.parametrize("leave", LEAVE)
+async def test_leaving_inside_the_body_ends_silently(leave: str, caplog: pytest.LogCaptureFixture) -> None:
+    probe = Probe()
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n")
+        assert await client.read_until(b"\r\n\r\n") != b""
+        client.write(b"half")
+        LEAVE[leave](client)
+        await site.server.count_falls_to(0)
+    assert not probe.entered.is_set()
+    assert not caplog.records
+
+
+async def test_leaving_at_once_with_a_complete_request() -> None:
+    probe = Probe()
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        client.write(post())
+        client.close()
+        await everything_ends(site, probe)
+
+
+async def test_sending_far_ahead_of_its_turn_is_a_hang_up() -> None:
+    probe = Probe()
+    async with serving(scoped(probe), ServerLimits(ahead=1000, linger=0.05)) as site:
+        client = site.client()
+        client.write(post())
+        await probe.entered.wait()
+        client.write(b"x" * 1001)
+        await everything_ends(site, probe)
+    assert probe.closing.reason == "client sent too much before its turn"
+
+
+async def test_a_broken_body_ends_the_request() -> None:
+    probe = Probe()
+    async with serving(scoped(probe), ServerLimits(linger=0.05)) as site:
+        client = site.client()
+        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n")
+        answer = await client.answer()
+        assert answer.status == 400
+        assert answer.headers["x-request-id"]
+        await site.server.count_falls_to(0)
+    assert not probe.entered.is_set()
+
+
+async def test_leaving_between_requests_is_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    probe = Probe()
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        with anyio.move_on_after(0):
+            await client.receive()
+        client.reset()
+        await site.server.count_falls_to(0)
+    assert not caplog.records

@@ -1,0 +1,83 @@
+"""A web page cannot spend the machine of whoever visits it."""
+
+import orjson
+import pytest
+
+from gateway.edge.origin import OriginGuard, is_same_origin
+from tests.gateway.edge.apps import hello, scoped
+from tests.gateway.edge.wire import serving
+
+pytestmark = pytest.mark.anyio
+
+ALLOWED = ("https://app.example", "http://localhost:3000")
+
+
+def request(method: str = "POST", host: str = "127.0.0.1:8000", **headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"{method} / HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n{lines}\r\n".encode()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9", "http://app.example", ""])
+async def test_a_foreign_page_is_refused(origin: str) -> None:
+    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+        answer = await site.ask(request(origin=origin))
+        assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (403, "origin_not_allowed")
+        assert answer.headers["x-request-id"]
+        assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_its_preflight_is_refused() -> None:
+    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+        preflight = request("OPTIONS", origin="https://evil.example", access_control_request_method="POST")
+        assert (await site.ask(preflight)).status == 403
+
+
+async def test_who_is_no_browser_is_not_asked() -> None:
+    async with serving(scoped(OriginGuard(hello))) as site:
+        assert (await site.ask(request(host="any.name"))).status == 200
+
+
+@pytest.mark.parametrize("origin", ALLOWED)
+async def test_an_allowed_page_gets_its_cors_headers(origin: str) -> None:
+    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+        answer = await site.ask(request(origin=origin))
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] == origin
+        assert "x-request-id" in answer.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("allowed", [ALLOWED, ("*",)])
+async def test_an_allowed_page_gets_its_preflight(allowed: tuple[str, ...]) -> None:
+    async with serving(scoped(OriginGuard(hello, allowed))) as site:
+        answer = await site.ask(
+            request(
+                "OPTIONS",
+                origin=ALLOWED[0],
+                access_control_request_method="POST",
+                access_control_request_headers="authorization, content-type",
+                access_control_request_private_network="true",
+            )
+        )
+        assert answer.status == 200
+        assert answer.headers["access-control-allow-origin"] in (ALLOWED[0], "*")
+        assert answer.headers["access-control-allow-headers"] == "authorization, content-type"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "[::1]:8000", "192.168.1.5:8000", "localhost:8000", "localhost"])
+async def test_a_page_of_this_server_may_use_it(host: str) -> None:
+    async with serving(scoped(OriginGuard(hello))) as site:
+        assert (await site.ask(request(host=host, origin=f"http://{host}"))).status == 200
+
+
+async def test_a_page_that_renamed_this_machine_may_not() -> None:
+    """DNS rebinding: its origin is its own host, which now points here."""
+    async with serving(scoped(OriginGuard(hello))) as site:
+        assert (await site.ask(request(host="evil.example:8000", origin="http://evil.example:8000"))).status == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "host"),
+    [("localhost", "localhost"), ("http://localhost", ""), ("http://", ""), ("http://[::1", "[::1"), ("null", "null")],
+)
+def test_odd_origins_are_foreign(origin: str, host: str) -> None:
+    assert not is_same_origin(origin, host)

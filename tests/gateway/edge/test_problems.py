@@ -1,0 +1,115 @@
+"""What the client is told of every kind of failure."""
+
+import json
+
+import orjson
+import pytest
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+
+from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
+from gateway.edge import ids, problems
+from gateway.edge.problems import Problem, RefusedError
+
+
+class SlowReader(EngineError):
+    """An engine error that the table does not name."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "type_", "retry"),
+    [
+        (RequestError("m", code="context_length_exceeded"), 400, "invalid_request_error", {}),
+        (Busy("m", code="queue_full"), 429, "rate_limit_error", {"retry-after": "1", "retry-after-ms": "1000"}),
+        (Busy("m", code="queue_timeout"), 503, "server_error", {"retry-after": "1", "retry-after-ms": "1000"}),
+        (Unavailable("m", code="loading"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),
+        (EngineFault("m", code="engine_died"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),
+        (EngineFault("m", code="decode_failed"), 500, "server_error", {}),
+        (LoadError("m"), 503, "server_error", {"x-should-retry": "false"}),
+        (SlowReader("m"), 500, "server_error", {}),
+    ],
+    ids=lambda value: f"{type(value).__name__} {value.code}" if isinstance(value, EngineError) else "",
+)
+def test_the_engines_errors(error: EngineError, status: int, type_: str, retry: dict[str, str]) -> None:
+    problem = problems.of(error)
+    assert (problem.status, problem.type, problem.message, problem.code) == (status, type_, "m", error.code)
+    assert problem.headers == retry
+    assert not problem.unexpected
+
+
+def test_the_field_at_fault() -> None:
+    assert problems.of(RequestError("m", param="max_tokens")).param == "max_tokens"
+
+
+class Body(BaseModel):
+    prompt: str | list[int]
+    n: int = 1
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({}, "prompt", "missing_required_parameter"),
+        ({"prompt": {}}, "prompt", "invalid_type"),
+        ({"prompt": "x", "n": "many"}, "n", "invalid_value"),
+        ([], None, "invalid_type"),
+    ],
+)
+def test_validation(body: object, param: str | None, code: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Body.model_validate(body)
+    problem = problems.of(caught.value)
+    assert (problem.status, problem.param, problem.code) == (400, param, code)
+    assert (param or "") in problem.message
+
+
+def test_a_body_that_pydantic_cannot_parse() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Body.model_validate_json(b"{")
+    assert problems.of(caught.value).code == "invalid_json"
+
+
+@pytest.mark.parametrize("loads", [json.loads, orjson.loads])
+def test_malformed_json(loads: object) -> None:
+    assert callable(loads)
+    with pytest.raises(json.JSONDecodeError) as caught:
+        loads(b"{")
+    problem = problems.of(caught.value)
+    assert (problem.status, problem.code) == (400, "invalid_json")
+
+
+def test_starlettes_errors() -> None:
+    problem = problems.of(HTTPException(405, headers={"allow": "GET"}))
+    assert (problem.status, problem.message, problem.code) == (405, "Method Not Allowed", "method_not_allowed")
+    assert problem.headers == {"allow": "GET"}
+    assert problems.of(HTTPException(404)).type == "invalid_request_error"
+    assert problems.of(HTTPException(502)).type == "server_error"
+
+
+def test_our_own_refusals() -> None:
+    problem = Problem(status=418, message="m")
+    assert problems.of(RefusedError(problem)) is problem
+
+
+def test_a_defect_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    token = ids.request_id.set("req_1")
+    problem = problems.report(ValueError("a secret"))
+    ids.request_id.reset(token)
+    assert (problem.status, problem.code, problem.unexpected) == (500, "internal_error", True)
+    assert "req_1" in problem.message
+    assert "secret" not in problem.message
+    assert "a secret" in caplog.text
+
+
+def test_what_is_expected_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    problems.report(RequestError("m"))
+    assert not caplog.records
+
+
+def test_the_response() -> None:
+    problem = Problem(status=429, message="m", type="t", code="c", param="p", headers={"retry-after": "1"})
+    response = problem.response()
+    assert response.status_code == 429
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["retry-after"] == "1"
+    assert orjson.loads(bytes(response.body)) == {"error": {"message": "m", "type": "t", "param": "p", "code": "c"}}

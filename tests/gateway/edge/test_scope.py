@@ -1,0 +1,263 @@
+"""One request's scope: body, id, deadline, hang-up."""
+
+import anyio
+import anyio.lowlevel
+import orjson
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from engine.errors import Busy
+from gateway.edge import ids
+from gateway.edge.limits import RequestLimits, ServerLimits
+from gateway.edge.problems import EXCEPTION_HANDLERS
+from gateway.edge.scope import RequestScope
+from tests.gateway.edge.apps import OK, Probe, chunk, hello, scoped
+from tests.gateway.edge.wire import Answer, get, post, serving
+
+pytestmark = pytest.mark.anyio
+
+
+def error_of(answer: Answer) -> dict[str, str | None]:
+    error: dict[str, str | None] = orjson.loads(answer.body)["error"]
+    return error
+
+
+class Exchange:
+    """An ASGI server in memory: says what it is told to, then nothing."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = list(messages)
+        self.sent: list[Message] = []
+        self.scope: Scope = {"type": "http", "headers": [], "method": "POST", "path": "/"}
+
+    async def receive(self) -> Message:
+        await anyio.lowlevel.checkpoint()
+        if not self.messages:
+            await anyio.sleep_forever()
+        return self.messages.pop(0)
+
+    async def send(self, message: Message) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.sent.append(message)
+
+
+def part(body: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+# Body
+
+
+async def test_the_body_arrives_whole_and_once() -> None:
+    exchange = Exchange(part(b"one ", more=True), part(b"two"))
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        assert await receive() == part(b"one two")
+        with anyio.move_on_after(0) as waited:
+            await receive()
+        assert waited.cancelled_caught
+        await send(OK)
+        await send(chunk(b"", more=False))
+
+    await scoped(app)(exchange.scope, exchange.receive, exchange.send)
+    assert len(exchange.sent) == 2
+
+
+@pytest.mark.parametrize(
+    "upload",
+    [
+        post(b"x" * 101),
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"65\r\n" + b"x" * 101 + b"\r\n0\r\n\r\n",
+    ],
+    ids=["declared", "chunked"],
+)
+async def test_a_body_over_its_limit(upload: bytes) -> None:
+    async with serving(scoped(hello, body=100), ServerLimits(linger=0.05)) as site:
+        answer = await site.ask(upload)
+        assert answer.status == 413
+        assert error_of(answer)["code"] == "request_too_large"
+        assert answer.headers["x-request-id"].startswith("req_")
+        assert (await site.ask(post(b"x" * 100))).status == 200
+
+
+async def test_a_body_that_is_too_slow() -> None:
+    async with serving(scoped(hello, body_timeout=0.05), ServerLimits(linger=0.05)) as site:
+        client = site.client()
+        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        answer = await client.answer()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert await client.is_closed()
+
+
+# Hang-ups, beyond those over real sockets in test_hangups.py
+
+
+async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
+    """Hypercorn reports one after every response; the application still has work to do then."""
+    exchange = Exchange(part(b""))
+    ended = anyio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        exchange.messages.append({"type": "http.disconnect"})
+        await send(chunk(b"whole", more=False))
+        await anyio.wait_all_tasks_blocked()
+        ended.set()
+
+    await scoped(app)(exchange.scope, exchange.receive, exchange.send)
+    assert ended.is_set()
+    assert exchange.scope["state"]["closing"].reason == ""
+
+
+async def test_another_server_gives_no_reason() -> None:
+    exchange = Exchange(part(b""), {"type": "http.disconnect"})
+    probe = Probe()
+    await scoped(probe)(exchange.scope, exchange.receive, exchange.send)
+    assert probe.closing.reason == "client closed the connection"
+
+
+async def test_the_scope_waits_for_the_release() -> None:
+    """When it returns, what the request held is free: that is what shielded clean-up counts on."""
+    exchange = Exchange(part(b""), {"type": "http.disconnect"})
+    released = anyio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_all_tasks_blocked()
+                released.set()
+
+    await scoped(app)(exchange.scope, exchange.receive, exchange.send)
+    assert released.is_set()
+    assert exchange.sent == []
+
+
+# Errors
+
+
+async def test_an_exception_before_the_head_becomes_its_response() -> None:
+    async def busy(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise Busy("Too many.", code="queue_full")
+
+    async with serving(scoped(busy)) as site:
+        answer = await site.ask(post())
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert error_of(answer)["code"] == "queue_full"
+
+
+async def test_an_exception_after_the_head_goes_out_bare() -> None:
+    exchange = Exchange(part(b""))
+    failure = ValueError("late")
+
+    async def fail(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        raise failure
+
+    with pytest.raises(ValueError, match="late") as caught:
+        await scoped(fail)(exchange.scope, exchange.receive, exchange.send)
+    assert caught.value is failure
+
+
+async def test_a_defect_shows_nothing_but_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise ValueError("a secret")
+
+    async with serving(scoped(fail)) as site:
+        answer = await site.ask(get(headers="x-request-id: mine\r\n"))
+    assert (answer.status, answer.headers["x-should-retry"]) == (500, "false")
+    assert b"secret" not in answer.body
+    assert "mine" in (error_of(answer)["message"] or "")
+    (record,) = caplog.records
+    assert record.exc_info
+    assert "a secret" in str(record.exc_info[1])
+
+
+async def test_an_application_that_says_nothing_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    async def mute(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        return
+
+    async with serving(scoped(mute)) as site:
+        answer = await site.ask(get())
+    assert (answer.status, error_of(answer)["code"]) == (500, "internal_error")
+    assert "ended without a response" in caplog.text
+
+
+async def test_starlette_inside_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(_request: Request) -> JSONResponse:
+        raise KeyError("a secret")
+
+    async def full(_request: Request) -> JSONResponse:
+        raise Busy("Too many.", code="queue_full")
+
+    starlette = Starlette(routes=[Route("/fail", fail), Route("/full", full)], exception_handlers=EXCEPTION_HANDLERS)
+    async with serving(scoped(starlette)) as site:
+        answers = [await site.ask(request) for request in (get("/no"), post(path="/full"), get("/full"), get("/fail"))]
+    assert [answer.status for answer in answers] == [404, 405, 429, 500]
+    codes = ["not_found", "method_not_allowed", "queue_full", "internal_error"]
+    assert [error_of(answer)["code"] for answer in answers] == codes
+    assert all(answer.headers["x-request-id"].startswith("req_") for answer in answers)
+    assert set(answers[1].headers["allow"].split(", ")) == {"GET", "HEAD"}
+    assert [record.getMessage() for record in caplog.records] == ["GET /fail failed"]
+
+
+# Deadline
+
+
+async def test_a_deadline_before_the_head_is_504() -> None:
+    probe = Probe()
+    async with serving(scoped(probe, request_timeout=0.05)) as site:
+        answer = await site.ask(post())
+        assert (answer.status, error_of(answer)["code"]) == (504, "deadline_exceeded")
+        assert answer.headers["x-should-retry"] == "false"
+    assert probe.closing.reason == "the request's deadline passed"
+
+
+async def test_a_deadline_after_the_head_cuts_a_stock_response() -> None:
+    probe = Probe(stream=True)
+    async with serving(scoped(probe, request_timeout=0.05), ServerLimits(linger=0.05)) as site:
+        client = site.client()
+        client.write(get())
+        assert not (await client.read_to_end()).endswith(b"0\r\n\r\n")
+        await site.server.count_falls_to(0)
+
+
+# Ids
+
+
+@pytest.mark.parametrize("given", ["mine", "a b/c:d=e", "x" * 128])
+async def test_a_request_id_is_accepted(given: str) -> None:
+    async with serving(scoped(tell_id)) as site:
+        answer = await site.ask(get(headers=f"X-Request-ID: {given}\r\n"))
+        assert answer.headers["x-request-id"] == given
+        assert answer.body.decode() == f"{given} {given}"
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "caf\xe9", "tab\there"])
+async def test_a_request_id_is_made(given: str) -> None:
+    async with serving(scoped(tell_id)) as site:
+        request = get().replace(b"\r\n\r\n", b"\r\nx-request-id: " + given.encode("latin-1") + b"\r\n\r\n")
+        first, second = [(await site.ask(request)).headers["x-request-id"] for _ in range(2)]
+        assert first.startswith("req_")
+        assert first != second
+
+
+async def tell_id(scope: Scope, _receive: Receive, send: Send) -> None:
+    await send(OK)
+    await send(chunk(f"{scope['state']['request_id']} {ids.request_id.get()}".encode(), more=False))
+
+
+async def test_other_scopes_pass() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        seen.append(scope["type"])
+
+    exchange = Exchange()
+    await RequestScope(app, RequestLimits())({"type": "lifespan"}, exchange.receive, exchange.send)
+    assert seen == ["lifespan"]

@@ -1,0 +1,197 @@
+"""The server ends in bounded time, and says so to whoever still listens."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import orjson
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from gateway.edge.limits import ServerLimits
+from gateway.edge.server import serve
+from gateway.edge.sse import EventStream, Take
+from tests.gateway.edge.apps import OK, Probe, chunk, hello, scoped
+from tests.gateway.edge.wire import Client, get, listen, post, serving
+
+pytestmark = pytest.mark.anyio
+
+PATIENT = ServerLimits(grace=1000, farewell=1000, keep_alive_timeout=1000, linger=0.05)
+HASTY = ServerLimits(grace=0.05, farewell=0.05, linger=0.05)
+
+
+async def test_listeners_and_idle_connections_close_at_once() -> None:
+    async with serving(scoped(hello), PATIENT) as site:
+        silent, idle = site.client(), site.client()
+        idle.write(post())
+        await idle.answer()
+        site.shutdown.set()
+        assert await silent.read_to_end() == b""
+        assert await idle.read_to_end() == b""
+        await site.stopped.wait()
+        assert site.draining.is_set()
+        with pytest.raises(ConnectionRefusedError):
+            Client(site.port)
+
+
+async def test_a_running_request_may_end_within_the_grace_period() -> None:
+    release, entered = anyio.Event(), anyio.Event()
+
+    async def slow(_scope: Scope, _receive: Receive, send: Send) -> None:
+        entered.set()
+        await release.wait()
+        await send(OK)
+        await send(chunk(b"done", more=False))
+
+    async with serving(scoped(slow), PATIENT) as site:
+        client = site.client()
+        client.write(post() + get("/never"))
+        await entered.wait()
+        site.shutdown.set()
+        await site.draining.wait()
+        release.set()
+        answer = await client.answer()
+        assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"done", "close")
+        assert await client.read_to_end() == b""
+        client.close()
+        await site.stopped.wait()
+
+
+async def test_after_it_a_request_without_a_response_is_told_503() -> None:
+    probe = Probe()
+    async with serving(scoped(probe), HASTY) as site:
+        client = site.client()
+        client.write(post())
+        await probe.entered.wait()
+        site.shutdown.set()
+        answer = await client.answer()
+        assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (503, "shutting_down")
+        await site.stopped.wait()
+    assert probe.closing.reason == "the server is shutting down"
+
+
+async def test_after_it_a_request_without_its_body_is_told_503() -> None:
+    async with serving(scoped(hello), HASTY) as site:
+        client = site.client()
+        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n")
+        await client.read_until(b"\r\n\r\n")
+        site.shutdown.set()
+        assert (await client.answer()).status == 503
+        await site.stopped.wait()
+
+
+class Source:
+    """Gives one event, then nothing; remembers when it was left."""
+
+    def __init__(self) -> None:
+        self.left = anyio.Event()
+        self._events: list[bytes] = [b"data: 1\n\n"]
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Take]:
+        try:
+            yield self._take
+        finally:
+            self.left.set()
+
+    async def _take(self) -> Sequence[bytes]:
+        if not self._events:
+            await anyio.sleep_forever()
+        return [self._events.pop()]
+
+
+async def test_after_it_a_stream_ends_with_one_error_event() -> None:
+    source = Source()
+    async with serving(scoped(EventStream(source)), HASTY) as site:
+        client = site.client()
+        client.write(get())
+        await client.read_until(b"data: 1\n\n\r\n")
+        site.shutdown.set()
+        rest = await client.read_to_end()
+        client.close()
+        await site.stopped.wait()
+    assert rest.count(b"data:") == 1
+    assert b'data: {"error":{"message":"The server is shutting down."' in rest
+    assert rest.endswith(b"\r\n0\r\n\r\n")
+    assert source.left.is_set()
+
+
+async def test_a_client_that_stopped_reading_cannot_hold_it() -> None:
+    async def flood(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        blocked.set()
+        while True:
+            await send(chunk(b"x" * 65536))
+
+    blocked = anyio.Event()
+    async with serving(scoped(flood), HASTY) as site:
+        client = site.client(receive_buffer=4096)
+        client.write(get())
+        await blocked.wait()
+        site.shutdown.set()
+        await site.stopped.wait()
+
+
+async def test_an_event_stream_whose_client_stopped_reading_cannot_hold_it() -> None:
+    source = Source()
+    source._take = flood_of_events  # type: ignore[method-assign]
+    async with serving(scoped(EventStream(source)), HASTY) as site:
+        client = site.client(receive_buffer=4096)
+        client.write(get())
+        await client.read_until(b"x")
+        site.shutdown.set()
+        await site.stopped.wait()
+    assert source.left.is_set()
+
+
+async def flood_of_events() -> Sequence[bytes]:
+    return [b"x" * 65536]
+
+
+async def test_an_application_that_hears_nothing_is_cancelled() -> None:
+    entered, cancelled = anyio.Event(), anyio.Event()
+
+    async def deaf(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        try:
+            entered.set()
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            cancelled.set()
+            raise
+
+    async with serving(deaf, HASTY) as site:
+        client = site.client()
+        client.write(get())
+        await entered.wait()
+        site.shutdown.set()
+        await site.stopped.wait()
+        assert cancelled.is_set()
+        assert await client.is_closed()
+
+
+async def test_a_connection_that_has_not_begun_is_no_reason_to_wait() -> None:
+    """Accepted in the moment of the shutdown, with no grace at all."""
+    async with serving(scoped(hello), ServerLimits(grace=0, farewell=0)) as site:
+        site.client().write(b"GET")
+        site.shutdown.set()
+        await site.stopped.wait()
+
+
+async def test_serve_can_be_cancelled() -> None:
+    probe = Probe()
+    listener = listen()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+
+            async def run() -> None:
+                await serve(scoped(probe), [listener], PATIENT, shutdown=anyio.Event(), on_draining=probe.entered.set)
+
+            tasks.start_soon(run)
+            client = Client(listener.getsockname()[1])
+            client.write(get())
+            await probe.entered.wait()
+            tasks.cancel_scope.cancel()
+        assert await client.is_closed()
+    client.close()
+    assert probe.cancelled.is_set()
+    assert listener.fileno() == -1

@@ -1,0 +1,96 @@
+"""A client that stops reading holds nothing for long."""
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from gateway.edge.limits import ServerLimits
+from tests.gateway.edge.apps import OK, Probe, chunk, scoped, ticker
+from tests.gateway.edge.wire import get, serving
+
+pytestmark = pytest.mark.anyio
+
+
+class Flood(Probe):
+    """Streams as fast as it may."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        self.closing = scope["state"]["closing"]
+        try:
+            await send(OK)
+            self.entered.set()
+            while True:
+                await send(chunk(b"x" * 65536))
+        except anyio.get_cancelled_exc_class():
+            self.cancelled.set()
+            raise
+
+
+async def test_the_write_timeout_cancels_the_request() -> None:
+    flood = Flood()
+    async with serving(scoped(flood), ServerLimits(write_timeout=0.1)) as site:
+        client = site.client(receive_buffer=4096)
+        client.write(get())
+        await flood.cancelled.wait()
+        await site.server.count_falls_to(0)
+        with pytest.raises(ConnectionResetError):
+            await client.read_to_end()
+    assert flood.closing.reason == "client stopped reading"
+
+
+async def test_an_application_is_told_by_disconnect() -> None:
+    told = anyio.Event()
+
+    async def listen(receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        told.set()
+
+    async def flood(_scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, receive)
+            await send(OK)
+            while not told.is_set():
+                await send(chunk(b"x" * 65536))
+
+    async with serving(flood, ServerLimits(write_timeout=0.1)) as site:
+        site.client(receive_buffer=4096).write(get())
+        await told.wait()
+        await site.server.count_falls_to(0)
+
+
+async def test_a_sender_that_ignores_the_hang_up_starves_nobody() -> None:
+    """It sends for ever; a neighbour's stream goes on beside it."""
+    neighbour_began, sent_beside_it = anyio.Event(), anyio.Event()
+
+    async def ignorant(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/neighbour":
+            neighbour_began.set()
+            await ticker(scope, receive, send)
+        await send(OK)
+        while True:
+            await send(chunk(b"x"))
+            if neighbour_began.is_set():
+                sent_beside_it.set()
+
+    async with serving(ignorant, ServerLimits(grace=0, farewell=0)) as site:
+        client = site.client()
+        client.write(get())
+        await client.read_until(b"x")
+        client.reset()
+        neighbour = site.client()
+        neighbour.write(get("/neighbour"))
+        for number in range(5):
+            await neighbour.read_until(b"%d\n" % number)
+        await sent_beside_it.wait()
+
+
+async def test_a_cancelled_request_does_not_wait_for_its_reader() -> None:
+    """The deadline strikes while the application waits in `send`."""
+    flood = Flood()
+    async with serving(scoped(flood, request_timeout=0.1)) as site:
+        client = site.client(receive_buffer=4096)
+        client.write(get())
+        await flood.cancelled.wait()
+        await site.server.count_falls_to(0)
+    assert flood.closing.reason == "the request's deadline passed"

@@ -1,0 +1,234 @@
+"""A stream of server-sent events: when its head goes out, how it stays alive, how it ends."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import orjson
+import pytest
+from starlette.types import Message
+
+from engine.errors import Busy, EngineFault
+from gateway.edge.closing import Closing
+from gateway.edge.problems import DEADLINE_PASSED, Problem, RefusedError
+from gateway.edge.sse import KEEP_ALIVE, EventStream, Take
+from tests.gateway.edge.apps import scoped
+from tests.gateway.edge.wire import get, serving
+
+pytestmark = pytest.mark.anyio
+
+Step = Sequence[bytes] | Exception | Callable[[], Awaitable[Sequence[bytes]]]
+
+
+class Script:
+    """A source that plays steps: events to give, an error to raise, or a function to wait for."""
+
+    def __init__(self, *steps: Step, opening: Exception | None = None, leaving: Exception | None = None) -> None:
+        self.steps = list(steps)
+        self.opening = opening
+        self.leaving = leaving
+        self.left = False
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[Take]:
+        if self.opening:
+            raise self.opening
+        try:
+            yield self.take
+        finally:
+            self.left = True
+        if self.leaving:
+            raise self.leaving
+
+    async def take(self) -> Sequence[bytes]:
+        step = self.steps[0]
+        if callable(step):
+            step = await step()
+        self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+class Reader:
+    """The server's side of one response."""
+
+    def __init__(self, closing: Closing | None = None) -> None:
+        self.messages: list[Message] = []
+        self.scope = {"type": "http", "state": {"closing": closing or Closing()}}
+        self.news = anyio.Event()
+
+    async def receive(self) -> Message:
+        raise AssertionError("only RequestScope receives")
+
+    async def send(self, message: Message) -> None:
+        self.messages.append(message)
+        self.news.set()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message["body"] for message in self.messages if message["type"] == "http.response.body"]
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.messages) and not self.messages[-1].get("more_body", True)
+
+    async def run(self, stream: EventStream) -> None:
+        await stream(self.scope, self.receive, self.send)
+
+
+async def test_what_is_ready_goes_out_in_one_send() -> None:
+    script = Script([b"data: 1\n\n", b"data: 2\n\n"], [b"data: 3\n\n"], [])
+    reader = Reader()
+    await reader.run(EventStream(script))
+    assert reader.messages[0]["status"] == 200
+    assert dict(reader.messages[0]["headers"])[b"content-type"] == b"text/event-stream; charset=utf-8"
+    assert reader.bodies == [b"data: 1\n\ndata: 2\n\n", b"data: 3\n\n", b"data: [DONE]\n\n"]
+    assert reader.complete
+    assert script.left
+
+
+async def test_the_head_waits_for_the_first_events() -> None:
+    reader = Reader()
+    release = anyio.Event()
+
+    async def first() -> list[bytes]:
+        await release.wait()
+        return [b"data: 1\n\n"]
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.run, EventStream(Script(first, [])))
+        await anyio.wait_all_tasks_blocked()
+        assert reader.messages == []
+        release.set()
+    assert reader.bodies == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+
+
+async def test_silence_is_filled_with_comments() -> None:
+    reader = Reader()
+    release = anyio.Event()
+
+    async def first() -> list[bytes]:
+        await release.wait()
+        return [b"data: 1\n\n"]
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reader.run, EventStream(Script(first, []), keep_alive=0.01))
+            while len(reader.bodies) < 2:
+                reader.news = anyio.Event()
+                await reader.news.wait()
+            release.set()
+    assert reader.messages[0]["status"] == 200
+    assert reader.bodies[:2] == [KEEP_ALIVE, KEEP_ALIVE]
+    assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("where", ["opening", "first events"])
+async def test_a_failure_before_the_head_is_raised_as_it_is(where: str) -> None:
+    full = Busy("Full.", code="queue_full")
+    script = Script(opening=full) if where == "opening" else Script(full)
+    reader = Reader()
+    with pytest.raises(Busy):
+        await reader.run(EventStream(script))
+    assert reader.messages == []
+
+
+@pytest.mark.parametrize("where", ["events", "leaving"])
+async def test_a_failure_after_the_head_is_one_error_event(where: str) -> None:
+    fault = EngineFault("The engine died.", code="engine_died")
+    script = Script([b"data: 1\n\n"], fault) if where == "events" else Script([b"data: 1\n\n"], [], leaving=fault)
+    reader = Reader()
+    await reader.run(EventStream(script))
+    first, last = reader.bodies
+    assert first == b"data: 1\n\n"
+    assert orjson.loads(last.removeprefix(b"data: ")) == {
+        "error": {"message": "The engine died.", "type": "server_error", "param": None, "code": "engine_died"}
+    }
+    assert last.endswith(b"}\n\n")
+    assert reader.complete
+    assert script.left
+
+
+async def test_a_defect_after_the_head_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    reader = Reader()
+    await reader.run(EventStream(Script([b"data: 1\n\n"], ValueError("a secret"))))
+    assert b"secret" not in reader.bodies[-1]
+    assert b"internal_error" in reader.bodies[-1]
+    assert "a secret" in caplog.text
+
+
+async def test_another_dialect() -> None:
+    def encode(problem: Problem) -> bytes:
+        return f"data: {problem.code}\n\n".encode()
+
+    reader = Reader()
+    await reader.run(EventStream(Script([b"data: 1\n\n"], []), end=b"", encode_error=encode))
+    assert reader.bodies == [b"data: 1\n\n", b""]
+    reader = Reader()
+    await reader.run(EventStream(Script([b"data: 1\n\n"], Busy("Full.", code="full")), end=b"", encode_error=encode))
+    assert reader.bodies == [b"data: 1\n\n", b"data: full\n\n"]
+
+
+async def forever() -> list[bytes]:
+    await anyio.sleep_forever()
+    return []
+
+
+@pytest.mark.parametrize("gone", [False, True])
+async def test_cancelled_after_the_head(gone: bool) -> None:
+    """The source is left first; then, if somebody still listens, comes one error event."""
+    closing = Closing()
+    script = Script([b"data: 1\n\n"], forever)
+    reader = Reader(closing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.run, EventStream(script))
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", None if gone else RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+    assert script.left
+    assert reader.complete is not gone
+    assert len(reader.bodies) == (1 if gone else 2)
+    assert b"DONE" not in b"".join(reader.bodies)
+
+
+async def test_cancelled_before_the_head_nothing_is_sent() -> None:
+    closing = Closing()
+    reader = Reader(closing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.run, EventStream(Script(forever)))
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+    assert reader.messages == []
+
+
+async def test_last_words_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.edge.sse.LAST_WORDS_TIMEOUT", 0.01)
+    closing = Closing()
+    reader = Reader(closing)
+
+    async def stuck(_message: Message) -> None:
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(reader.run, EventStream(Script([b"data: 1\n\n"], forever)))
+            await anyio.wait_all_tasks_blocked()
+            monkeypatch.setattr(reader, "send", stuck)
+            closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+            tasks.cancel_scope.cancel()
+
+
+async def test_over_the_wire_a_deadline_ends_in_an_error_event() -> None:
+    script = Script([b"data: 1\n\n"], forever)
+    async with serving(scoped(EventStream(script), request_timeout=0.1)) as site:
+        client = site.client()
+        client.write(get())
+        answer = await client.answer()
+        assert answer.status == 200
+        assert answer.headers["x-request-id"].startswith("req_")
+        first, last = answer.body.split(b"\n\n", 1)
+        assert first == b"data: 1"
+        assert b'"code":"deadline_exceeded"' in last
+        assert script.left

@@ -1,0 +1,122 @@
+"""Sending without waiting where the kernel has room, and within a bound where it has not."""
+
+import socket
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from gateway.edge.transport import StalledError, Transport
+
+pytestmark = pytest.mark.anyio
+
+Pair = tuple[Transport, socket.socket]
+MUCH = b"0123456789" * 100_000
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, peer = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    peer.setblocking(False)
+    with ours, peer:
+        yield ours, peer
+
+
+async def drain(peer: socket.socket, size: int) -> bytes:
+    received = b""
+    while len(received) < size:
+        await anyio.wait_readable(peer)
+        received += peer.recv(65536)
+    return received
+
+
+async def test_a_send_with_room_waits_for_nobody(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport = Transport(ours, 5)
+    coroutine = transport.send(b"at once")
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+    assert peer.recv(100) == b"at once"
+
+
+async def test_a_busy_sender_lets_others_run(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport = Transport(ours, 5)
+    others = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+
+        async def other() -> None:
+            others.set()
+
+        tasks.start_soon(other)
+        while not others.is_set():
+            await transport.send(b"x")
+            peer.recv(100)
+
+
+async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport = Transport(ours, 5)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.send, MUCH)
+            await anyio.lowlevel.checkpoint()
+            tasks.start_soon(transport.send, b"second")
+            await anyio.lowlevel.checkpoint()
+            assert await drain(peer, len(MUCH) + 6) == MUCH + b"second"
+
+
+async def test_a_cancelled_send_tears_nothing(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport = Transport(ours, 5)
+    with anyio.fail_after(20):
+        with anyio.move_on_after(0) as cancelled:
+            await transport.send(MUCH)
+        assert cancelled.cancelled_caught
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.send, b"second")
+            assert await drain(peer, len(MUCH) + 6) == MUCH + b"second"
+
+
+async def test_a_peer_that_does_not_read_is_given_up(sockets: tuple[socket.socket, socket.socket]) -> None:
+    transport = Transport(sockets[0], 0.05)
+    with anyio.fail_after(20), pytest.raises(StalledError):
+        await transport.send(MUCH)
+
+
+async def test_finishing_with_bytes_unsent_is_no_clean_end(sockets: tuple[socket.socket, socket.socket]) -> None:
+    transport = Transport(sockets[0], 0.05)
+    with anyio.move_on_after(0):
+        await transport.send(MUCH)
+    transport.finish()
+    assert transport.closed
+
+
+async def test_closing_wakes_who_waits(sockets: tuple[socket.socket, socket.socket]) -> None:
+    transport = Transport(sockets[0], 5)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+
+            async def read() -> None:
+                with pytest.raises(anyio.ClosedResourceError):
+                    await transport.receive()
+
+            tasks.start_soon(read)
+            tasks.start_soon(transport.send, MUCH)
+            await anyio.wait_all_tasks_blocked()
+            transport.close()
+            transport.close()
+        with pytest.raises(anyio.ClosedResourceError):
+            await transport.receive()
+
+
+async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: tuple[socket.socket, socket.socket]) -> None:
+    transport = Transport(sockets[0], 5)
+    transport.abort()
+    transport.finish()
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await transport.send(b"nobody hears")
+    assert scope.cancelled_caught

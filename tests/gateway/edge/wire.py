@@ -1,0 +1,179 @@
+"""A server on 127.0.0.1 and clients that write raw bytes to it, for whatever a well-behaved client cannot do."""
+
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import anyio
+import h11
+from starlette.types import ASGIApp
+
+from gateway.edge.limits import ServerLimits
+from gateway.edge.server import Server
+
+HOST = b"host: localhost\r\n"
+
+
+def get(path: str = "/", headers: str = "", version: str = "1.1") -> bytes:
+    return f"GET {path} HTTP/{version}\r\nhost: localhost\r\n{headers}\r\n".encode()
+
+
+def post(body: bytes = b"{}", headers: str = "", path: str = "/") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+    return head.encode() + body
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Client:
+    """One socket, with nothing between the test and the wire."""
+
+    def __init__(self, port: int, receive_buffer: int | None = None) -> None:
+        self.sock = socket.socket()
+        if receive_buffer is not None:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        try:
+            self.sock.connect(("127.0.0.1", port))
+        except OSError:
+            self.sock.close()
+            raise
+        self.sock.setblocking(False)
+        self._received = b""
+
+    def write(self, data: bytes) -> None:
+        """For what surely fits in the kernel's buffer."""
+        assert self.sock.send(data) == len(data)
+
+    async def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            await anyio.wait_writable(self.sock)
+            view = view[self.sock.send(view) :]
+
+    async def receive(self) -> bytes:
+        while True:
+            await anyio.wait_readable(self.sock)
+            with suppress(BlockingIOError):
+                return self.sock.recv(65536)
+
+    async def read_until(self, marker: bytes) -> bytes:
+        while marker not in self._received:
+            data = await self.receive()
+            assert data, f"connection ended before {marker!r}: {self._received!r}"
+            self._received += data
+        end = self._received.index(marker) + len(marker)
+        found, self._received = self._received[:end], self._received[end:]
+        return found
+
+    async def read_to_end(self) -> bytes:
+        """All that comes before FIN. Raises ConnectionResetError on a reset."""
+        while data := await self.receive():
+            self._received += data
+        found, self._received = self._received, b""
+        return found
+
+    async def is_closed(self) -> bool:
+        """Wait for FIN or a reset, passing over what comes before."""
+        try:
+            await self.read_to_end()
+        except ConnectionError:
+            return True
+        return True
+
+    async def answer(self, method: str = "GET") -> Answer:
+        """The next response, whole. Raises `h11.RemoteProtocolError` where it is cut short."""
+        parser = h11.Connection(h11.CLIENT)
+        parser.send(h11.Request(method=method, target="/", headers=[("host", "localhost")]))
+        parser.send(h11.EndOfMessage())
+        if self._received:
+            parser.receive_data(self._received)
+        answer = Answer(0, {}, b"")
+        while not isinstance(event := parser.next_event(), h11.EndOfMessage):
+            if event is h11.NEED_DATA:
+                parser.receive_data(await self.receive())
+            elif isinstance(event, h11.Response):
+                answer.status = event.status_code
+                answer.headers = {name.decode(): value.decode() for name, value in event.headers}
+            elif isinstance(event, h11.Data):
+                answer.body += event.data
+        self._received = parser.trailing_data[0]
+        return answer
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def reset(self) -> None:
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+    def half_close(self) -> None:
+        self.sock.shutdown(socket.SHUT_WR)
+
+
+LEAVE: dict[str, Callable[[Client], None]] = {
+    "close": Client.close,
+    "reset": Client.reset,
+    "half-close": Client.half_close,
+}
+
+
+@dataclass
+class Site:
+    """A running server. Its clients are closed with it."""
+
+    server: Server
+    port: int
+    shutdown: anyio.Event = field(default_factory=anyio.Event)
+    draining: anyio.Event = field(default_factory=anyio.Event)
+    stopped: anyio.Event = field(default_factory=anyio.Event)
+    clients: list[Client] = field(default_factory=list)
+
+    def client(self, receive_buffer: int | None = None) -> Client:
+        client = Client(self.port, receive_buffer)
+        self.clients.append(client)
+        return client
+
+    async def ask(self, request: bytes) -> Answer:
+        """One request on a connection of its own."""
+        client = self.client()
+        await client.send(request)
+        answer = await client.answer()
+        client.close()
+        return answer
+
+
+def listen(backlog: int = 16) -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(backlog)
+    return listener
+
+
+@asynccontextmanager
+async def serving(
+    app: ASGIApp, limits: ServerLimits | None = None, listener: socket.socket | None = None
+) -> AsyncIterator[Site]:
+    """Serve `app`; on leaving, shut down and wait for the server's end. Nothing here may take 20 seconds."""
+    listener = listener or listen()
+    site = Site(Server(app, limits or ServerLimits(grace=1, farewell=1)), listener.getsockname()[1])
+
+    async def run() -> None:
+        await site.server.run([listener], site.shutdown, site.draining.set)
+        site.stopped.set()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            try:
+                yield site
+            finally:
+                site.shutdown.set()
+                for client in site.clients:
+                    client.close()

@@ -1,0 +1,234 @@
+"""`POST /v1/completions` without a model: bytes in, bytes out."""
+
+import logging
+
+import anyio
+import orjson
+import pytest
+
+from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text, Unavailable
+from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/completions"
+
+
+async def test_a_whole_answer() -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), PATH, {"prompt": ["abc", "de"], "n": 2}, x_request_id="mine")
+    answer = reply.json
+    assert reply.status == 200
+    assert reply.header("content-type") == "application/json"
+    assert reply.header("x-request-id") == "mine"
+    assert answer.pop("id").startswith("cmpl-")
+    assert isinstance(answer.pop("created"), int)
+    assert answer.pop("system_fingerprint").startswith("fp_")
+    assert answer == {
+        "object": "text_completion",
+        "model": "tiny",
+        "choices": [
+            {"index": index, "text": f"a{index}", "logprobs": None, "finish_reason": "stop"} for index in range(4)
+        ],
+        "usage": {
+            "prompt_tokens": 5,
+            "completion_tokens": 12,
+            "total_tokens": 17,
+            "prompt_tokens_details": {"cached_tokens": 2},
+        },
+    }
+    assert engine.generations[0].request.id == "mine"
+    assert not engine.generations[0].request.stream
+
+
+async def test_choices_stand_in_order_whoever_ends_first() -> None:
+    def backwards(generation: FakeGeneration) -> None:
+        generation.put(*(Finished(choice, str(choice), FinishReason.LENGTH, 1, 0) for choice in (2, 0, 1)))
+
+    answer = (await post(app_of(FakeEngine(backwards)), PATH, {"prompt": "x", "n": 3})).json
+    assert [choice["text"] for choice in answer["choices"]] == ["0", "1", "2"]
+    assert {choice["finish_reason"] for choice in answer["choices"]} == {"length"}
+
+
+def chunk(head: bytes, choice: int, text: bytes, reason: bytes, tail: bytes = b"") -> bytes:
+    return head + b',"choices":[{"index":%d,"text":"%b","logprobs":null,"finish_reason":%b}]%b}\n\n' % (
+        choice,
+        text,
+        reason,
+        tail,
+    )
+
+
+def head_of(content: bytes) -> bytes:
+    """What stands before the choices in the first chunk, checked."""
+    head = content.partition(b',"choices"')[0]
+    fields = orjson.loads(head.removeprefix(b"data: ") + b"}")
+    assert list(fields) == ["id", "object", "created", "model", "system_fingerprint"]
+    assert fields["object"] == "text_completion"
+    return head
+
+
+async def test_the_bytes_of_a_stream() -> None:
+    reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "stream": True})
+    assert reply.status == 200
+    assert reply.header("content-type") == "text/event-stream; charset=utf-8"
+    head = head_of(reply.content)
+    assert reply.content == chunk(head, 0, b"a", b"null") + chunk(head, 0, b"0", b'"stop"') + b"data: [DONE]\n\n"
+
+
+async def test_the_bytes_of_a_stream_of_many_with_usage() -> None:
+    body = {"prompt": ["ab", "c"], "n": 2, "stream": True, "stream_options": {"include_usage": True}}
+    reply = await post(app_of(FakeEngine()), PATH, body)
+    head, tail = head_of(reply.content), b',"usage":null'
+    expected = b"".join(
+        chunk(head, choice, b"a", b"null", tail) + chunk(head, choice, b"%d" % choice, b'"stop"', tail)
+        for choice in range(4)
+    )
+    usage = b'{"prompt_tokens":3,"completion_tokens":12,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":2}}'
+    assert reply.content == expected + head + b',"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % usage
+
+
+async def test_events_that_are_ready_leave_in_one_send() -> None:
+    reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "n": 16, "stream": True})
+    assert len(reply.bodies) == 2
+    assert reply.bodies[0].count(b"data: ") == 32
+    assert reply.bodies[1] == b"data: [DONE]\n\n"
+
+
+async def test_text_is_escaped_and_never_split() -> None:
+    text = 'ж "\\\n\u2028 </script> 🐉\0'
+
+    def script(generation: FakeGeneration) -> None:
+        generation.put(Text(0, text, 1), Finished(0, "", FinishReason.LENGTH, 2, 0))
+
+    reply = await post(app_of(FakeEngine(script)), PATH, {"prompt": "x", "stream": True})
+    events = [orjson.loads(line[6:]) for line in reply.content.split(b"\n\n")[:2]]
+    assert events[0]["choices"][0]["text"] == text
+    assert events[1]["choices"][0] == {"index": 0, "text": "", "logprobs": None, "finish_reason": "length"}
+
+
+REFUSALS = [
+    (RequestError("Too long.", code="context_length_exceeded", param="prompt"), 400, "invalid_request_error"),
+    (Busy("Full.", code="queue_full"), 429, "rate_limit_error"),
+    (Unavailable("Loading.", code="engine_unavailable"), 503, "server_error"),
+    (EngineFault("Dead.", code="engine_died"), 503, "server_error"),
+    (EngineFault("Broken.", code="decode_failed"), 500, "server_error"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("refusal", "status", "kind"), REFUSALS)
+async def test_what_the_engine_refuses_is_a_status(refusal: RequestError, status: int, kind: str, stream: bool) -> None:
+    engine = FakeEngine()
+    engine.refusal = refusal
+    reply = await post(app_of(engine), PATH, {"prompt": "x", "stream": stream})
+    expected = {"message": refusal.message, "type": kind, "param": refusal.param, "code": refusal.code}
+    assert (reply.status, reply.json) == (status, {"error": expected})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_fails_before_the_first_byte_is_a_status(stream: bool) -> None:
+    engine = FakeEngine(lambda generation: generation.fail(EngineFault("Dead.", code="engine_died")))
+    reply = await post(app_of(engine), PATH, {"prompt": "x", "stream": stream})
+    assert (reply.status, reply.json["error"]["code"]) == (503, "engine_died")
+
+
+async def test_what_fails_in_a_stream_is_an_event_and_no_clean_end() -> None:
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
+    assert call.status == 200
+    error = b'{"error":{"message":"Dead.","type":"server_error","param":null,"code":"engine_died"}}'
+    assert call.content == chunk(head_of(call.content), 0, b"a", b"null") + b"data: " + error + b"\n\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        (b"", None, "invalid_json"),
+        (b"{", None, "invalid_json"),
+        (b'{"prompt":"\xff"}', None, "invalid_json"),
+        (b'{"prompt":"x","temperature":NaN}', None, "invalid_json"),
+        (b'{"prompt":"x","temperature":1e999}', None, "invalid_json"),
+        (b"[" * 5000, None, "invalid_json"),
+        (b"[]", None, "invalid_type"),
+        (b'"x"', None, "invalid_type"),
+        (b"{}", "prompt", "missing_required_parameter"),
+        (b'{"prompt":"x","max_tokens":"5"}', "max_tokens", "invalid_type"),
+        (b'{"prompt":"x","max_tokens":true}', "max_tokens", "invalid_type"),
+        (b'{"prompt":"x","max_tokens":-5}', "max_tokens", "invalid_value"),
+        (b'{"prompt":"x","n":1000}', "n", "invalid_value"),
+        (b'{"prompt":[99999999999999999999999]}', "prompt", "invalid_value"),
+        (b'{"prompt":""}', "prompt", "invalid_value"),
+    ],
+)
+async def test_bodies_that_are_wrong(body: bytes, param: str | None, code: str) -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), PATH, body)
+    error = reply.json["error"]
+    assert reply.status == 400
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", param, code)
+    assert error["message"].startswith(f"{param}: " if param else "The body ")
+    assert "Value error" not in error["message"]
+    assert not engine.generations
+
+
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data"])
+async def test_a_body_is_json_whatever_its_content_type(content_type: str) -> None:
+    assert (await post(app_of(FakeEngine()), PATH, {"prompt": "x"}, content_type=content_type)).status == 200
+
+
+@pytest.mark.parametrize("name", [None, "tiny", "default", "asgi", "asgi.py"])
+async def test_names_of_the_model(name: str | None) -> None:
+    reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "model": name})
+    assert (reply.status, reply.json["model"]) == (200, "tiny")
+
+
+async def test_a_name_of_another_model() -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), PATH, {"prompt": "x", "model": "gpt-4"})
+    assert reply.status == 404
+    assert reply.json["error"] == {
+        "message": "The model 'gpt-4' does not exist; this server has 'tiny'.",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    assert not engine.generations
+
+
+async def test_unknown_fields_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    app = app_of(FakeEngine())
+    with caplog.at_level(logging.WARNING, "gateway.routes.body"):
+        for _ in range(3):
+            assert (await post(app, PATH, {"prompt": "x", "mirostat": 2, "a\nb": 1})).status == 200
+        assert (await post(app, PATH, {"prompt": "x", **{f"f{i}": i for i in range(1000)}})).status == 200
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[:2] == [
+        "the unknown field 'mirostat' of a request is ignored, now and later",
+        "the unknown field 'a\\nb' of a request is ignored, now and later",
+    ]
+    assert len(lines) == 256
+
+
+async def test_a_body_over_the_limit() -> None:
+    reply = await post(app_of(FakeEngine(), body_limit=20), PATH, {"prompt": "x" * 20})
+    assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_a_page_from_elsewhere_is_refused_unless_allowed() -> None:
+    app = app_of(FakeEngine(), allow_origin=("https://good.example",))
+    refused = await post(app, PATH, {"prompt": "x"}, origin="https://evil.example")
+    assert (refused.status, refused.json["error"]["code"]) == (403, "origin_not_allowed")
+    assert (await post(app, PATH, {"prompt": "x"}, origin="https://good.example")).status == 200
+
+
+async def test_other_methods_and_paths() -> None:
+    app = app_of(FakeEngine())
+    wrong_method, wrong_path = await get(app, PATH), await Call(app, "/v1/completion").run()
+    assert (wrong_method.status, wrong_method.json["error"]["code"]) == (405, "method_not_allowed")
+    assert (wrong_path.status, wrong_path.json["error"]["code"]) == (404, "not_found")

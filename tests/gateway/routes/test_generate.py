@@ -1,0 +1,90 @@
+"""`POST /generate` without a model: the envelope of success and of every failure."""
+
+import anyio
+import orjson
+import pytest
+
+from engine import EngineFault, Text
+from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.fake_engine import FakeEngine
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/generate"
+
+
+def check_success(answer: dict[str, object], text: str) -> None:
+    data = answer["data"]
+    assert answer["success"] is True
+    assert isinstance(data, dict)
+    assert list(data) == ["id", "text", "tokens", "finish_reason", "response_time", "tokens_per_second"]
+    assert (data["text"], data["tokens"], data["finish_reason"]) == (text, 3, "stop")
+    assert data["id"].startswith("gen-")
+    assert data["response_time"] >= 0
+    assert data["tokens_per_second"] >= 0
+
+
+async def test_a_whole_answer() -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), PATH, {"prompt": "abc", "max_tokens": 7, "temperature": 0.5, "stop": "z"})
+    assert reply.status == 200
+    check_success(reply.json, "a0")
+    request = engine.generations[0].request
+    assert (request.prompts, request.max_tokens, request.stop) == (("abc",), 7, ("z",))
+    assert request.sampling.temperature == 0.5
+    assert reply.header("x-request-id") == request.id
+
+
+async def test_a_stream_ends_in_the_whole_answer() -> None:
+    reply = await post(app_of(FakeEngine()), PATH, {"prompt": [1, 2], "stream": True})
+    assert reply.header("content-type") == "text/event-stream; charset=utf-8"
+    start = b'data: {"text":"a"}\n\ndata: {"text":"0"}\n\ndata: {"success":true,'
+    assert reply.content.startswith(start)
+    assert reply.content.endswith(b"}}\n\n")
+    check_success(orjson.loads(reply.content.split(b"\n\n")[2].removeprefix(b"data: ")), "a0")
+
+
+async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
+    error = b'{"message":"Dead.","type":"server_error","param":null,"code":"engine_died"}'
+    assert call.content == b'data: {"text":"a"}\n\ndata: {"success":false,"error":' + error + b"}\n\n"
+
+
+def check_failure(reply: Call, status: int, code: str) -> None:
+    assert reply.status == status
+    assert reply.header("content-length") == str(len(reply.content))
+    assert reply.json["success"] is False
+    assert reply.json["error"]["code"] == code
+    assert set(reply.json) == {"success", "error"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_json"),
+        (b"[]", 400, "invalid_type"),
+        (b"{}", 400, "missing_required_parameter"),
+        (b'{"prompt":["a","b"]}', 400, "invalid_value"),
+        (b'{"prompt":"x","max_tokens":"5"}', 400, "invalid_type"),
+        (b'{"prompt":"%b"}' % (b"x" * 100), 413, "request_too_large"),
+    ],
+)
+async def test_failures_of_the_body(body: bytes, status: int, code: str) -> None:
+    check_failure(await post(app_of(FakeEngine(), body_limit=100), PATH, body), status, code)
+
+
+async def test_failures_of_the_engine() -> None:
+    engine = FakeEngine()
+    engine.refusal = EngineFault("Broken.", code="decode_failed")
+    check_failure(await post(app_of(engine), PATH, {"prompt": "x"}), 500, "decode_failed")
+
+
+async def test_failures_from_around_the_route() -> None:
+    app = app_of(FakeEngine())
+    check_failure(await post(app, PATH, {"prompt": "x"}, origin="https://evil.example"), 403, "origin_not_allowed")
+    check_failure(await get(app, PATH), 405, "method_not_allowed")

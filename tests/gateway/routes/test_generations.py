@@ -1,0 +1,108 @@
+"""How requests wait, and how they are left."""
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from engine import Finished, FinishReason, SlowReader, Text
+from tests.gateway.asgi import Call, app_of, post
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+BODIES = {
+    "/v1/completions": b'{"prompt":"x"}',
+    "/v1/completions stream": b'{"prompt":"x","stream":true}',
+    "/generate": b'{"prompt":"x"}',
+    "/generate stream": b'{"prompt":"x","stream":true}',
+}
+
+
+def wait_in_queue(generation: FakeGeneration) -> None:
+    generation.has_started = False
+
+
+def say_nothing(_generation: FakeGeneration) -> None:
+    """Leaves the queue, and then nothing comes."""
+
+
+def call_of(engine: FakeEngine, name: str, **changes: object) -> Call:
+    return Call(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
+
+
+async def until_asked(engine: FakeEngine) -> FakeGeneration:
+    while not engine.generations:
+        await anyio.lowlevel.checkpoint()
+    return engine.generations[0]
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_too_long_in_the_queue_is_a_503(name: str) -> None:
+    engine = FakeEngine(wait_in_queue)
+    call = await call_of(engine, name, queue_timeout=0.001).run()
+    assert (call.status, call.json["error"]["code"]) == (503, "queue_timeout")
+    assert engine.generations[0].left == "waited in the queue for too long"
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_the_queues_deadline_ends_with_the_queue(name: str) -> None:
+    engine = FakeEngine(say_nothing)
+    call = call_of(engine, name, queue_timeout=0.001)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        generation = await until_asked(engine)
+        await anyio.sleep(0.002)
+        generation.put(Finished(0, "a", FinishReason.STOP, 1, 0))
+    assert call.status == 200
+    assert generation.left is None
+
+
+@pytest.mark.parametrize("script", [wait_in_queue, say_nothing])
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_client_that_leaves_takes_its_request_along(name: str, script: object) -> None:
+    engine = FakeEngine(wait_in_queue if script is wait_in_queue else say_nothing)
+    call = call_of(engine, name)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        generation = await until_asked(engine)
+        call.hang_up()
+    assert generation.left == "client closed the connection"
+    assert call.start is None
+
+
+@pytest.mark.parametrize("name", ["/v1/completions stream", "/generate stream"])
+async def test_a_client_that_leaves_a_stream_in_the_middle(name: str) -> None:
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    call = call_of(engine, name)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        call.hang_up()
+    assert engine.generations[0].left == "client closed the connection"
+    assert not call.complete
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_deadline_in_total_is_a_504(name: str) -> None:
+    engine = FakeEngine(say_nothing)
+    call = await call_of(engine, name, request_timeout=0.05).run()
+    assert (call.status, call.json["error"]["code"]) == (504, "deadline_exceeded")
+    assert engine.generations[0].left == "the request's deadline passed"
+
+
+async def test_the_engine_knows_how_patient_we_are() -> None:
+    engine = FakeEngine()
+    await post(app_of(engine, client_patience=2.5), "/v1/completions", {"prompt": "x", "stream": True})
+    assert engine.patience == 2.5
+
+
+async def test_a_slow_reader_is_told_so() -> None:
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    call = call_of(engine, "/v1/completions stream")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        engine.generations[0].fail(SlowReader("Too slow.", code="slow_reader"))
+    assert call.complete
+    assert b'"code":"slow_reader"' in call.bodies[-1]
+    assert b"[DONE]" not in call.content

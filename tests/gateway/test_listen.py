@@ -1,0 +1,69 @@
+"""Listening sockets."""
+
+import errno
+import socket
+
+import pytest
+
+from gateway.listen import close, listen, url
+
+
+def test_a_free_port_is_taken_and_told() -> None:
+    sockets = listen("127.0.0.1", 0)
+    (sock,) = sockets
+    assert url(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
+    with socket.create_connection(sock.getsockname()):
+        pass
+    close(sockets)
+    assert sock.fileno() == -1
+
+
+def test_every_address_of_a_name_has_the_same_port() -> None:
+    sockets = listen("localhost", 0)
+    assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    close(sockets)
+
+
+def test_an_address_with_colons_is_told_in_brackets() -> None:
+    class Fake:
+        family = socket.AF_INET6
+
+        def getsockname(self) -> tuple[str, int, int, int]:
+            return "::1", 8000, 0, 0
+
+    assert url(Fake()) == "http://[::1]:8000"  # type: ignore[arg-type]
+
+
+def test_a_port_that_is_taken() -> None:
+    sockets = listen("127.0.0.1", 0)
+    with pytest.raises(OSError, match="Address already in use") as caught:
+        listen("127.0.0.1", sockets[0].getsockname()[1])
+    assert caught.value.errno == errno.EADDRINUSE
+    close(sockets)
+
+
+def test_an_address_of_another_machine() -> None:
+    with pytest.raises(OSError, match="assign") as caught:
+        listen("192.0.2.1", 0)
+    assert caught.value.errno == errno.EADDRNOTAVAIL
+
+
+def found(*addresses: str) -> list[tuple[object, ...]]:
+    return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+
+def test_an_address_this_machine_lacks_is_left_out_if_another_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found("192.0.2.1", "127.0.0.1"))
+    sockets = listen("both", 0)
+    assert [sock.getsockname()[0] for sock in sockets] == ["127.0.0.1"]
+    close(sockets)
+
+
+def test_nothing_stays_open_when_one_of_several_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = listen("127.0.0.1", 0)
+    port = taken[0].getsockname()[1]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found("127.0.0.2", "127.0.0.1"))
+    with pytest.raises(OSError, match="Address already in use"):
+        listen("both", port)
+    close(taken)
+    socket.create_server(("127.0.0.2", port)).close()

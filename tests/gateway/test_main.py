@@ -1,0 +1,116 @@
+"""The program from outside: what it says, and its exit codes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.models import test_model as model_path
+
+ROOT = Path(__file__).parents[2]
+BACKENDS = ["trio", "asyncio"]
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run `llama-gateway serve`. What it says is on its `stderr`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_GATEWAY_")}
+    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(*arguments: str) -> tuple[int, list[str]]:
+    """Exit code and lines of a program that ends by itself."""
+    with program(*arguments) as process:
+        _, text = process.communicate(timeout=60)
+        return process.returncode, text.splitlines()
+
+
+def said(process: "subprocess.Popen[str]", words: str) -> str:
+    """Read until a line with these words."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        if words in line:
+            return line
+        lines.append(line)
+    raise AssertionError("".join(lines))
+
+
+def test_a_wrong_flag_is_one_line_and_2() -> None:
+    code, lines = ended("--slots", "many")
+    reason = "should be a valid integer, unable to parse string as an integer"
+    assert (code, lines) == (2, [f"llama-gateway: --slots 'many': {reason}"])
+
+
+def test_a_file_that_is_no_model_is_one_line_and_2(tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("Not a model.")
+    assert ended("--model", str(path)) == (2, [f"llama-gateway: --model {str(path)!r}: this is not a GGUF file"])
+
+
+def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
+    path = tmp_path / "any.gguf"
+    path.write_bytes(b"GGUF" + bytes(60))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, lines = ended("--model", str(path), "--port", str(port))
+    reason = f"llama-gateway: cannot listen on 127.0.0.1 port {port}: Address already in use"
+    assert (code, lines) == (4, [reason])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_that_does_not_load_is_3(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(model_path().read_bytes()[:100_000])
+    code, lines = ended("--model", str(path), "--async-backend", backend)
+    assert code == 3
+    assert sum("ERROR gateway cannot serve cut: " in line for line in lines) == 1
+    assert not any("Traceback" in line or "listening" in line for line in lines)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
+    with program("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
+        line = said(process, "listening on http://127.0.0.1:")
+        assert "2 slots of " in line
+        assert "serving stories260K" in line or "serving" in line
+        process.send_signal(stop)
+        _, rest = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert f"{stop.name}: stopping" in rest
+        assert "Traceback" not in rest
+
+
+def test_a_signal_while_loading_stops_it_cleanly() -> None:
+    with program("--model", str(model_path())) as process:
+        said(process, "loading")
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=30)
+        assert (process.returncode, "Traceback" in rest) == (0, False)
+
+
+def test_a_second_signal_ends_it_at_once() -> None:
+    with program("--model", str(model_path()), "--grace", "3600") as process:
+        line = said(process, "listening on http://127.0.0.1:")
+        port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
+        body = b'{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"stream":true}'
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert client.recv(8) == b"HTTP/1.1"
+            process.send_signal(signal.SIGINT)
+            said(process, "stopping; the next one ends at once")
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        assert process.returncode in {-signal.SIGINT, 0}

@@ -1,0 +1,35 @@
+"""How loading is told."""
+
+import logging
+import sys
+
+import pytest
+
+from gateway.progress import Bar, Lines, progress_of
+
+
+def test_lines_for_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
+    lines = Lines("tiny")
+    with caplog.at_level(logging.INFO, "gateway.progress"):
+        for share in (0.0, 0.1, 0.24, 0.25, 0.3, 0.8, 0.9, 1.0):
+            lines.show(share)
+    lines.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"loading tiny: {percent} %" for percent in (0, 25, 80, 100)
+    ]
+
+
+def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    bar = progress_of("tiny")
+    assert isinstance(bar, Bar)
+    bar.show(0.5)
+    bar.show(1.0)
+    bar.close()
+    text = capsys.readouterr().err
+    assert "loading tiny   0%" in text
+    assert text.endswith("\r")
+
+
+def test_lines_elsewhere() -> None:
+    assert isinstance(progress_of("tiny"), Lines)

@@ -1,0 +1,227 @@
+"""Settings: which source wins, and the one line for each wrong value."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from engine import EngineConfig
+from gateway.settings import Settings, SettingsError, read_settings
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF" + bytes(60))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path, model: Path) -> Path:
+    path = tmp_path / "gateway.toml"
+    path.write_text(f"model = '{model}'\nport = 1001\nslots = 3\nqueue-limit = 7\nstep_target_ms = 12.5\n")
+    return path
+
+
+def complaint(*arguments: str, **environment: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(["serve", *arguments], environment)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_defaults_of_the_engine_are_the_engines_own(model: Path) -> None:
+    settings = read_settings(["serve", "--model", str(model)], {})
+    assert settings.engine_config() == EngineConfig(model=str(model))
+    assert (settings.host, settings.port, settings.async_backend) == ("127.0.0.1", 8000, "trio")
+    assert settings.served_name == "tiny"
+
+
+def test_flags_win_then_environment_then_file(config: Path) -> None:
+    environment = {"LLAMA_GATEWAY_PORT": "1002", "LLAMA_GATEWAY_SLOTS": "4"}
+    settings = read_settings(["serve", "--config", str(config), "--port", "1003"], environment)
+    assert (settings.port, settings.slots, settings.queue_limit) == (1003, 4, 7)
+    assert settings.step_target_ms == 12.5
+
+
+def test_the_file_can_be_named_by_the_environment(config: Path) -> None:
+    assert read_settings(["serve"], {"LLAMA_GATEWAY_CONFIG": str(config)}).port == 1001
+
+
+def test_an_empty_variable_is_no_value(config: Path) -> None:
+    environment = {"LLAMA_GATEWAY_CONFIG": str(config), "LLAMA_GATEWAY_PORT": ""}
+    assert read_settings(["serve"], environment).port == 1001
+
+
+def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) -> None:
+    values = {
+        "model": str(model),
+        "alias": "mine",
+        "host": "::1",
+        "port": "0",
+        "allow_origin": "https://a.example",
+        "slots": "2",
+        "context": "512",
+        "threads": "1",
+        "threads_batch": "2",
+        "gpu_layers": "0",
+        "step_target_ms": "50",
+        "queue_limit": "9",
+        "request_timeout": "1.5",
+        "queue_timeout": "0.5",
+        "client_patience": "3",
+        "body_limit": "1000",
+        "grace": "0",
+        "async_backend": "asyncio",
+        "log_level": "debug",
+        "log_format": "json",
+    }
+    assert values.keys() == Settings.model_fields.keys()
+    flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
+    variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
+    file = tmp_path / "all.toml"
+    file.write_text("".join(f"{name.replace('_', '-')} = '{value}'\n" for name, value in values.items()))
+    by_flags = read_settings(["serve", *flags], {})
+    assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
+    assert by_flags.engine_config().gpu_layers == 0
+    assert by_flags.allow_origin == ("https://a.example",)
+
+
+def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
+    base = ["serve", "--model", str(model)]
+    flags = [*base, "--allow-origin", "https://a.example", "--allow-origin", "https://b.example"]
+    file = tmp_path / "origins.toml"
+    file.write_text("allow-origin = ['https://a.example', 'https://b.example']\n")
+    expected = ("https://a.example", "https://b.example")
+    assert read_settings(flags, {}).allow_origin == expected
+    assert read_settings(base, {"LLAMA_GATEWAY_ALLOW_ORIGIN": ", ".join(expected)}).allow_origin == expected
+    assert read_settings([*base, "--config", str(file)], {}).allow_origin == expected
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "reason"),
+    [
+        ("--port", "70000", "should be less than or equal to 65535"),
+        ("--port", "http", "should be a valid integer"),
+        ("--slots", "0", "should be greater than or equal to 1"),
+        ("--slots", "1.5", "should be a valid integer"),
+        ("--gpu-layers", "-2", "should be greater than or equal to -1"),
+        ("--step-target-ms", "nan", "should be a finite number"),
+        ("--step-target-ms", "0", "should be greater than 0"),
+        ("--request-timeout", "inf", "should be a finite number"),
+        ("--request-timeout", "soon", "should be a valid number"),
+        ("--async-backend", "curio", "should be 'trio' or 'asyncio'"),
+        ("--log-format", "xml", "should be 'text' or 'json'"),
+        ("--log-level", "loud", "should be 'debug'"),
+        ("--host", "", "should have at least 1 character"),
+    ],
+)
+def test_a_wrong_value_names_its_flag_variable_or_key(
+    model: Path, tmp_path: Path, flag: str, value: str, reason: str
+) -> None:
+    base = ("--model", str(model))
+    variable = "LLAMA_GATEWAY_" + flag[2:].replace("-", "_").upper()
+    file = tmp_path / "wrong.toml"
+    file.write_text(f"{flag[2:]} = '{value}'\n")
+
+    by_flag = complaint(*base, flag, value)
+    assert by_flag.startswith(f"{flag} {value!r}: {reason}")
+    if value:
+        assert complaint(*base, **{variable: value}) == by_flag.replace(flag, variable, 1)
+    by_key = complaint(*base, "--config", str(file))
+    assert by_key == by_flag.replace(flag, f"{flag[2:].replace('-', '_')} in {file}", 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("port = true", "port in {file} 'True': should be a valid integer"),
+        ("port = [1]", "port in {file} ['1']: should be a valid integer"),
+        ("slots = 2.5", "slots in {file} '2.5': should be a valid integer"),
+        ("slotz = 2", "unknown key 'slotz' in {file}"),
+        ("config = 'other.toml'", "unknown key 'config' in {file}"),
+        ("[server]\nport = 1", "unknown key 'server' in {file}"),
+        ("port 8000", "--config {file!r}: not a TOML file: "),
+    ],
+)
+def test_a_wrong_file_is_one_line(model: Path, tmp_path: Path, line: str, reason: str) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(line + "\n")
+    text = complaint("--model", str(model), "--config", str(file))
+    assert text.startswith(reason.format(file=str(file)) if "!r" not in reason else f"--config {str(file)!r}: not")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "binary.toml"
+    file.write_bytes(b"\xff\xfe\x00")
+    assert complaint("--config", str(file)).startswith(f"--config {str(file)!r}: not a TOML file")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.toml")
+    assert complaint("--config", missing) == f"--config {missing!r}: No such file or directory"
+
+
+def test_flags_that_are_no_flags(model: Path) -> None:
+    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot 1"
+    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por 1"
+    assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
+
+
+def test_a_command_that_is_none() -> None:
+    with pytest.raises(SettingsError, match="the following arguments are required: command"):
+        read_settings([], {})
+    with pytest.raises(SettingsError, match="invalid choice: 'server'"):
+        read_settings(["server"], {})
+
+
+def test_a_model_is_required() -> None:
+    text = "--model is required (or LLAMA_GATEWAY_MODEL, or a key of the --config file)"
+    assert complaint() == text
+    assert complaint("--port", "x").startswith("--port 'x': ")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "there is no such file"),
+        (b"", "this is not a GGUF file"),
+        (b"PK\x03\x04" + bytes(60), "this is not a GGUF file"),
+        (b"GGUF\x03\x00", "this GGUF file is truncated"),
+    ],
+)
+def test_a_model_that_is_none(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    path = tmp_path / "model.gguf"
+    if content is not None:
+        path.write_bytes(content)
+    assert complaint("--model", str(path)) == f"--model {str(path)!r}: {reason}"
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    assert complaint("--model", str(tmp_path)) == f"--model {str(tmp_path)!r}: this is not a file"
+
+
+def test_settings_do_not_change(model: Path) -> None:
+    settings = read_settings(["serve", "--model", str(model)], {})
+    assert isinstance(settings, BaseModel)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.port = 1
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])
+def test_help_and_version_are_printed_and_end_well(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read_settings(arguments, {})
+    assert caught.value.code == 0
+    assert "llama-gateway" in capsys.readouterr().out
+
+
+def test_help_tells_of_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read_settings(["serve", "--help"], {})
+    text = capsys.readouterr().out
+    for name in Settings.model_fields:
+        assert "--" + name.replace("_", "-") in text
+    assert "(default: 8000)" in text
+    assert "--async-backend trio|asyncio" in text

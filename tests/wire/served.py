@@ -1,0 +1,112 @@
+"""The whole gateway in the test's own event loop, its engine a real process, its clients real sockets."""
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import orjson
+
+from engine import Engine, Figures, SlotInfo, open_engine
+from gateway.app import create_gateway
+from gateway.edge.limits import ServerLimits
+from gateway.edge.server import Server
+from gateway.listen import listen
+from gateway.settings import Settings
+from tests.gateway.edge.wire import Answer, Client
+from tests.models import model_path
+
+FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
+GUARD = 30.0
+"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+
+
+@dataclass
+class Served:
+    """A gateway that serves, seen from both sides."""
+
+    port: int
+    engine: Engine
+    server: Server
+    shutdown: anyio.Event
+
+    def client(self, receive_buffer: int | None = None) -> Client:
+        return Client(self.port, receive_buffer)
+
+    async def slots(self) -> tuple[SlotInfo, ...]:
+        return (await self.engine.inspect())[0]
+
+    async def figures(self) -> Figures:
+        return (await self.engine.inspect())[1]
+
+    async def until(self, holds: Callable[[tuple[SlotInfo, ...], Figures], bool]) -> Figures:
+        """Wait until something holds of the slots and the figures."""
+        with anyio.fail_after(GUARD):
+            while True:
+                slots, figures = await self.engine.inspect()
+                if holds(slots, figures):
+                    return figures
+                await anyio.sleep(0.001)
+
+    async def until_in(self, state: str, request_id: str) -> Figures:
+        """Wait until a slot is in a state for a request."""
+        return await self.until(lambda slots, _: any(s.state == state and s.request_id == request_id for s in slots))
+
+    async def until_gone(self, request_id: str) -> Figures:
+        return await self.until(lambda slots, _: all(s.request_id != request_id for s in slots))
+
+    async def until_idle(self) -> Figures:
+        """Wait until nothing runs or waits and every slot is free; the ledger must balance."""
+        figures = await self.until(lambda slots, f: not f.waiting and all(slot.state == "idle" for slot in slots))
+        assert figures.active_tokens == 0
+        assert figures.free == figures.slots
+        return figures
+
+
+@asynccontextmanager
+async def serving(*, seconds_per_pass: float | None = None, **fields: Any) -> AsyncIterator[Served]:
+    """Serve a real model, or the fake one, each of whose passes takes a while, so that every phase lasts."""
+    fake = seconds_per_pass is not None
+    model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
+    settings = Settings.model_construct(**{"context": None if fake else 512, "port": 0, **fields, "model": Path(model)})
+    command = [sys.executable, str(FAKE_ENGINE), str(seconds_per_pass)] if fake else None
+    sockets = listen("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    shutdown = anyio.Event()
+    async with open_engine(settings.engine_config(), command=command) as engine:
+        gateway = create_gateway(engine, settings)
+        server = Server(gateway.app, ServerLimits(grace=settings.grace, write_timeout=2.0, farewell=2.0))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.run, sockets, shutdown, gateway.health.drain)
+            with anyio.fail_after(GUARD):
+                await engine.ready()
+            try:
+                yield Served(port, engine, server, shutdown)
+            finally:
+                shutdown.set()
+                for connection in server.connections:
+                    connection.abort("the test is over")
+
+
+def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
+    """The bytes of a POST."""
+    data = orjson.dumps({"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, **body})
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+async def ask(served: Served, **body: Any) -> dict[str, Any]:
+    """One request that must succeed; gives its answer."""
+    client = served.client()
+    try:
+        with anyio.fail_after(GUARD):
+            await client.send(completion("ask", **body))
+            answer: Answer = await client.answer()
+        assert answer.status == 200, answer.body
+        decoded: dict[str, Any] = orjson.loads(answer.body)
+        return decoded
+    finally:
+        client.close()

@@ -1,0 +1,274 @@
+"""A client that leaves, in every way and every phase, streaming or not, alone or beside neighbours: all it held is free.
+
+The engine is a real process whose passes take ten milliseconds, so that every phase is there to be left in.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+
+import anyio
+import pytest
+
+from engine.core.fake import letters
+from tests.gateway.edge.wire import Client
+from tests.wire.served import GUARD, Served, completion, serving
+
+pytestmark = pytest.mark.anyio
+
+PASS = 0.01
+LONG_PROMPT = "x" * 60_000
+MANY = 50_000
+_numbers = count()
+
+
+def continuation(prompt: str, tokens: int) -> str:
+    """What the fake model answers."""
+    known = list(prompt.encode())
+    for _ in range(tokens):
+        known.append(letters(known))
+    return bytes(known[len(prompt) :]).decode()
+
+
+HELD_BACK = continuation("hold", 200) + "!"
+
+PHASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "prefill": ("prefill", {"prompt": LONG_PROMPT, "max_tokens": 5}),
+    "decode": ("decode", {"max_tokens": MANY}),
+    "holding back a possible stop string": ("decode", {"prompt": "hold", "stop": [HELD_BACK], "max_tokens": MANY}),
+    "n choices, more than there are slots": ("decode", {"n": 7, "max_tokens": MANY}),
+    "several prompts": ("decode", {"prompt": ["a", "b", "c"], "n": 2, "max_tokens": MANY}),
+    "token ids": ("prefill", {"prompt": list(LONG_PROMPT.encode()), "max_tokens": 5}),
+}
+
+
+def behind_pipelined_bytes(client: Client) -> None:
+    client.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
+    client.close()
+
+
+def behind_stray_newlines(client: Client) -> None:
+    client.write(b"\r\n\r\n")
+    client.close()
+
+
+WAYS: dict[str, Callable[[Client], None]] = {
+    "close": Client.close,
+    "reset": Client.reset,
+    "half-close": Client.half_close,
+    "behind pipelined bytes": behind_pipelined_bytes,
+    "behind stray newlines": behind_stray_newlines,
+}
+
+
+@asynccontextmanager
+async def neighbours(served: Served, number: int) -> AsyncIterator[list[Client]]:
+    """Streams that go on decoding, and are read."""
+    clients = [served.client() for _ in range(number)]
+    async with anyio.create_task_group() as readers:
+        for index, client in enumerate(clients):
+            await client.send(completion(f"neighbour-{index}", max_tokens=MANY, stream=True))
+            await served.until_in("decode", f"neighbour-{index}")
+            readers.start_soon(client.is_closed)
+        yield clients
+        readers.cancel_scope.cancel()
+    for client in clients:
+        client.close()
+    await served.until_idle()
+
+
+async def no_row_is_carried(served: Served, others: int) -> None:
+    """What decodes from now on are the neighbours' rows, and without neighbours nothing."""
+    before = await served.figures()
+    if others:
+        after = await served.until(lambda _, f: f.steps >= before.steps + 3)
+        assert after.rows_decoded - before.rows_decoded == others * (after.steps - before.steps)
+    else:
+        assert await served.figures() == before
+
+
+async def connections_fall_to(served: Served, number: int) -> None:
+    with anyio.fail_after(GUARD):
+        await served.server.count_falls_to(number)
+
+
+async def leave_in(served: Served, state: str, leave: Callable[[Client], None], others: int, **body: Any) -> None:
+    request_id = f"leaver-{next(_numbers)}"
+    client = served.client()
+    await client.send(completion(request_id, **body))
+    await served.until_in(state, request_id)
+    leave(client)
+    await served.until_gone(request_id)
+    figures = await served.until(lambda _, f: f.held == others and not f.waiting)
+    assert figures.free + figures.held == figures.slots
+    assert figures.cached_tokens == 0, "a cancelled request keeps nothing"
+    await no_row_is_carried(served, others)
+    client.close()
+    await connections_fall_to(served, others)
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
+@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
+@pytest.mark.parametrize("phase", PHASES)
+async def test_leaving_frees_everything_before_the_next_pass(phase: str, stream: bool, others: int) -> None:
+    state, body = PHASES[phase]
+    async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
+        for leave in WAYS.values():
+            await leave_in(served, state, leave, others, stream=stream, **body)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
+async def test_leaving_the_queue(stream: bool) -> None:
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 2):
+        for leave in WAYS.values():
+            client = served.client()
+            await client.send(completion("waits", stream=stream, max_tokens=5))
+            await served.until(lambda _, f: f.waiting == 1)
+            leave(client)
+            await served.until(lambda _, f: f.waiting == 0)
+            client.close()
+            await connections_fall_to(served, 2)
+            await no_row_is_carried(served, 2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_leaving_while_the_body_is_read(way: str) -> None:
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
+        client = served.client()
+        request = completion("never whole", max_tokens=5)
+        await client.send(request[:-20] + b" " * 5)
+        with anyio.fail_after(GUARD):
+            while not served.server.connections:
+                await anyio.sleep(0)
+        WAYS[way](client)
+        client.close()
+        await connections_fall_to(served, 0)
+        assert (await served.figures()).steps == 0
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
+async def test_leaving_while_the_last_bytes_are_written(stream: bool) -> None:
+    async with serving(seconds_per_pass=0.0, slots=2, grace=0.0) as served:
+        for leave in (Client.close, Client.reset, Client.half_close):
+            client = served.client()
+            await client.send(completion("short", max_tokens=5, stream=stream))
+            await served.until_gone("short")
+            leave(client)
+            client.close()
+            await connections_fall_to(served, 0)
+        await served.until_idle()
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
+async def test_generate_is_cancelled_like_completions(stream: bool) -> None:
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
+        client = served.client()
+        await client.send(completion("old route", path="/generate", max_tokens=MANY, stream=stream))
+        await served.until_in("decode", "old route")
+        client.close()
+        await served.until_idle()
+        await no_row_is_carried(served, 0)
+
+
+async def test_a_lone_cancel_aborts_the_pass_under_way() -> None:
+    async with serving(seconds_per_pass=1000.0, slots=2, grace=0.0) as served:
+        client = served.client()
+        await client.send(completion("stuck in a pass", max_tokens=5))
+        await served.until_in("prefill", "stuck in a pass")
+        client.close()
+        figures = await served.until_idle()
+        assert figures.aborted == 1
+
+
+async def test_a_neighbours_prompt_is_aborted_too_when_its_client_leaves() -> None:
+    """The pass of a prompt alone carries nobody else's rows."""
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 1):
+        before = (await served.figures()).aborted
+        with anyio.fail_after(GUARD):
+            while (await served.figures()).aborted == before:
+                await leave_in(served, "prefill", Client.close, 1, prompt=LONG_PROMPT, max_tokens=5)
+
+
+async def test_each_cancel_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="engine.link")
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
+        await leave_in(served, "decode", Client.reset, 0, max_tokens=MANY, stream=True)
+    lines = [record for record in caplog.records if "request cancelled" in record.message]
+    assert len(lines) == 1
+    fields = vars(lines[0])
+    assert fields["request_id"].startswith("leaver-")
+    assert fields["phase"] == "decode"
+    assert fields["reason"] == "client reset the connection"
+    assert fields["tokens"] >= 1
+    assert fields["freed"] >= len("Once upon a time")
+    assert fields["ms"] >= 0
+
+
+async def test_a_client_that_stops_reading_loses_its_slot() -> None:
+    async with serving(seconds_per_pass=0.0, slots=1, grace=0.0, client_patience=0.5) as served:
+        client = served.client(receive_buffer=2048)
+        await client.send(completion("deaf", max_tokens=MANY, stream=True))
+        await served.until_in("decode", "deaf")
+        await served.until_idle()
+        await connections_fall_to(served, 0)
+        client.close()
+
+
+async def test_a_deadline_ends_a_request_like_a_hang_up() -> None:
+    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, request_timeout=0.3) as served:
+        client = served.client()
+        await client.send(completion("too long", max_tokens=MANY))
+        with anyio.fail_after(GUARD):
+            answer = await client.answer()
+        assert answer.status == 504
+        assert b"deadline_exceeded" in answer.body
+        client.close()
+        await served.until_idle()
+
+
+async def test_a_deadline_after_the_first_byte_is_an_error_event_and_no_clean_end() -> None:
+    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, request_timeout=0.5) as served:
+        client = served.client()
+        await client.send(completion("too long", max_tokens=MANY, stream=True))
+        with anyio.fail_after(GUARD):
+            answer = await client.answer()
+        assert answer.status == 200
+        assert b"deadline_exceeded" in answer.body.split(b"\n\n")[-2]
+        assert b"[DONE]" not in answer.body
+        client.close()
+        await served.until_idle()
+
+
+async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
+    async with (
+        serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_timeout=0.2) as served,
+        neighbours(served, 1),
+    ):
+        client = served.client()
+        await client.send(completion("waits", max_tokens=5))
+        with anyio.fail_after(GUARD):
+            answer = await client.answer()
+        assert answer.status == 503
+        assert b"queue_timeout" in answer.body
+        assert "retry-after" in answer.headers
+        assert (await served.figures()).waiting == 0
+        client.close()
+
+
+async def test_a_full_queue_is_429() -> None:
+    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_limit=1) as served, neighbours(served, 1):
+        waiting = served.client()
+        await waiting.send(completion("waits", max_tokens=5))
+        await served.until(lambda _, f: f.waiting == 1)
+        refused = served.client()
+        await refused.send(completion("refused", max_tokens=5))
+        with anyio.fail_after(GUARD):
+            answer = await refused.answer()
+        assert answer.status == 429
+        assert b"queue_full" in answer.body
+        assert "retry-after-ms" in answer.headers
+        refused.close()
+        waiting.close()
+        await served.until(lambda _, f: f.waiting == 0)
