@@ -5,6 +5,7 @@ below is the one table of what exists, what is allowed and what the help tells.
 """
 
 import argparse
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from gateway import __version__
 PREFIX = "LLAMA_GATEWAY_"
 _ENGINE = EngineConfig(model="")
 _GGUF_HEADER = 24
+_ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 
 
 class SettingsError(Exception):
@@ -43,10 +45,14 @@ def _readable_gguf(path: Path) -> Path:
     return path
 
 
-def _split(value: object) -> object:
+def _origins(value: object) -> object:
     """`a,b` means the same as giving `a` and `b`."""
     parts = value if isinstance(value, list) else [value]
-    return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+    origins = [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is no origin such as https://example.org, nor *")
+    return origins
 
 
 class Settings(BaseModel):
@@ -62,7 +68,7 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="where to listen")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="where to listen; 0 takes a free one")
-    allow_origin: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field(
+    allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
         description="a web origin whose pages may call this server, such as https://example.org; may be "
@@ -189,7 +195,7 @@ def _read_file(path: Path) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in Settings.model_fields:
+        if name not in Settings.model_fields or isinstance(value, dict):
             raise SettingsError(f"unknown key {key!r} in {path}")
         # As text, so that `true` is no number and the types are those of a flag.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)

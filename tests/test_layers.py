@@ -19,8 +19,17 @@ RULES: dict[str, set[str]] = {
     "engine.link.wire": {*VOCABULARY, "orjson"},
     "engine.embedded": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.edge": {"gateway.edge", "engine", *VOCABULARY, "anyio", "h11", "hypercorn", "orjson", "pydantic", "starlette"},
-    "gateway.progress": {"tqdm"},
+    "gateway.edge": {
+        "gateway.edge",
+        "engine",
+        *VOCABULARY,
+        "anyio",
+        "h11",
+        "hypercorn",
+        "orjson",
+        "pydantic",
+        "starlette",
+    },
     "gateway.progress": {"gateway", "tqdm"},
     "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio", "tqdm", "hypercorn"},
 }
@@ -42,7 +51,9 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the layer"
             assert node.module
-            found |= {child if is_module(child := f"{node.module}.{alias.name}") else node.module for alias in node.names}
+            found |= {
+                child if is_module(child := f"{node.module}.{alias.name}") else node.module for alias in node.names
+            }
     return found
 
 

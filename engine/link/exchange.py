@@ -25,20 +25,20 @@ class Exchange:
 
     def __init__(self) -> None:
         self._send: Send | None = None
-        self._flying: dict[int, Mailbox] = {}
-        self._grounded: list[Mailbox] = []
+        self._in_flight: dict[int, Mailbox] = {}
+        self._to_replay: list[Mailbox] = []
         self._keys = itertools.count(1)
 
     @property
     def oldest(self) -> float | None:
         """When the oldest request that has not ended was sent; None if there is none."""
-        return next((mailbox.sent_at for mailbox in self._flying.values()), None)
+        return next((mailbox.sent_at for mailbox in self._in_flight.values()), None)
 
     def connect(self, send: Send) -> None:
         """An engine is ready: what waited for one is sent, in the old order."""
         self._send = send
-        grounded, self._grounded = self._grounded, []
-        for mailbox in grounded:
+        waiting, self._to_replay = self._to_replay, []
+        for mailbox in waiting:
             self._dispatch(mailbox, send)
 
     def open(self, request: GenerationRequest, patience: float | None) -> Mailbox:
@@ -65,52 +65,52 @@ class Exchange:
         now = anyio.current_time()
         mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
         if mailbox.key is None:
-            self._grounded.remove(mailbox)
+            self._to_replay.remove(mailbox)
             mailbox.deliver(Released("restarting", 0, 0), now)
         elif self._send is not None:
             self._send(wire.Cancel(mailbox.key))
 
     def accept(self, message: wire.Accepted) -> None:
         """Pass on that a request was accepted."""
-        if mailbox := self._flying.get(message.key):
+        if mailbox := self._in_flight.get(message.key):
             mailbox.accept(message.prompt_tokens)
 
     def refuse(self, message: wire.Refused) -> None:
         """Pass on that a request was refused. The answer to a cancel that crossed with it is still to come."""
-        mailbox = self._flying.get(message.key)
+        mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
-            del self._flying[message.key]
+            del self._in_flight[message.key]
             error = _FAULTS.get(message.fault, EngineFault)(message.message, code=message.code, param=message.param)
             mailbox.fail(error, anyio.current_time())
 
     def deliver(self, events: Iterable[tuple[int, GenerationEvent]], now: float) -> None:
         """Pass on the news of a step. A reader that has not kept up is cut off."""
         for key, event in events:
-            mailbox = self._flying.get(key)
+            mailbox = self._in_flight.get(key)
             if mailbox is None:
                 continue
             mailbox.deliver(event, now)
             if mailbox.ended:
-                del self._flying[key]
+                del self._in_flight[key]
             elif mailbox.overdue(now):
                 slow = SlowReader("The text was not read in time.", code="slow_reader")
                 self.cancel(mailbox, "the client reads too slowly", slow)
 
     def disconnect(self) -> None:
         """The engine is dead, and with it all that it held. What can be replayed waits for the next one."""
-        flying, self._flying, self._send = self._flying, {}, None
-        for mailbox in flying.values():
+        lost, self._in_flight, self._send = self._in_flight, {}, None
+        for mailbox in lost.values():
             if mailbox.may_replay:
                 mailbox.rewind()
-                self._grounded.append(mailbox)
+                self._to_replay.append(mailbox)
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
                 mailbox.fail(error, anyio.current_time())
 
     def close(self) -> None:
         """No engine will come any more: fail what is left."""
-        grounded, self._grounded = self._grounded, []
-        for mailbox in grounded:
+        waiting, self._to_replay = self._to_replay, []
+        for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
             mailbox.fail(error, anyio.current_time())
 
@@ -118,4 +118,4 @@ class Exchange:
         key = next(self._keys)
         send(wire.Generate(key, mailbox.request))
         mailbox.key, mailbox.sent_at = key, anyio.current_time()
-        self._flying[key] = mailbox
+        self._in_flight[key] = mailbox

@@ -110,13 +110,15 @@ class Worker:
 
 def serve(messages: MessageReader, write: Write, load: Load) -> None:
     """Be an engine until the other side is gone. The first message must be `Configure`."""
-    first, *rest = messages.read() or [None]
-    if first is None:
-        return
-    if not isinstance(first, wire.Configure) or rest:
-        raise RuntimeError(f"the first message must be Configure alone, not {type(first).__name__}")
-    logs.configure(first.config.log_level, first.config.log_format)
-    worker = Worker(first.config, load, write, os._exit)
+    match messages.read():
+        case []:
+            return
+        case [wire.Configure(config)]:
+            pass
+        case wrong:
+            raise RuntimeError(f"the first message must be Configure alone, not {wrong}")
+    logs.configure(config.log_level, config.log_format)
+    worker = Worker(config, load, write, os._exit)
     worker.start()
     while batch := messages.read():
         for message in batch:

@@ -34,7 +34,6 @@ class Connection:
         self._transport = Transport(sock, self._limits.write_timeout)
         self._patience = anyio.CancelScope()  # of the reader: how long silence may last
         self._idle = True
-        self._finished = False
         self._http: Http1
         self._requests: Requests
 
@@ -56,7 +55,9 @@ class Connection:
         reason = "client was silent for too long"
         with self._patience:
             reason = await self._read_to_the_end()
-        await self.hang_up(reason)
+        self.reason = self.reason or reason
+        self._transport.close()
+        await self._http.hung_up()
 
     async def _read_to_the_end(self) -> str:
         try:
@@ -68,41 +69,31 @@ class Connection:
             return "the server closed the connection"
         return "client closed the connection"
 
-    async def hang_up(self, reason: str) -> None:
-        """Close at once and tell the running request, whose bytes nobody reads any more."""
-        self.reason = self.reason or reason
-        self._transport.close()
-        await self._http.hung_up()
-
     async def send(self, data: bytes) -> None:
-        """Send to the client; where that fails, hang up. May wait for the write timeout."""
+        """Send to the client; where that fails, close. May wait for the write timeout."""
         try:
             await self._transport.send(data)
         except StalledError:
             self.abort("client stopped reading")
-            await self._http.hung_up()
         except OSError:
-            await self.hang_up("client reset the connection")
+            self.abort("client reset the connection")
 
     def set_idle(self, idle: bool) -> None:
         """An idle connection has a limited time to become busy again."""
         self._idle = idle
-        if not self._finished:
-            self._be_patient_for(self._limits.keep_alive_timeout if idle else math.inf)
+        self._be_patient_for(self._limits.keep_alive_timeout if idle else math.inf)
 
     def finish(self, reason: str) -> None:
         """Send FIN, then read on for a while, so that a client still sending gets the response and no reset."""
-        if not self._finished:
-            self._finished = True
-            self.reason = self.reason or reason
-            self._transport.finish()
-            self._be_patient_for(self._limits.linger)
+        self.reason = self.reason or reason
+        self._transport.finish()
+        self._be_patient_for(self._limits.linger)
 
     def _be_patient_for(self, seconds: float) -> None:
         self._patience.deadline = anyio.current_time() + seconds
 
     def abort(self, reason: str) -> None:
-        """Close with a reset."""
+        """Close with a reset. The reader wakes, and tells the running request."""
         self.reason = self.reason or reason
         self._transport.abort()
 
@@ -113,5 +104,4 @@ class Connection:
 
     def dismiss(self) -> None:
         """Ask the running request to end soon."""
-        if not self._idle:
-            self._requests.dismiss()
+        self._requests.dismiss()

@@ -5,6 +5,7 @@ for tasks. Ours are on anyio, and hold as much of the two as HTTP/1.1 uses. Pinn
 overrides reach into it.
 """
 
+import sys
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast
 
@@ -80,6 +81,7 @@ class Worker:
         self.config = Config()
         self.config.errorlog = None
         self.config.include_server_header = False
+        self.config.keep_alive_max_requests = sys.maxsize  # a connection ends when somebody ends it
         self.config.h11_max_incomplete_size = limits.head
 
 
@@ -218,5 +220,5 @@ class Http1(H11Protocol):
         if self.connection.our_state is h11.SEND_BODY and self.connection.their_http_version == b"1.0":
             self._wire.abort("response was cut short")  # there, a FIN would be the response's clean end
         await super()._maybe_recycle()
-        if self._open and self.connection.our_state is h11.IDLE and self._ahead():
+        if self.connection.our_state is h11.IDLE and self._ahead():
             self.task_group.spawn(self._parse)

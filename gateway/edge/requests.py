@@ -21,8 +21,8 @@ class Owner(Protocol):
     reason: str
     """Why it is over; empty while it is not."""
 
-    async def hang_up(self, reason: str) -> None:
-        """End the connection because the client is gone, or as good as gone."""
+    def abort(self, reason: str) -> None:
+        """End the connection at once."""
 
 
 class Application(Protocol):
@@ -69,7 +69,7 @@ class Requests:
                 message = {**message, "reason": self._owner.reason}
             inbox.put(message)
             if inbox.unread > self._unread_limit:
-                await self._owner.hang_up("the application did not read the body")
+                self._owner.abort("the application did not read the body")
 
         return put
 

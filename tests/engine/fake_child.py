@@ -1,6 +1,6 @@
 """An engine process with the fake runner, whose passes take as long as a test wants: real pipes, threads and frames.
 
-    python fake_child.py SECONDS_PER_PASS
+python fake_child.py SECONDS_PER_PASS
 """
 
 import os
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engine.config import EngineConfig
 from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
-from engine.core.step import Runner
+from engine.core.step import Runner, StepPlan
 from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.worker import serve
 
@@ -22,7 +22,11 @@ from engine.llama.worker import serve
 def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> tuple[Model, Runner]:
     model = FakeModel(slots=config.slots, context=config.context or 65_536)
     runner = FakeRunner(model)
-    runner.on_pass = lambda _plan: runner.aborted.wait(seconds) and None
+
+    def take_time(_plan: StepPlan) -> None:
+        runner.aborted.wait(seconds)
+
+    runner.on_pass = take_time
     progress(1.0)
     return model, runner
 

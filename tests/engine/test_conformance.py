@@ -14,6 +14,8 @@ from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan, Token
 from engine.events import Finished, Text
 from engine.llama.intake import admit
+from engine.llama.model import LlamaModel
+from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from tests.models import model_path
 
@@ -30,9 +32,6 @@ def open_fake(_stack: ExitStack) -> Pair:
 
 
 def open_llama(stack: ExitStack) -> Pair:
-    from engine.llama.model import LlamaModel
-    from engine.llama.runner import LlamaRunner
-
     config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
     return model, stack.enter_context(LlamaRunner(model, config))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import test_model as model_path
+from tests.models import model_path
 
 ROOT = Path(__file__).parents[2]
 BACKENDS = ["trio", "asyncio"]
@@ -84,8 +84,8 @@ def test_a_model_that_does_not_load_is_3(tmp_path: Path, backend: str) -> None:
 def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
     with program("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
         line = said(process, "listening on http://127.0.0.1:")
+        assert f"serving {model_path().stem} (" in line
         assert "2 slots of " in line
-        assert "serving stories260K" in line or "serving" in line
         process.send_signal(stop)
         _, rest = process.communicate(timeout=30)
         assert process.returncode == 0

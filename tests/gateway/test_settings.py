@@ -133,6 +133,12 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
     assert by_key == by_flag.replace(flag, f"{flag[2:].replace('-', '_')} in {file}", 1)
 
 
+@pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])
+def test_an_origin_that_is_none(model: Path, origin: str) -> None:
+    text = complaint("--model", str(model), "--allow-origin", f"*,{origin}")
+    assert text.endswith(f": {origin!r} is no origin such as https://example.org, nor *")
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -141,6 +147,7 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
         ("slots = 2.5", "slots in {file} '2.5': should be a valid integer"),
         ("slotz = 2", "unknown key 'slotz' in {file}"),
         ("config = 'other.toml'", "unknown key 'config' in {file}"),
+        ("[alias]\nname = 'x'", "unknown key 'alias' in {file}"),
         ("[server]\nport = 1", "unknown key 'server' in {file}"),
         ("port 8000", "--config {file!r}: not a TOML file: "),
     ],
@@ -149,7 +156,7 @@ def test_a_wrong_file_is_one_line(model: Path, tmp_path: Path, line: str, reason
     file = tmp_path / "wrong.toml"
     file.write_text(line + "\n")
     text = complaint("--model", str(model), "--config", str(file))
-    assert text.startswith(reason.format(file=str(file)) if "!r" not in reason else f"--config {str(file)!r}: not")
+    assert text.startswith(reason.format(file=str(file)))
 
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ async def serving(*, seconds_per_pass: float | None = None, **fields: Any) -> As
 def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
     """The bytes of a POST."""
     data = orjson.dumps({"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, **body})
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
+    )
     return head.encode() + data
 
 

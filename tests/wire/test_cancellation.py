@@ -1,4 +1,4 @@
-"""A client that leaves, in every way and every phase, streaming or not, alone or beside neighbours: all it held is free.
+"""A client that leaves, in every way and phase, streaming or not, alone or beside neighbours: all it held is free.
 
 The engine is a real process whose passes take ten milliseconds, so that every phase is there to be left in.
 """
@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from engine.core.fake import letters
@@ -141,7 +142,7 @@ async def test_leaving_while_the_body_is_read(way: str) -> None:
         await client.send(request[:-20] + b" " * 5)
         with anyio.fail_after(GUARD):
             while not served.server.connections:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
         WAYS[way](client)
         client.close()
         await connections_fall_to(served, 0)

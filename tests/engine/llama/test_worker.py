@@ -67,7 +67,7 @@ class Client:
         self.worker = Worker(config or EngineConfig(model="fake"), self.load, self._take, self.exits.put)
         self.worker.start()
 
-    def load(self, config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> tuple[Model, Runner]:
+    def load(self, _config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> tuple[Model, Runner]:
         progress(0.5)
         stack.callback(self.closed.set)
         return self.model, self.runner
@@ -100,7 +100,8 @@ class Client:
 
     def cancel(self, key: int) -> Released:
         self.worker.receive(wire.Cancel(key))
-        return self.event(key, Released)
+        released: Released = self.event(key, Released)
+        return released
 
     def event(self, key: int, *kinds: type[GenerationEvent]) -> Any:
         """The next event of a request that is of one of these kinds."""
@@ -300,7 +301,13 @@ def test_messages_cross_real_pipes_in_pieces() -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
     large = wire.LoadFailed("x" * 300_000)
-    sender = threading.Thread(target=lambda: [writer.write(large), writer.write(wire.Loading(1.0)), os.close(write)])
+
+    def send() -> None:
+        writer.write(large)
+        writer.write(wire.Loading(1.0))
+        os.close(write)
+
+    sender = threading.Thread(target=send)
     sender.start()
     received: list[wire.Message] = []
     while batch := reader.read():

@@ -4,9 +4,11 @@ import importlib.metadata
 
 import anyio
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from gateway.edge.body import body_once
 from gateway.edge.limits import ServerLimits
-from tests.gateway.edge.apps import Probe, scoped
+from tests.gateway.edge.apps import Probe, hello, scoped
 from tests.gateway.edge.wire import LEAVE, Site, get, post, serving
 
 pytestmark = pytest.mark.anyio
@@ -85,6 +87,29 @@ async def test_leaving_at_once_with_a_complete_request() -> None:
         await everything_ends(site, probe)
 
 
+async def test_what_was_pipelined_is_not_run_for_a_client_that_is_gone() -> None:
+    paths: list[str] = []
+    told, ended = anyio.Event(), anyio.Event()
+
+    async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
+        """Completes its response although the client is gone."""
+        paths.append(scope["path"])
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        told.set()
+        await hello(scope, body_once(b""), send)
+        ended.set()
+
+    async with serving(stubborn) as site:
+        client = site.client()
+        client.write(get("/first") + get("/second"))
+        client.half_close()
+        await told.wait()
+        await ended.wait()
+        await site.server.count_falls_to(0)
+    assert paths == ["/first"]
+
+
 async def test_sending_far_ahead_of_its_turn_is_a_hang_up() -> None:
     probe = Probe()
     async with serving(scoped(probe), ServerLimits(ahead=1000, linger=0.05)) as site:
@@ -94,6 +119,19 @@ async def test_sending_far_ahead_of_its_turn_is_a_hang_up() -> None:
         client.write(b"x" * 1001)
         await everything_ends(site, probe)
     assert probe.closing.reason == "client sent too much before its turn"
+
+
+async def test_nor_does_a_late_response_keep_such_a_connection() -> None:
+    async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await hello(scope, body_once(b""), send)
+
+    limits = ServerLimits(ahead=1000, linger=0.05, keep_alive_timeout=1000)
+    async with serving(stubborn, limits) as site:
+        client = site.client()
+        client.write(post() + b"x" * 1001)
+        await site.server.count_falls_to(0)
 
 
 async def test_a_broken_body_ends_the_request() -> None:

@@ -169,6 +169,22 @@ async def test_an_application_that_hears_nothing_is_cancelled() -> None:
         assert await client.is_closed()
 
 
+async def test_what_it_cuts_off_never_looks_complete_to_http_1_0() -> None:
+    async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        await send(chunk(b"so far"))
+        await anyio.sleep_forever()
+
+    async with serving(deaf, HASTY) as site:
+        client = site.client()
+        client.write(get(version="1.0"))
+        await client.read_until(b"so far")
+        site.shutdown.set()
+        await site.stopped.wait()
+        with pytest.raises(ConnectionResetError):
+            await client.read_to_end()
+
+
 async def test_a_connection_that_has_not_begun_is_no_reason_to_wait() -> None:
     """Accepted in the moment of the shutdown, with no grace at all."""
     async with serving(scoped(hello), ServerLimits(grace=0, farewell=0)) as site:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 from starlette.types import Message
@@ -62,6 +63,7 @@ class Reader:
         raise AssertionError("only RequestScope receives")
 
     async def send(self, message: Message) -> None:
+        await anyio.lowlevel.checkpoint()
         self.messages.append(message)
         self.news.set()
 

@@ -1,0 +1,35 @@
+"""OpenAI's SDK against a local server: whole, streamed, and left in the middle.
+
+Usage: python examples/openai_sdk.py [URL of a running server]
+"""
+
+import sys
+from itertools import islice
+
+from openai import BadRequestError, OpenAI
+
+url = sys.argv[1] if len(sys.argv) > 1 else "http://localhost:8000"
+client = OpenAI(base_url=f"{url}/v1", api_key="none needed")
+model = client.models.list().data[0].id
+
+answer = client.completions.create(model=model, prompt="Once upon a time", max_tokens=32, temperature=0)
+print(answer.choices[0].text)
+print(answer.usage)
+
+with client.completions.create(
+    model=model, prompt="Once upon a time", max_tokens=64, stream=True, stream_options={"include_usage": True}
+) as stream:
+    for chunk in stream:
+        print(chunk.choices[0].text if chunk.choices else f"\n{chunk.usage}", end="", flush=True)
+print()
+
+# Leaving the stream closes the connection: the sequence has left the engine before the next token is computed.
+with client.completions.create(model=model, prompt="Once upon a time", max_tokens=1000, stream=True) as stream:
+    for chunk in islice(stream, 20):
+        print(chunk.choices[0].text, end="", flush=True)
+print(" …")
+
+try:
+    client.completions.create(model=model, prompt="", max_tokens=1)
+except BadRequestError as error:
+    print(error.status_code, error.body)

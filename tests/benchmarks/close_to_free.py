@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""How long after a client closes its connection is what it held free? Seen from outside, by `GET /slots`.
+
+    python tests/benchmarks/close_to_free.py --model MODEL.gguf [--rounds 20] [--neighbours 0,1,4] [--context 4096]
+
+Starts a server of its own. Each round sends one request under an id of its own, waits until its slot is in the phase
+asked for, closes the socket, and asks for the slots until none is that request's. What the polling adds is printed
+beside it, as the time of one `GET /slots`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+WORDS = "time people way water day part sound work place year back thing name sentence man line boy farm end kind"
+PREFILL_TOKENS = 2000
+DECODE_TOKENS = 200
+GUARD = 120.0
+
+
+def prompt(words: int, seed: int) -> str:
+    rng = random.Random(seed)
+    return " ".join(rng.choice(WORDS.split()) for _ in range(words))
+
+
+class Slots:
+    """Asks for the slots over one connection kept alive."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, port: int) -> "Slots":
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def get(self) -> list[dict[str, Any]]:
+        self._writer.write(b"GET /slots HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        slots: list[dict[str, Any]] = json.loads(await self._reader.readexactly(length))
+        return slots
+
+    async def state(self, request_id: str) -> str | None:
+        """The state of a request's slot; None once it holds none."""
+        return next((slot["state"] for slot in await self.get() if slot["request_id"] == request_id), None)
+
+    async def until(self, request_id: str, state: str | None) -> None:
+        async with asyncio.timeout(GUARD):
+            while await self.state(request_id) != state:  # noqa: ASYNC110 - a server is all there is to ask
+                await asyncio.sleep(0.001)
+
+
+async def send(port: int, request_id: str, **body: Any) -> asyncio.StreamWriter:
+    """Send a completion request and leave its answer unread in the kernel."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
+    data = json.dumps({"temperature": 0, "ignore_eos": True, **body}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: {request_id}\r\n"
+    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    await writer.drain()
+    return writer
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    phase: str
+    stream: bool
+    neighbours: int
+
+    @property
+    def name(self) -> str:
+        return f"{'streaming' if self.stream else 'not streaming'}, {self.phase}"
+
+
+async def one(port: int, slots: Slots, case: Case, number: int) -> float:
+    """Seconds from close to free."""
+    request_id = f"bench-{number}-{random.getrandbits(32):x}"
+    words = PREFILL_TOKENS if case.phase == "prefill" else 16
+    writer = await send(port, request_id, prompt=prompt(words, number), max_tokens=DECODE_TOKENS, stream=case.stream)
+    await slots.until(request_id, case.phase)
+    await asyncio.sleep(random.uniform(0.02, 0.3))
+    if await slots.state(request_id) != case.phase:
+        raise RuntimeError(f"the request left its {case.phase} before the client could")
+    begun = time.perf_counter()
+    writer.close()
+    await slots.until(request_id, None)
+    return time.perf_counter() - begun
+
+
+@contextlib.asynccontextmanager
+async def neighbours(port: int, slots: Slots, count: int) -> AsyncIterator[None]:
+    """Streams that decode for as long as the context lasts."""
+    ids = [f"neighbour-{i}-{time.monotonic_ns()}" for i in range(count)]
+    writers = [await send(port, i, prompt="Once upon a time", max_tokens=3000, stream=True) for i in ids]
+    for request_id in ids:
+        await slots.until(request_id, "decode")
+    yield
+    for writer in writers:
+        writer.close()
+    for request_id in ids:
+        await slots.until(request_id, None)
+
+
+async def measure(port: int, case: Case, rounds: int) -> None:
+    slots = await Slots.connect(port)
+    async with neighbours(port, slots, case.neighbours):
+        begun = time.perf_counter()
+        await slots.get()
+        asked = time.perf_counter() - begun
+        times = sorted([await one(port, slots, case, number) for number in range(rounds)])
+    p99 = times[min(rounds - 1, round(0.99 * rounds))]
+    print(
+        f"| {case.name} | {case.neighbours} | {statistics.median(times) * 1e3:.1f} | {p99 * 1e3:.1f} "
+        f"| {asked * 1e3:.1f} |",
+        flush=True,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.asynccontextmanager
+async def server(args: argparse.Namespace) -> AsyncIterator[int]:
+    port = free_port()
+    command = ["serve", "--model", args.model, "--port", str(port), "--slots", str(args.slots)]
+    command += ["--context", str(args.context), "--async-backend", args.backend, "--client-patience", "600"]
+    command += ["--step-target-ms", str(args.step_target_ms), "--log-level", "warning"]
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "gateway", *command, env=dict(os.environ))
+    try:
+        async with asyncio.timeout(GUARD):
+            while True:
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    if isinstance(await (await Slots.connect(port)).get(), list):
+                        break
+                await asyncio.sleep(0.1)
+        yield port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--neighbours", default="0,1")
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--context", type=int, default=4096)
+    parser.add_argument("--step-target-ms", type=float, default=250.0)
+    parser.add_argument("--backend", default="trio")
+    args = parser.parse_args()
+    async with server(args) as port:
+        print("| request | neighbours | p50 ms | p99 ms | one poll ms |\n|---|---|---|---|---|")
+        for count in map(int, args.neighbours.split(",")):
+            for phase in ("decode", "prefill"):
+                for stream in (True, False):
+                    await measure(port, Case(phase, stream, count), args.rounds)
+
+
+asyncio.run(main())

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What one step of the engine costs besides llama_decode and the draws: plan, batch, apply, text, frame.
+
+python tests/benchmarks/step_overhead.py --model MODEL.gguf [--rows 32] [--steps 40]
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from engine.config import EngineConfig
+from engine.core.cache import KVLedger
+from engine.core.scheduler import News, Scheduler
+from engine.events import Figures
+from engine.link import wire
+from engine.llama.intake import admit
+from engine.llama.loop import StepLoop
+from engine.llama.model import LlamaModel
+from engine.llama.runner import LlamaRunner
+from engine.request import GenerationRequest, Sampling
+
+
+class Stopwatch:
+    """Adds up the time spent in what it wraps."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return call(*args)
+            finally:
+                self.seconds += time.perf_counter() - began
+
+        return timed
+
+    def take(self) -> float:
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=40)
+    args = parser.parse_args()
+    config = EngineConfig(model=args.model, slots=args.rows, context=512, extra_buffers=False)
+    with ExitStack() as stack:
+        model = stack.enter_context(LlamaModel(config, lambda _share: None))
+        runner = stack.enter_context(LlamaRunner(model, config))
+        decode, draw = Stopwatch(), Stopwatch()
+        runner._decode = decode.wrap(runner._decode)  # type: ignore[method-assign]
+        runner._draw = draw.wrap(runner._draw)  # type: ignore[method-assign]
+        frames: list[int] = []
+
+        def publish(news: News, figures: Figures) -> None:
+            frames.append(len(wire.encode(wire.Step(tuple(news), figures))))
+
+        scheduler = Scheduler(KVLedger(args.rows, trims=model.trims), step_target=0.25, queue_limit=args.rows)
+        loop = StepLoop(scheduler, runner, publish)
+        for key in range(args.rows):
+            request = GenerationRequest(
+                id="bench",
+                prompts=(f"{key} time people way water",),
+                max_tokens=400,
+                stream=True,
+                sampling=Sampling(temperature=0.0, ignore_eos=True),
+            )
+            loop.add(admit(key, request, model), lambda: None)
+        while scheduler.figures().prompt_tokens == 0 or scheduler.figures().rows_decoded < 2 * args.rows:
+            loop._step()
+        others, decodes, draws = [], [], []
+        for _ in range(args.steps):
+            decode.take(), draw.take()
+            began = time.perf_counter()
+            loop._step()
+            whole = time.perf_counter() - began
+            decodes.append(decode.take())
+            draws.append(draw.take())
+            others.append(whole - decodes[-1] - draws[-1])
+        for name, values in (("decode", decodes), ("draws", draws), ("everything else", others)):
+            print(
+                f"{name:16} median {statistics.median(values) * 1e3:8.3f} ms  worst {max(values) * 1e3:8.3f} ms a step"
+            )
+
+
+main()

@@ -1,0 +1,19 @@
+"""Style and types: what CI asks of every change is part of the one test command."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["ruff check --quiet", "ruff format --check --quiet", "mypy --no-error-summary"],
+    ids=["lint", "format", "types"],
+)
+def test_quality(check: str) -> None:
+    run = subprocess.run([sys.executable, "-m", *check.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr

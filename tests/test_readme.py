@@ -1,0 +1,18 @@
+"""The README tells what the program does: its flags and their defaults."""
+
+import re
+from pathlib import Path
+
+from gateway.settings import Settings
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_flag_is_there_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([^|]+?) \|", README, re.MULTILINE))
+    assert rows.pop("config") == "none"
+    assert list(rows) == [name.replace("_", "-") for name in Settings.model_fields]
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.default, int | float | str):
+            default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
+            assert rows[name.replace("_", "-")] == default
