@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable
 
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Draw, Outcome, Removal, StepPlan, StepResult, Token
+from engine.core.step import Chunk, Draw, Outcome, Removal, StepPlan, StepResult
+from engine.core.token import Token
 from engine.events import ModelInfo
 
 END = 256

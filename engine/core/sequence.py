@@ -1,14 +1,11 @@
 """One generation's life: the tokens it knows, how many of them are computed, and what each new one means."""
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from engine.core.text import TextAssembler
+from engine.core.token import Token
 from engine.events import Finished, FinishReason, Text
 from engine.request import GenerationRequest
-
-if TYPE_CHECKING:
-    from engine.core.step import Token
 
 _SEED_RANGE = 2**32
 
@@ -83,7 +80,7 @@ class Sequence:
             raise RuntimeError(f"a sequence cannot go from {self.state.value} to {state.value}")
         self.state = state
 
-    def accept(self, token: "Token") -> Text | Finished | None:
+    def accept(self, token: Token) -> Text | Finished | None:
         """Take the token drawn after all computed ones; gives the choice's news, if any."""
         self.tokens.append(token.id)
         if token.ends and not self.sampling.ignore_eos:

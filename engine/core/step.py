@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Protocol, TypeAlias
 
 from engine.core.sequence import Sequence
+from engine.core.token import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,6 @@ class Outcome(Enum):
     DONE = "done"
     ABORTED = "aborted"
     NO_ROOM = "no room"
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token drawn: its id, the bytes it stands for, and whether it ends the generation."""
-
-    id: int
-    piece: bytes
-    ends: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult, Token
+from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch

@@ -11,7 +11,8 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan, Token
+from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan
+from engine.core.token import Token
 from engine.events import Finished, Text
 from engine.llama.intake import admit
 from engine.llama.model import LlamaModel

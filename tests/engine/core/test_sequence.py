@@ -4,7 +4,7 @@ import pytest
 
 from engine.core.fake import END
 from engine.core.sequence import Sequence, State
-from engine.core.step import Token
+from engine.core.token import Token
 from engine.events import Finished, FinishReason, Text
 from engine.request import Sampling
 from tests.engine.driver import request

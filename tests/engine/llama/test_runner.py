@@ -12,7 +12,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult, Token
+from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import runner as module
 from engine.llama.abort import AbortFlag
