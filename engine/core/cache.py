@@ -110,16 +110,23 @@ class KVLedger:
         return bool(self._removals)
 
     def _choose(self, tokens: list[int], *, reuse: bool) -> tuple[Slot, int]:
-        """A long resident prefix first; else the place that keeps the held slots neighbours, evicting the oldest.
+        """A long resident prefix first; else the place that keeps the held slots neighbours.
 
-        Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own.
+        Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own. Where
+        nobody is beside any free slot, the oldest cache is evicted; beside others the lowest place is taken, because
+        going by age would spread the held slots over them all.
         """
         free = [self.slots[seq_id] for seq_id in self._free]
         shared = {slot.seq_id: self._reusable(slot, tokens) if reuse else 0 for slot in free}
         best = max(free, key=lambda slot: shared[slot.seq_id])
         if shared[best.seq_id] < WORTH_REUSING:
-            best = min(free, key=lambda slot: (-self._neighbours(slot), -shared[slot.seq_id], slot.used, slot.seq_id))
+            best = min(free, key=lambda slot: (*self._place(slot, shared[slot.seq_id]), slot.seq_id))
         return best, shared[best.seq_id]
+
+    def _place(self, slot: Slot, shared: int) -> tuple[int, int, int]:
+        """The less, the better a place for a sequence that has `shared` tokens in common with it."""
+        neighbours = self._neighbours(slot)
+        return -neighbours, -shared, 0 if neighbours else slot.used
 
     def _neighbours(self, slot: Slot) -> int:
         """How many of the slots beside this one are held."""

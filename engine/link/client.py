@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from engine.config import EngineConfig
-from engine.errors import LoadError, Unavailable
+from engine.errors import EngineFault, LoadError, Unavailable
 from engine.events import Figures, Finished, ModelInfo, SlotInfo, Text
 from engine.link.limits import Supervision
 from engine.link.mailbox import Mailbox
@@ -167,6 +167,9 @@ class Engine:
             with anyio.move_on_after(self._supervisor.limits.answer_timeout, shield=True):
                 await mailbox.end()
             _log_cancel(mailbox)
+        elif isinstance(mailbox.error, EngineFault | Unavailable):
+            fields = {"request_id": mailbox.request.id, "why": mailbox.error.message}
+            logger.error("request failed", extra=fields)
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self.status.detail, code="engine_unavailable")

@@ -46,6 +46,11 @@ class Mailbox:
         self._news = Notifier()
 
     @property
+    def error(self) -> EngineError | None:
+        """What it ended with, or was cancelled with; None while it goes on, and once every choice finished."""
+        return self._error
+
+    @property
     def may_replay(self) -> bool:
         """Whether it can be sent to another engine as if nothing had happened. Once, and only if nothing was shown."""
         return not (self._shown or self._replayed or self.cancelled or self.ended)

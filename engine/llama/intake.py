@@ -1,5 +1,6 @@
 """Requests as they arrive: tokenised, checked, then queued or refused, in a thread of its own."""
 
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from engine.errors import EngineError, RequestError
 from engine.link import wire
 from engine.llama.loop import StepLoop
 from engine.request import GenerationRequest
+
+logger = logging.getLogger(__name__)
 
 
 class Intake:
@@ -48,8 +51,11 @@ class Intake:
                 self._admit(arrival.key, arrival.request)
             except EngineError as error:
                 if self.withdraw(arrival.key):
-                    fault = type(error).__name__
-                    self._write(wire.Refused(arrival.key, fault, error.message, error.code, error.param))
+                    self._refuse(arrival, error)
+
+    def _refuse(self, arrival: wire.Generate, error: EngineError) -> None:
+        logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
+        self._write(wire.Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
 
     def _admit(self, key: int, request: GenerationRequest) -> None:
         if key not in self._pending:
@@ -57,6 +63,7 @@ class Intake:
         self._loop.check_room()
         group = admit(key, request, self._model)
         accepted = wire.Accepted(key, tuple(sequence.prompt for sequence in list(group.waiting)[:: request.n]))
+        logger.debug("request checked", extra={"request_id": request.id, "prompt_tokens": accepted.prompt_tokens})
         with self._lock:
             if key in self._pending:
                 self._loop.add(group, lambda: self._write(accepted))

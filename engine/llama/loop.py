@@ -1,12 +1,16 @@
 """The step loop: plan, run, apply, one frame out; and what other threads may do to it between and during passes."""
 
+import logging
 import threading
 from collections.abc import Callable
 
 from engine.core.group import SequenceGroup
 from engine.core.scheduler import News, Scheduler
+from engine.core.sequence import Sequence
 from engine.core.step import Runner
 from engine.events import Figures, SlotInfo
+
+logger = logging.getLogger(__name__)
 
 Publish = Callable[[News, Figures], None]
 
@@ -82,7 +86,7 @@ class StepLoop:
         for removal in work.removals:
             self._runner.remove(removal)
         for sequence in work.ended:
-            self._runner.close(sequence)
+            self._end(sequence)
         if work.news:
             self._publish(work.news, figures)
         if work.plan is None:
@@ -93,3 +97,8 @@ class StepLoop:
             figures = self._scheduler.figures()
         self._publish(news, figures)
         return True
+
+    def _end(self, sequence: Sequence) -> None:
+        self._runner.close(sequence)
+        fields = {"request_id": sequence.request_id, "choice": sequence.choice, "tokens": sequence.generated}
+        logger.debug("sequence ended", extra=fields)

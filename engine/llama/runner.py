@@ -152,7 +152,7 @@ class LlamaRunner:
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
-            logger.exception("a sampler failed")
+            logger.exception("a sampler failed", extra={"request_id": sequence.request_id})
             return DrawFailure("the sampler failed")
         return Token(token, self._model.piece(token), self._model.ends(token))
 

@@ -60,14 +60,16 @@ class Connection:
         await self._http.hung_up()
 
     async def _read_to_the_end(self) -> str:
-        try:
-            while data := await self._transport.receive():
-                await self._http.received(data)
-        except OSError:
-            return "client reset the connection"
-        except anyio.ClosedResourceError:
-            return "the server closed the connection"
-        return "client closed the connection"
+        while True:
+            try:
+                data = await self._transport.receive()
+            except OSError as error:
+                return blame(error)
+            except anyio.ClosedResourceError:
+                return "the server closed the connection"
+            if not data:
+                return "client closed the connection"
+            await self._http.received(data)
 
     async def send(self, data: bytes) -> None:
         """Send to the client; where that fails, close. May wait for the write timeout."""
@@ -75,8 +77,8 @@ class Connection:
             await self._transport.send(data)
         except StalledError:
             self.abort("client stopped reading")
-        except OSError:
-            self.abort("client reset the connection")
+        except OSError as error:
+            self.abort(blame(error))
 
     def set_idle(self, idle: bool) -> None:
         """An idle connection has a limited time to become busy again."""
@@ -105,3 +107,8 @@ class Connection:
     def dismiss(self) -> None:
         """Ask the running request to end soon."""
         self._requests.dismiss()
+
+
+def blame(error: OSError) -> str:
+    """The reason that a broken connection gives: the kernel gave its peer up, or the peer broke it."""
+    return "client vanished" if isinstance(error, TimeoutError) else "client reset the connection"

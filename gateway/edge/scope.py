@@ -1,5 +1,6 @@
 """One request's scope: its body, its id, its deadline, and its end when the client goes away."""
 
+import logging
 import math
 
 import anyio
@@ -10,6 +11,8 @@ from gateway.edge.body import ClientGoneError, body_once, read_body
 from gateway.edge.closing import Closing, read_disconnect
 from gateway.edge.limits import RequestLimits
 from gateway.edge.problems import DEADLINE_PASSED, RefusedError
+
+logger = logging.getLogger(__name__)
 
 
 class RequestScope:
@@ -103,6 +106,7 @@ class Reply:
         """ASGI's `send`; puts the request's id among the headers."""
         if message["type"] == "http.response.start":
             self.begun = True
+            logger.debug("response begins", extra={"status": message["status"]})
             message = {**message, "headers": [*message.get("headers", ()), (ids.HEADER, self.request_id.encode())]}
         elif message["type"] == "http.response.body":
             self.complete = not message.get("more_body", False)

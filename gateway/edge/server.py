@@ -108,13 +108,15 @@ class Server:
 
 
 async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
-    """Wait for a client. A failure to accept is the network's, or a lack of files: it passes, the server goes on."""
+    """The next client; waits only where none waits already, so that a burst is taken at once.
+
+    A failure to accept is the network's, or a lack of files: it passes, and the server goes on.
+    """
     while True:
-        await anyio.wait_readable(listener)
         try:
             return listener.accept()
         except BlockingIOError:
-            continue
+            await anyio.wait_readable(listener)
         except OSError as error:
             logger.warning("cannot accept a client: %s", error)
             await anyio.sleep(ACCEPT_PAUSE)
