@@ -1,12 +1,13 @@
 """Who holds which slot, and which tokens are resident in it. free + held == total, always."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from engine.core.sequence import Sequence
-from engine.core.step import Removal
+from engine.core.step import CellChange, Copy, Removal
 
-WORTH_REUSING = 64
-"""Tokens. Below one efficient prompt chunk, where a sequence sits matters more than what it need not compute."""
+WORTH_COPYING = 16
+"""Tokens. Copying this many cells takes about a millisecond, computing them a pass over the weights."""
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class Slot:
         holder: the sequence that leases it.
         leaving: the sequence that held it last, until its cells are dropped.
         cached: the tokens resident in a free slot.
-        used: when it was last released, in releases; for least-recently-used eviction.
+        used: when it was last released or copied from, by a count of such events; for least-recently-used eviction.
     """
 
     seq_id: int
@@ -27,11 +28,22 @@ class Slot:
     cached: list[int] = field(default_factory=list)
     used: int = 0
 
+    def shared_with(self, tokens: list[int]) -> int:
+        """How many tokens from its start on a slot holds of a text, for another sequence to take over."""
+        if self.holder is None:
+            return common_prefix(self.cached, tokens)
+        return common_prefix(self.holder.tokens[: self.holder.computed], tokens) if self.holder.shares else 0
+
+    @property
+    def size(self) -> int:
+        """Tokens resident."""
+        return self.holder.computed if self.holder else len(self.cached)
+
 
 class KVLedger:
     """Leases slots to sequences, each to one at a time, and remembers what released slots still hold.
 
-    It decides and records; a runner carries out `take_removals` before its next pass.
+    It decides and records; a runner carries out `take_changes`, in order, before its next pass.
     """
 
     def __init__(self, slots: int, *, trims: bool) -> None:
@@ -39,8 +51,8 @@ class KVLedger:
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self._trims = trims
         self._free = set(range(slots))
-        self._removals: list[Removal] = []
-        self._releases = 0
+        self._changes: list[CellChange] = []
+        self._clock = 0
 
     @property
     def free(self) -> int:
@@ -62,21 +74,47 @@ class KVLedger:
         """Cells kept in free slots for their prefix."""
         return sum(len(slot.cached) for slot in self.slots)
 
-    def lease(self, sequence: Sequence, *, reuse: bool) -> None:
-        """Give a free slot to a sequence; what it has in common with the slot's cells counts as computed.
+    def lease(self, sequence: Sequence) -> None:
+        """Give a free slot to a sequence; what any slot holds of its prompt's beginning counts as computed.
 
         Raises `IndexError` when no slot is free.
         """
         if not self._free:
             raise IndexError("no slot is free")
-        slot, shared = self._choose(sequence.tokens, reuse=reuse)
-        if len(slot.cached) > shared:
-            self._removals.append(Removal(slot.seq_id, shared))
-        self._free.remove(slot.seq_id)
-        slot.holder, slot.cached = sequence, []
-        sequence.seq_id, sequence.computed = slot.seq_id, shared
-        if sequence.cached is None:
-            sequence.cached = shared
+        slot = self._place(self._best_source(sequence))
+        shared = self._reusable(slot, sequence)
+        if slot.size > shared:
+            self._changes.append(Removal(slot.seq_id, shared))
+        self._hand_over(slot, sequence)
+        sequence.begin_at(shared)
+        self.borrow(sequence)
+
+    def borrow(self, sequence: Sequence) -> None:
+        """Copy to a sequence's slot what another one holds of its prompt's beginning, if that saves enough."""
+        source = self._best_source(sequence)
+        shared = self._reusable(source, sequence) if source else 0
+        if source and shared >= sequence.computed + WORTH_COPYING:
+            self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
+            self._touch(source)
+            sequence.begin_at(shared)
+
+    def close_gap(self) -> None:
+        """Move the sequence with the highest `seq_id` into the lowest gap between held slots, if there is one."""
+        held = [slot for slot in self.slots if slot.holder]
+        gap = next((a.seq_id + 1 for a, b in pairwise(held) if b.seq_id - a.seq_id > 1), None)
+        if gap is None or (moved := held[-1].holder) is None:
+            return
+        target = self.slots[gap]
+        self._changes += [Copy(moved.seq_id, gap, moved.computed), Removal(moved.seq_id, 0)]
+        held[-1].holder = None
+        self._free.add(held[-1].seq_id)
+        self._hand_over(target, moved)
+
+    @property
+    def gaps(self) -> int:
+        """Gaps between held slots. Each costs every decode step one more pass over the weights."""
+        held = [slot.seq_id for slot in self.slots if slot.holder]
+        return sum(b - a > 1 for a, b in pairwise(held))
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
         """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident.
@@ -89,56 +127,67 @@ class KVLedger:
         if keep:
             slot.cached = sequence.tokens[: sequence.computed]
         else:
-            self._removals.append(Removal(slot.seq_id, 0))
+            self._changes.append(Removal(slot.seq_id, 0))
             slot.leaving = sequence
-        self._releases += 1
-        slot.holder, slot.used = None, self._releases
+        slot.holder = None
+        self._touch(slot)
         self._free.add(slot.seq_id)
         return sequence.computed
 
-    def take_removals(self) -> tuple[Removal, ...]:
-        """The cells to drop before the next pass, in order; each once, and from now on they count as dropped."""
-        removals = tuple(self._removals)
-        self._removals.clear()
-        for removal in removals:
-            self.slots[removal.seq_id].leaving = None
-        return removals
+    def take_changes(self) -> tuple[CellChange, ...]:
+        """What to do to the cells before the next pass, in order; each once, and from now on it counts as done."""
+        changes = tuple(self._changes)
+        self._changes.clear()
+        for change in changes:
+            if isinstance(change, Removal):
+                self.slots[change.seq_id].leaving = None
+        return changes
 
     @property
     def unclean(self) -> bool:
-        """Whether removals wait to be carried out."""
-        return bool(self._removals)
+        """Whether changes wait to be carried out."""
+        return bool(self._changes)
 
-    def _choose(self, tokens: list[int], *, reuse: bool) -> tuple[Slot, int]:
-        """A long resident prefix first; else the place that keeps the held slots neighbours.
+    def _hand_over(self, slot: Slot, sequence: Sequence) -> None:
+        self._free.remove(slot.seq_id)
+        slot.holder, slot.cached = sequence, []
+        sequence.seq_id = slot.seq_id
+
+    def _touch(self, slot: Slot) -> None:
+        self._clock += 1
+        slot.used = self._clock
+
+    def _best_source(self, sequence: Sequence) -> Slot | None:
+        """The slot from whose cells a sequence can take over most, if it may and any has some."""
+        others = (slot for slot in self.slots if slot.holder is not sequence)
+        best = max(others, key=lambda slot: self._reusable(slot, sequence), default=None)
+        return best if best and self._reusable(best, sequence) else None
+
+    def _place(self, source: Slot | None) -> Slot:
+        """The free slot that keeps the held ones neighbours; then the source itself.
 
         Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own. Where
         nobody is beside any free slot, the oldest cache is evicted; beside others the lowest place is taken, because
         going by age would spread the held slots over them all.
         """
-        free = [self.slots[seq_id] for seq_id in self._free]
-        shared = {slot.seq_id: self._reusable(slot, tokens) if reuse else 0 for slot in free}
-        best = max(free, key=lambda slot: shared[slot.seq_id])
-        if shared[best.seq_id] < WORTH_REUSING:
-            best = min(free, key=lambda slot: (*self._place(slot, shared[slot.seq_id]), slot.seq_id))
-        return best, shared[best.seq_id]
 
-    def _place(self, slot: Slot, shared: int) -> tuple[int, int, int]:
-        """The less, the better a place for a sequence that has `shared` tokens in common with it."""
-        neighbours = self._neighbours(slot)
-        return -neighbours, -shared, 0 if neighbours else slot.used
+        def cost(slot: Slot) -> tuple[int, bool, int, int]:
+            neighbours = self._neighbours(slot)
+            return -neighbours, slot is not source, 0 if neighbours else slot.used, slot.seq_id
+
+        return min((self.slots[seq_id] for seq_id in self._free), key=cost)
 
     def _neighbours(self, slot: Slot) -> int:
         """How many of the slots beside this one are held."""
         beside = (slot.seq_id - 1, slot.seq_id + 1)
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
 
-    def _reusable(self, slot: Slot, tokens: list[int]) -> int:
-        """How many resident tokens a prompt can start from; its last token is always computed, for its logits."""
-        shared = common_prefix(slot.cached, tokens[:-1])
-        if shared < len(slot.cached) and not self._trims:
+    def _reusable(self, slot: Slot, sequence: Sequence) -> int:
+        """How many resident tokens a sequence can start from; its last is always computed, for its logits."""
+        if not sequence.shares:
             return 0
-        return shared
+        shared = slot.shared_with(sequence.tokens[:-1])
+        return shared if self._trims or shared == slot.size else 0
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Draw, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import Chunk, Copy, Draw, Outcome, Removal, StepPlan, StepResult
 from engine.core.token import Token
 from engine.events import ModelInfo
 
@@ -48,6 +48,7 @@ class FakeRunner:
 
     Attributes:
         cells: the tokens resident in each `seq_id`.
+        copied: cells copied in all.
         passes: every plan that was run, with the `seq_id` and count of each chunk.
         on_pass: called in each pass before anything is computed; may wait, for instance on `aborted`.
         aborted: set while an abort is asked for.
@@ -60,6 +61,7 @@ class FakeRunner:
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         self.open: set[Sequence] = set()
+        self.copied = 0
         self.passes: list[list[tuple[int, int]]] = []
         self.on_pass: Callable[[StepPlan], None] = lambda _plan: None
         self.aborted = threading.Event()
@@ -69,6 +71,14 @@ class FakeRunner:
         if removal.start and not self._model.trims:
             raise RuntimeError("this model cannot drop part of a sequence")
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+
+    def copy(self, copy: Copy) -> None:
+        """Copy cells. Raises `RuntimeError` for cells that are not there, or that the model cannot copy in part."""
+        source = self.cells.get(copy.source, [])
+        if copy.tokens > len(source) or (copy.tokens < len(source) and not self._model.trims):
+            raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
+        self.cells[copy.target] = source[: copy.tokens]
+        self.copied += copy.tokens
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass of a second. Raises `RuntimeError` for a plan that llama.cpp could not run rightly."""

@@ -11,16 +11,14 @@ class SequenceGroup:
 
     Attributes:
         key: names the request on the wire.
-        reuse: whether its prompts may start from resident tokens and stay resident.
         waiting: sequences without a slot, in the order they will get one.
         running: sequences that hold a slot.
         generated: tokens generated in all.
         started: whether its first sequence has ever held a slot.
     """
 
-    def __init__(self, key: int, sequences: Iterable[Sequence], *, reuse: bool) -> None:
+    def __init__(self, key: int, sequences: Iterable[Sequence]) -> None:
         self.key = key
-        self.reuse = reuse
         self.waiting = deque(sequences)
         self.running: set[Sequence] = set()
         self.generated = 0

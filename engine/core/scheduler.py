@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
 from engine.core.cache import KVLedger, Slot
+from engine.core.followers import Followers
 from engine.core.group import SequenceGroup
 from engine.core.planner import Planner
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
-from engine.core.step import Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import CellChange, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.events import Failed, Figures, Finished, GenerationEvent, Released, SlotInfo, Started, Text
+
+GAP_PATIENCE = 2
+"""Passes. A gap costs each decode pass one more walk over the weights; closing it costs a copy of some cells."""
 
 News = list[tuple[int, GenerationEvent]]
 
@@ -23,13 +27,13 @@ class Work:
     """What the step loop does next, in this order.
 
     Attributes:
-        removals: cells to drop.
+        changes: what to do to cells, in order.
         ended: sequences whose sampler can be freed.
-        news: what is true once the cells are dropped.
+        news: what is true once that is done.
         plan: the pass to make then, or None.
     """
 
-    removals: tuple[Removal, ...]
+    changes: tuple[CellChange, ...]
     ended: tuple[Sequence, ...]
     news: News
     plan: StepPlan | None
@@ -63,11 +67,13 @@ class Scheduler:
         self._ledger = ledger
         self._budget = PromptBudget(step_target)
         self._planner = Planner(self._budget)
+        self._followers = Followers(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
         self._in_pass: set[Sequence] | None = None
         self._crowded = False
+        self._untidy = 0
         self._farewell = _Farewell()
         self._counters = _Counters()
 
@@ -111,10 +117,12 @@ class Scheduler:
     def plan(self) -> Work:
         """Start what there is room for and say what to do next. The pass in it is under way until `apply`."""
         self._admit()
-        plan = self._planner.next_pass(self._running)
+        self._followers.settle(self._running)
+        self._tidy()
+        plan = self._planner.next_pass(sequence for sequence in self._running if sequence not in self._followers)
         self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
         farewell, self._farewell = self._farewell, _Farewell()
-        return Work(self._ledger.take_removals(), tuple(farewell.ended), farewell.news, plan)
+        return Work(self._ledger.take_changes(), tuple(farewell.ended), farewell.news, plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Take a pass's result; gives what there is to tell."""
@@ -153,11 +161,19 @@ class Scheduler:
             return
         while self._ledger.free and (turn := self._queue.start_next()):
             group, sequence = turn
-            self._ledger.lease(sequence, reuse=group.reuse)
+            self._ledger.lease(sequence)
+            self._followers.start(sequence, self._running)
             self._running[sequence] = group
             if not group.started:
                 group.started = True
                 self._farewell.news.append((group.key, Started()))
+
+    def _tidy(self) -> None:
+        """Close a gap between held slots that has stayed open for a while: nobody came to fill it."""
+        self._untidy = self._untidy + 1 if self._ledger.gaps else 0
+        if self._untidy >= GAP_PATIENCE:
+            self._ledger.close_gap()
+            self._untidy = 0
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
         news: News = []
@@ -190,7 +206,7 @@ class Scheduler:
         group = self._running[sequence]
         news.append((group.key, finished))
         group.end(sequence)
-        self._leave(sequence, keep=group.reuse)
+        self._leave(sequence, keep=sequence.shares)
         self._farewell.ended.append(sequence)
         if group.over:
             del self._groups[group.key]

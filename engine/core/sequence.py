@@ -34,7 +34,8 @@ class Sequence:
         tokens: all tokens known: the prompt, then what was generated.
         prompt: how many of them are the prompt.
         computed: how many of them have cells in the KV cache.
-        cached: how many of them were resident when it first ran.
+        cached: how many of the prompt it took over from cells that were there.
+        shares: whether it may take over cells, and others may take over its own.
         seq_id: the slot it holds or held last, -1 before the first.
         state: waiting, running or ended.
         sampling: how its tokens are drawn.
@@ -48,7 +49,8 @@ class Sequence:
         self.tokens = list(prompt)
         self.prompt = len(prompt)
         self.computed = 0
-        self.cached: int | None = None
+        self.cached = 0
+        self.shares = request.cache_prompt
         self.seq_id = -1
         self.state = State.WAITING
         self.sampling = request.sampling
@@ -73,6 +75,12 @@ class Sequence:
     def draws(self) -> bool:
         """Whether tokens are drawn for it at all."""
         return self._limit > 0
+
+    def begin_at(self, tokens: int) -> None:
+        """Count the first tokens as computed: their cells were taken over."""
+        self.computed = tokens
+        if not self.generated:
+            self.cached = tokens
 
     def enter(self, state: State) -> None:
         """Change state. Raises `RuntimeError` for a change that the table does not have."""
@@ -100,7 +108,7 @@ class Sequence:
 
     def _finish(self, reason: FinishReason) -> Finished:
         self._unsent.append(self._text.flush())
-        return Finished(self.choice, self._take_text(), reason, self.generated, self.cached or 0)
+        return Finished(self.choice, self._take_text(), reason, self.generated, self.cached)
 
     def _take_text(self) -> str:
         text = "".join(self._unsent)

@@ -17,6 +17,18 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Make the cells of `target` the first `tokens` cells of `source`, which keeps its own."""
+
+    source: int
+    target: int
+    tokens: int
+
+
+CellChange: TypeAlias = Removal | Copy
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Compute `count` tokens of a sequence, from its first uncomputed one; draw a token after the last if `sample`.
 
@@ -89,6 +101,9 @@ class Runner(Protocol):
     def remove(self, removal: Removal) -> None:
         """Drop cells. Quick; never fails."""
 
+    def copy(self, copy: Copy) -> None:
+        """Copy cells. Costs by the cells that the source holds; far less than to compute them."""
+
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
 
@@ -100,3 +115,12 @@ class Runner(Protocol):
 
     def close(self, sequence: Sequence) -> None:
         """Free what was held for a sequence (its sampler). Does not touch its cells. Repeatable."""
+
+
+def carry_out(change: CellChange, runner: Runner) -> None:
+    """Let a runner do what a ledger decided."""
+    match change:
+        case Removal():
+            runner.remove(change)
+        case Copy():
+            runner.copy(change)

@@ -83,7 +83,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
         for at, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
         for choice in range(request.n)
     )
-    return SequenceGroup(key, sequences, reuse=request.cache_prompt)
+    return SequenceGroup(key, sequences)
 
 
 def _tokens(prompt: str | tuple[int, ...], model: Model) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine.core.group import SequenceGroup
 from engine.core.scheduler import News, Scheduler
 from engine.core.sequence import Sequence
-from engine.core.step import Runner
+from engine.core.step import Runner, carry_out
 from engine.events import Figures, SlotInfo
 
 logger = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ class StepLoop:
             work = self._scheduler.plan()
             figures = self._scheduler.figures()
             self._runner.arm()
-        for removal in work.removals:
-            self._runner.remove(removal)
+        for change in work.changes:
+            carry_out(change, self._runner)
         for sequence in work.ended:
             self._end(sequence)
         if work.news:

@@ -1,5 +1,6 @@
 """Plans to llama.cpp and back: fill the batch, decode, draw."""
 
+import ctypes
 import logging
 import time
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ import numpy as np
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import Chunk, Copy, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
@@ -87,6 +88,18 @@ class LlamaRunner:
         """Drop cells. Raises `EngineFault` for a part of a sequence whose model cannot forget parts."""
         if not llama_cpp.llama_memory_seq_rm(self._memory, removal.seq_id, removal.start, -1):
             raise EngineFault("llama.cpp could not drop the end of a sequence", code="engine_failed")
+
+    def copy(self, copy: Copy) -> None:
+        """Copy cells by way of host memory, which costs by the cells held: `llama_memory_seq_cp` copies, between
+        streams, all that a slot could hold. Raises `EngineFault` where llama.cpp refuses.
+        """
+        size = llama_cpp.llama_state_seq_get_size(self._context, copy.source)
+        state = (ctypes.c_uint8 * size)()
+        given = llama_cpp.llama_state_seq_get_data(self._context, state, size, copy.source)
+        if not given or not llama_cpp.llama_state_seq_set_data(self._context, state, given, copy.target):
+            raise EngineFault("llama.cpp could not copy a sequence", code="engine_failed")
+        if self._model.trims:
+            self.remove(Removal(copy.target, copy.tokens))
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass; its seconds are those of the decode, without the draws.

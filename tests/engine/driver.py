@@ -7,7 +7,7 @@ from typing import Any
 from engine.core.cache import KVLedger
 from engine.core.fake import FakeModel, FakeRunner
 from engine.core.scheduler import News, Scheduler
-from engine.core.step import StepPlan
+from engine.core.step import StepPlan, carry_out
 from engine.events import Finished, GenerationEvent, Text
 from engine.llama.intake import admit
 from engine.request import GenerationRequest
@@ -46,8 +46,8 @@ class Driver:
     def step(self, during: Callable[[], None] = lambda: None) -> StepPlan | None:
         """One turn of the step loop; `during` happens while the pass runs."""
         work = self.scheduler.plan()
-        for removal in work.removals:
-            self.run.remove(removal)
+        for change in work.changes:
+            carry_out(change, self.run)
         for sequence in work.ended:
             self.run.close(sequence)
         self._record(work.news)

@@ -11,7 +11,7 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Outcome, Removal, Runner, StepPlan
+from engine.core.step import Chunk, Copy, Outcome, Removal, Runner, StepPlan, carry_out
 from engine.core.token import Token
 from engine.events import Finished, Text
 from engine.llama.intake import admit
@@ -133,6 +133,19 @@ def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
     assert decode(runner, again, 5) == expected
 
 
+def test_a_copy_is_as_good_as_what_it_was_copied_from(pair: Pair) -> None:
+    _, runner = pair
+    first = sequence(pair, 0)
+    expected = decode(runner, first, 5)
+    decode(runner, sequence(pair, 2, "what the target held before is gone"), 3)
+    for tokens in (first.prompt - 1, first.prompt // 2):
+        again = sequence(pair, 2)
+        runner.copy(Copy(0, 2, tokens))
+        again.computed = tokens
+        assert decode(runner, again, 5) == expected
+    assert decode(runner, first, 5) == decode(runner, again, 5), "the source goes on as if nothing had happened"
+
+
 def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
@@ -166,8 +179,8 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     texts = [""] * 6
     while scheduler.busy:
         work = scheduler.plan()
-        for removal in work.removals:
-            runner.remove(removal)
+        for change in work.changes:
+            carry_out(change, runner)
         for ended in work.ended:
             runner.close(ended)
         if work.plan:

@@ -2,19 +2,15 @@
 
 import pytest
 
-from engine.core.cache import WORTH_REUSING, KVLedger, common_prefix
+from engine.core.cache import WORTH_COPYING, KVLedger, common_prefix
 from engine.core.sequence import Sequence
-from engine.core.step import Removal
+from engine.core.step import Copy, Removal
 from tests.engine.driver import request
 
 
-def sequence(*tokens: int) -> Sequence:
-    return Sequence(request("p"), 0, list(tokens), 8)
-
-
 def hold(ledger: KVLedger, *tokens: int, reuse: bool = True) -> Sequence:
-    leased = sequence(*(tokens or (1, 2, 3)))
-    ledger.lease(leased, reuse=reuse)
+    leased = Sequence(request("p", cache_prompt=reuse), 0, list(tokens or (1, 2, 3)), 8)
+    ledger.lease(leased)
     return leased
 
 
@@ -49,9 +45,9 @@ def test_a_cancelled_sequence_leaves_nothing() -> None:
     assert ledger.active_tokens == 2
     assert ledger.release(leased, keep=False) == 2
     assert (ledger.active_tokens, ledger.free) == (2, 2), "the cells are there until they are dropped"
-    assert ledger.take_removals() == (Removal(0, 0),)
+    assert ledger.take_changes() == (Removal(0, 0),)
     assert (ledger.active_tokens, ledger.cached_tokens) == (0, 0)
-    assert ledger.take_removals() == ()
+    assert ledger.take_changes() == ()
 
 
 def test_a_prompt_starts_from_what_is_resident_but_computes_its_last_token() -> None:
@@ -60,7 +56,7 @@ def test_a_prompt_starts_from_what_is_resident_but_computes_its_last_token() -> 
     assert ledger.cached_tokens == 4
     same = hold(ledger, 1, 2, 3, 4)
     assert (same.computed, same.cached) == (3, 3)
-    assert ledger.take_removals() == (Removal(0, 3),)
+    assert ledger.take_changes() == (Removal(0, 3),)
 
 
 def test_reuse_compares_tokens_and_can_be_refused() -> None:
@@ -79,16 +75,68 @@ def test_a_model_that_cannot_drop_part_of_a_sequence_reuses_only_a_whole_one() -
     assert longer.computed == 3
     keep(ledger, longer)
     assert hold(ledger, 1, 2, 9).computed == 0
-    assert all(removal.start == 0 for removal in ledger.take_removals())
+    assert all(removal.start == 0 for removal in ledger.take_changes())
 
 
-def test_a_long_resident_prefix_outweighs_the_place() -> None:
-    ledger = KVLedger(3, trims=True)
-    long = list(range(WORTH_REUSING + 1))
-    held = [hold(ledger), hold(ledger), hold(ledger, *long)]
-    keep(ledger, held[2])
+LONG = list(range(100, 100 + WORTH_COPYING + 1))
+
+
+def test_a_resident_prefix_elsewhere_is_copied_to_where_neighbours_are() -> None:
+    ledger = KVLedger(4, trims=True)
+    held = [hold(ledger), hold(ledger), hold(ledger), hold(ledger, *LONG)]
+    keep(ledger, held[3])
     ledger.release(held[1], keep=False)
-    assert hold(ledger, *long).seq_id == 2
+    ledger.take_changes()
+    again = hold(ledger, *LONG)
+    assert (again.seq_id, again.computed, again.cached) == (1, WORTH_COPYING, WORTH_COPYING)
+    assert ledger.take_changes() == (Copy(3, 1, WORTH_COPYING),)
+    assert ledger.cached_tokens == len(LONG)
+
+
+def test_the_prefix_of_a_running_neighbour_is_copied_as_far_as_it_is_computed() -> None:
+    ledger = KVLedger(2, trims=True)
+    first = hold(ledger, *LONG)
+    first.computed = WORTH_COPYING
+    assert hold(ledger, *LONG, 7).computed == WORTH_COPYING
+    assert ledger.take_changes() == (Copy(0, 1, WORTH_COPYING),)
+
+
+def test_what_may_not_be_shared_is_not() -> None:
+    ledger = KVLedger(3, trims=True)
+    private = hold(ledger, *LONG, reuse=False)
+    private.computed = len(LONG)
+    public = hold(ledger, *LONG)
+    assert public.computed == 0
+    public.computed = len(LONG)
+    assert hold(ledger, *LONG, reuse=False).computed == 0
+
+
+def test_a_short_prefix_elsewhere_is_computed_again() -> None:
+    ledger = KVLedger(2, trims=True)
+    hold(ledger, *LONG).computed = WORTH_COPYING - 1
+    assert hold(ledger, *LONG).computed == 0
+
+
+def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> None:
+    ledger = KVLedger(3, trims=False)
+    first = hold(ledger, *LONG)
+    first.computed = len(LONG)
+    assert hold(ledger, *LONG).computed == 0
+    assert hold(ledger, *LONG, 7).computed == len(LONG)
+
+
+def test_a_gap_is_closed_with_the_highest_sequence() -> None:
+    ledger = KVLedger(4, trims=True)
+    held = [hold(ledger) for _ in range(4)]
+    assert ledger.gaps == 0
+    ledger.release(held[1], keep=False)
+    held[3].computed = 2
+    assert ledger.gaps == 1
+    ledger.close_gap()
+    assert (ledger.gaps, held[3].seq_id, held[3].computed, ledger.free) == (0, 1, 2, 1)
+    assert ledger.take_changes() == (Removal(1, 0), Copy(3, 1, 2), Removal(3, 0))
+    ledger.close_gap()
+    assert ledger.take_changes() == ()
 
 
 def test_the_least_recently_used_prefix_is_given_up_first() -> None:

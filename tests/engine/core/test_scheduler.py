@@ -92,8 +92,8 @@ def test_prompts_share_a_pass_fairly_and_none_is_left_out() -> None:
     driver = Driver(FakeModel(slots=10, context=4096))
     driver.add("a", max_tokens=1000)
     driver.step()
-    for _ in range(9):
-        driver.add("b" * 500, max_tokens=1)
+    for letter in "bcdefghij":
+        driver.add(letter * 500, max_tokens=1)
     for _ in range(12):
         driver.step()
     computed = [slot.active_tokens for slot in driver.scheduler.inspect()][1:]

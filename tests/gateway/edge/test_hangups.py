@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.edge.body import body_once
 from gateway.edge.limits import ServerLimits
+from gateway.edge.transport import Transport
 from tests.gateway.edge.apps import Probe, hello, scoped
 from tests.gateway.edge.wire import LEAVE, Site, get, post, serving
 
@@ -144,6 +145,24 @@ async def test_a_broken_body_ends_the_request() -> None:
         assert answer.headers["x-request-id"]
         await site.server.count_falls_to(0)
     assert not probe.entered.is_set()
+
+
+async def test_a_host_that_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives it up after the bounds of the TCP options, and says so once."""
+
+    async def give_up(_transport: Transport) -> bytes:
+        await probe.entered.wait()
+        raise TimeoutError
+
+    probe = Probe()
+    async with serving(scoped(probe)) as site:
+        client = site.client()
+        client.write(post())
+        await probe.entered.wait()
+        monkeypatch.setattr(Transport, "receive", give_up)
+        client.write(b"wake")
+        await everything_ends(site, probe)
+    assert probe.closing.reason == "client vanished"
 
 
 async def test_leaving_between_requests_is_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,11 +63,15 @@ class Client:
             with suppress(BlockingIOError):
                 return self.sock.recv(65536)
 
-    async def read_until(self, marker: bytes) -> bytes:
+    async def see(self, marker: bytes) -> None:
+        """Wait until `marker` has come. Everything stays to be read."""
         while marker not in self._received:
             data = await self.receive()
             assert data, f"connection ended before {marker!r}: {self._received!r}"
             self._received += data
+
+    async def read_until(self, marker: bytes) -> bytes:
+        await self.see(marker)
         end = self._received.index(marker) + len(marker)
         found, self._received = self._received[:end], self._received[end:]
         return found

@@ -1,0 +1,151 @@
+"""A prompt's beginning is computed once, whoever else has it: counted in tokens computed and cells copied."""
+
+import random
+
+from engine.core.fake import FakeModel
+from engine.core.scheduler import GAP_PATIENCE
+from engine.events import Finished, Released
+from tests.engine.driver import Driver
+
+PREFIX = "".join(random.Random(1).choices("abcdefgh", k=512))
+
+
+def computed(driver: Driver) -> int:
+    figures = driver.scheduler.figures()
+    return figures.prompt_tokens + figures.rows_decoded
+
+
+def test_requests_that_come_at_once_share_one_computation_of_their_prefix() -> None:
+    driver = Driver(FakeModel(slots=16, context=1024))
+    endings = [f"{i:02}" * 8 for i in range(32)]
+    keys = [driver.add(PREFIX + ending, max_tokens=1) for ending in endings]
+    driver.drain()
+    assert computed(driver) <= 1.1 * (len(PREFIX) + sum(map(len, endings)))
+    for key, ending in zip(keys, endings, strict=True):
+        lone = Driver(FakeModel(slots=1, context=1024))
+        alone = lone.add(PREFIX + ending, max_tokens=1)
+        lone.drain()
+        assert driver.text(key) == lone.text(alone)
+
+
+def test_the_choices_of_one_prompt_compute_it_once() -> None:
+    driver = Driver(FakeModel(slots=8, context=1024))
+    key = driver.add(PREFIX, n=8, max_tokens=1)
+    driver.drain()
+    assert computed(driver) == len(PREFIX) + 7
+    cached = [event.cached for event in driver.news[key] if isinstance(event, Finished)]
+    assert sorted(cached) == [0, *[len(PREFIX) - 1] * 7]
+
+
+def test_more_choices_than_slots_compute_the_prompt_once_too() -> None:
+    driver = Driver(FakeModel(slots=2, context=1024))
+    driver.add(PREFIX, n=8, max_tokens=1)
+    driver.drain()
+    assert computed(driver) == len(PREFIX) + 7
+
+
+def test_the_next_turn_of_a_conversation_computes_only_what_is_new() -> None:
+    driver = Driver(FakeModel(slots=2, context=2048))
+    first = driver.add(PREFIX, max_tokens=20)
+    driver.drain()
+    said = driver.text(first)
+    before = computed(driver)
+    driver.add(PREFIX + said + "and now?", max_tokens=1)
+    driver.drain()
+    assert computed(driver) - before == len("and now?") + 1
+
+
+def test_two_conversations_in_turn_do_not_evict_each_other() -> None:
+    driver = Driver(FakeModel(slots=2, context=2048))
+    texts = [PREFIX, PREFIX[::-1]]
+    for turn in range(5):
+        for at in range(2):
+            before = computed(driver)
+            key = driver.add(texts[at], max_tokens=4)
+            driver.drain()
+            assert turn == 0 or computed(driver) - before <= 8 + 4
+            texts[at] += driver.text(key) + "more"
+
+
+def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
+    driver = Driver(FakeModel(slots=2, context=2048))
+    driver.add(PREFIX, max_tokens=500)
+    driver.step()
+    driver.step()
+    before = driver.scheduler.figures().prompt_tokens
+    key = driver.add(PREFIX + "xyz", max_tokens=1)
+    while key not in driver.news or not isinstance(driver.last(key), Finished):
+        driver.step()
+    assert driver.scheduler.figures().prompt_tokens - before == 2
+    assert driver.run.copied == len(PREFIX)
+
+
+def test_when_the_one_that_computes_is_cancelled_another_takes_over() -> None:
+    driver = Driver(FakeModel(slots=4, context=2048))
+    driver.add("neighbour", max_tokens=2000)
+    driver.step()
+    keys = [driver.add(PREFIX + str(i), max_tokens=1) for i in range(3)]
+    for _ in range(4):
+        driver.step()
+    driver.cancel(keys[0])
+    before = computed(driver)
+    steps = driver.scheduler.figures().rows_decoded
+    while any(not isinstance(driver.last(key), Finished) for key in keys[1:]):
+        driver.step()
+    rows = driver.scheduler.figures().rows_decoded - steps
+    assert isinstance(driver.last(keys[0]), Released)
+    assert computed(driver) - before - rows <= len(PREFIX) + 2
+
+
+def test_nothing_is_shared_that_may_not_be() -> None:
+    driver = Driver(FakeModel(slots=4, context=1024))
+    for _ in range(3):
+        driver.add(PREFIX, max_tokens=1, cache_prompt=False)
+    driver.drain()
+    assert computed(driver) == 3 * len(PREFIX)
+    assert driver.run.copied == 0
+    assert driver.scheduler.figures().cached_tokens == 0
+
+
+def test_a_model_whose_sequences_cannot_be_cut_still_answers_rightly() -> None:
+    texts = {}
+    for trims in (True, False):
+        driver = Driver(FakeModel(slots=3, context=2048, trims=trims))
+        keys = [driver.add(PREFIX[: 100 * i + 50], max_tokens=5) for i in range(5)]
+        driver.drain()
+        texts[trims] = [driver.text(key) for key in keys]
+    assert texts[True] == texts[False]
+
+
+def test_a_gap_that_stays_open_is_closed_and_the_moved_sequence_goes_on() -> None:
+    driver = Driver(FakeModel(slots=4, context=1024))
+    keys = [driver.add(f"prompt {i}", max_tokens=60) for i in range(4)]
+    for _ in range(3):
+        driver.step()
+    driver.cancel(keys[1])
+    for _ in range(GAP_PATIENCE + 1):
+        plan = driver.step()
+    assert plan is not None
+    assert [chunk.seq_id for chunk in plan.chunks] == [0, 1, 2]
+    driver.drain()
+    for i in (0, 2, 3):
+        lone = Driver(FakeModel(slots=1, context=1024))
+        key = lone.add(f"prompt {i}", max_tokens=60)
+        lone.drain()
+        assert driver.text(keys[i]) == lone.text(key)
+
+
+def test_leases_stay_dense_through_random_arrivals_and_departures() -> None:
+    rng = random.Random(3)
+    driver = Driver(FakeModel(slots=32, context=256))
+    running: list[int] = []
+    gaps = []
+    for _ in range(3000):
+        if len(running) < 20 and rng.random() < 0.5:
+            running.append(driver.add(f"{rng.random()}", max_tokens=rng.randint(1, 60)))
+        if running and rng.random() < 0.2:
+            driver.cancel(running.pop(rng.randrange(len(running))))
+        driver.step()
+        running = [key for key in running if not isinstance(driver.news.get(key, [None])[-1], Finished)]
+        gaps.append(driver.ledger.gaps)
+    assert sum(gaps) / len(gaps) < 0.75
