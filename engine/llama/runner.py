@@ -73,7 +73,7 @@ class LlamaRunner:
         """Prove that this machine can run the model: decode a small prompt and a single token, and forget them.
 
         Takes as long as two small passes, and the first reading of the weights. A machine that cannot may die here.
-        Raises `EngineFault` where what comes out is no logits.
+        Raises `LoadError` where what comes out is no logits.
         """
         for rows in (min(_PROBE_ROWS, self._model.info.context), 1):
             self._batch.clear()
@@ -81,7 +81,7 @@ class LlamaRunner:
             row = self._batch.add(tokens, seq_id=0, start=0, output=True)
             status = self._decode()
             if status != _DONE or not np.isfinite(self._logits(row)).all():
-                raise EngineFault(f"a pass of {rows} tokens failed (status {status})", code="probe_failed")
+                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens failed (status {status})")
             self.remove(Removal(0, 0))
 
     def remove(self, removal: Removal) -> None:
