@@ -1,5 +1,6 @@
 """Counting calls into llama.cpp, to see that what was made is freed."""
 
+import ctypes
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -23,3 +24,46 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
     for name in names:
         monkeypatch.setattr(llama_cpp, name, counting(name, getattr(llama_cpp, name)))
     return counted
+
+
+class Handles:
+    """The C objects that are alive and that nothing in C will free, by the function that made each.
+
+    Attributes:
+        alive: the maker of each, by its address.
+        mistakes: what was freed though it was not alive.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watches from now on."""
+        self.alive: dict[int, str] = {}
+        self.mistakes: list[str] = []
+        makers = ["llama_model_load_from_file", "llama_init_from_model", "llama_batch_init"]
+        makers += [name for name in dir(llama_cpp) if name.startswith(("llama_sampler_init_", "llama_sampler_chain_init"))]
+        for name in makers:
+            monkeypatch.setattr(llama_cpp, name, self._making(name, getattr(llama_cpp, name)))
+        for name in ("llama_model_free", "llama_free", "llama_sampler_free", "llama_batch_free"):
+            monkeypatch.setattr(llama_cpp, name, self._losing(name, getattr(llama_cpp, name), 0))
+        add = llama_cpp.llama_sampler_chain_add  # the chain owns it from then on
+        monkeypatch.setattr(llama_cpp, "llama_sampler_chain_add", self._losing("llama_sampler_chain_add", add, 1))
+
+    def _making(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: object) -> object:
+            made = function(*arguments)
+            if made:
+                self.alive[_address(made)] = name
+            return made
+
+        return call
+
+    def _losing(self, name: str, function: Callable[..., Any], at: int) -> Callable[..., Any]:
+        def call(*arguments: Any) -> object:
+            if self.alive.pop(_address(arguments[at]), None) is None:
+                self.mistakes.append(name)
+            return function(*arguments)
+
+        return call
+
+
+def _address(handle: Any) -> int:
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)

@@ -1,32 +1,15 @@
 """The program from outside: what it says, and its exit codes."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.models import model_path
+from tests.program import program, said
 
-ROOT = Path(__file__).parents[2]
 BACKENDS = ["trio", "asyncio"]
-
-
-@contextmanager
-def program(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run `llama-gateway serve`. What it says is on its `stderr`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_GATEWAY_")}
-    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
@@ -34,17 +17,6 @@ def ended(*arguments: str) -> tuple[int, list[str]]:
     with program(*arguments) as process:
         _, text = process.communicate(timeout=60)
         return process.returncode, text.splitlines()
-
-
-def said(process: "subprocess.Popen[str]", words: str) -> str:
-    """Read until a line with these words."""
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        if words in line:
-            return line
-        lines.append(line)
-    raise AssertionError("".join(lines))
 
 
 def test_a_wrong_flag_is_one_line_and_2() -> None:
@@ -99,18 +71,3 @@ def test_a_signal_while_loading_stops_it_cleanly() -> None:
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
         assert (process.returncode, "Traceback" in rest) == (0, False)
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    with program("--model", str(model_path()), "--grace", "3600") as process:
-        line = said(process, "listening on http://127.0.0.1:")
-        port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
-        body = b'{"prompt":"Once","max_tokens":1000,"ignore_eos":true,"stream":true}'
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            assert client.recv(8) == b"HTTP/1.1"
-            process.send_signal(signal.SIGINT)
-            said(process, "stopping; the next one ends at once")
-            process.send_signal(signal.SIGINT)
-            process.wait(30)
-        assert process.returncode in {-signal.SIGINT, 0}

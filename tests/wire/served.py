@@ -1,5 +1,6 @@
 """The whole gateway in the test's own event loop, its engine a real process, its clients real sockets."""
 
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -10,7 +11,8 @@ from typing import Any
 import anyio
 import orjson
 
-from engine import Engine, Figures, SlotInfo, open_engine
+from engine import Engine, Figures, SlotInfo, Supervision, open_engine
+from engine.core.fake import letters
 from gateway.app import create_gateway
 from gateway.edge.limits import ServerLimits
 from gateway.edge.server import Server
@@ -18,6 +20,7 @@ from gateway.listen import listen
 from gateway.settings import Settings
 from tests.gateway.edge.wire import Answer, Client
 from tests.models import model_path
+from tests.program import engines_of
 
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
 GUARD = 30.0
@@ -32,9 +35,26 @@ class Served:
     engine: Engine
     server: Server
     shutdown: anyio.Event
+    draining: anyio.Event
+    stopped: anyio.Event
+
+    @property
+    def engine_pid(self) -> int:
+        (pid,) = engines_of(os.getpid())
+        return pid
 
     def client(self, receive_buffer: int | None = None) -> Client:
         return Client(self.port, receive_buffer)
+
+    async def answer(self, request: bytes) -> Answer:
+        """One request on a connection of its own."""
+        client = self.client()
+        try:
+            with anyio.fail_after(GUARD):
+                await client.send(request)
+                return await client.answer()
+        finally:
+            client.close()
 
     async def slots(self) -> tuple[SlotInfo, ...]:
         return (await self.engine.inspect())[0]
@@ -67,24 +87,36 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(*, seconds_per_pass: float | None = None, **fields: Any) -> AsyncIterator[Served]:
+async def serving(
+    *, seconds_per_pass: float | None = None, supervision: Supervision | None = None, **fields: Any
+) -> AsyncIterator[Served]:
     """Serve a real model, or the fake one, each of whose passes takes a while, so that every phase lasts."""
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
-    settings = Settings.model_construct(**{"context": None if fake else 512, "port": 0, **fields, "model": Path(model)})
+    own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
+    settings = Settings.model_construct(**{**own, **fields, "model": Path(model)})
     command = [sys.executable, str(FAKE_ENGINE), str(seconds_per_pass)] if fake else None
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
-    shutdown = anyio.Event()
-    async with open_engine(settings.engine_config(), command=command) as engine:
+    shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
+    async with open_engine(settings.engine_config(), command=command, limits=supervision) as engine:
         gateway = create_gateway(engine, settings)
         server = Server(gateway.app, ServerLimits(grace=settings.grace, write_timeout=2.0, farewell=2.0))
+
+        def drain() -> None:
+            gateway.health.drain()
+            draining.set()
+
+        async def run() -> None:
+            await server.run(sockets, shutdown, drain)
+            stopped.set()
+
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.run, sockets, shutdown, gateway.health.drain)
+            tasks.start_soon(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
             try:
-                yield Served(port, engine, server, shutdown)
+                yield Served(port, engine, server, shutdown, draining, stopped)
             finally:
                 shutdown.set()
                 for connection in server.connections:
@@ -102,13 +134,15 @@ def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> b
 
 async def ask(served: Served, **body: Any) -> dict[str, Any]:
     """One request that must succeed; gives its answer."""
-    client = served.client()
-    try:
-        with anyio.fail_after(GUARD):
-            await client.send(completion("ask", **body))
-            answer: Answer = await client.answer()
-        assert answer.status == 200, answer.body
-        decoded: dict[str, Any] = orjson.loads(answer.body)
-        return decoded
-    finally:
-        client.close()
+    answer = await served.answer(completion("ask", **body))
+    assert answer.status == 200, answer.body
+    decoded: dict[str, Any] = orjson.loads(answer.body)
+    return decoded
+
+
+def continuation(prompt: str, tokens: int) -> str:
+    """What the fake model answers."""
+    known = list(prompt.encode())
+    for _ in range(tokens):
+        known.append(letters(known))
+    return bytes(known[len(prompt) :]).decode()

@@ -13,9 +13,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from engine.core.fake import letters
 from tests.gateway.edge.wire import Client
-from tests.wire.served import GUARD, Served, completion, serving
+from tests.wire.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -23,14 +22,6 @@ PASS = 0.01
 LONG_PROMPT = "x" * 60_000
 MANY = 50_000
 _numbers = count()
-
-
-def continuation(prompt: str, tokens: int) -> str:
-    """What the fake model answers."""
-    known = list(prompt.encode())
-    for _ in range(tokens):
-        known.append(letters(known))
-    return bytes(known[len(prompt) :]).decode()
 
 
 HELD_BACK = continuation("hold", 200) + "!"

@@ -1,0 +1,129 @@
+"""What the model answers one sequence with nobody beside it: greedy, one token after another."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.core.cache import common_prefix
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, Outcome, Removal, StepPlan
+from engine.llama.candidates import Logits
+from engine.llama.model import LlamaModel
+from engine.llama.runner import BATCH_ROWS, LlamaRunner
+from engine.request import GenerationRequest, Sampling
+from tests.models import model_path
+
+_GREEDY = GenerationRequest(id="alone", prompts=("",), sampling=Sampling(temperature=0.0, ignore_eos=True))
+_FAR = 0.5
+"""Logits. No rounding makes up for so much, and most second-best candidates are further away."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer: its text, how many tokens were generated for it, and whether a stop string ended it."""
+
+    text: str
+    tokens: int
+    stopped: bool
+
+
+class Alone:
+    """The real model in this process, in a context of its own with one slot.
+
+    Tokens computed in other pieces, or beside other rows, give slightly other logits, and where two candidates are
+    closer than that, either may be the best. `could_say` allows this, and nothing else.
+    """
+
+    def __init__(self, model: LlamaModel, runner: LlamaRunner) -> None:
+        self.model = model
+        self._runner = runner
+        self._resident: list[int] = []
+        self._known: dict[tuple[int, ...], list[int]] = {}
+
+    def tokens(self, prompt: str | list[int]) -> list[int]:
+        return self.model.tokenize(prompt) if isinstance(prompt, str) else prompt
+
+    def continuation(self, prompt: str | list[int], count: int) -> list[int]:
+        """The tokens that follow a prompt; its own end is ignored."""
+        tokens = self.tokens(prompt)
+        known = self._known.setdefault(tuple(tokens), [])
+        while len(known) < count:
+            known.append(int(self.logits(tokens + known).argmax()))
+        return known[:count]
+
+    def says(self, prompt: str | list[int], max_tokens: int, stop: str = "") -> Said:
+        """What a prompt is answered. `stop` ends the answer and is not part of it; empty ends nothing."""
+        said = b""
+        for count, token in enumerate(self.continuation(prompt, max_tokens), 1):
+            said += self.model.piece(token)
+            if stop and stop.encode() in said:
+                return Said(said.decode().partition(stop)[0], count, stopped=True)
+        return Said(said.decode(errors="ignore"), max_tokens, stopped=False)
+
+    def could_say(self, prompt: str | list[int], said: str, max_tokens: int, stop: str = "") -> bool:
+        """Whether a prompt may be answered so where rounding decides between candidates.
+
+        `stop` is the string that ended the answer; empty if its length did.
+        """
+        wanted = (said + stop).encode()
+        paths: list[tuple[list[int], bytes]] = [([], b"")]
+        while paths:
+            path, text = paths.pop()
+            if len(path) == max_tokens or (stop and stop.encode() in text):
+                if text[: len(wanted)] == wanted and (stop or text == wanted):
+                    return True
+                continue
+            paths += [([*path, token], longer) for token, longer in self._next(prompt, path, text, wanted)]
+        return False
+
+    def logits(self, tokens: list[int], chunk: int = BATCH_ROWS) -> Logits:
+        """After these tokens, computed in pieces of `chunk`; what they begin with and is resident is not computed."""
+        kept = common_prefix(self._resident, tokens[:-1])
+        self._runner.remove(Removal(0, kept))
+        self._resident = tokens
+        sequence = Sequence(_GREEDY, 0, tokens, 1)
+        sequence.enter(State.RUNNING)
+        sequence.seq_id, sequence.computed = 0, kept
+        while sequence.pending:
+            count = min(chunk, sequence.pending)
+            piece = Chunk(sequence, count, sample=count == sequence.pending)
+            assert self._runner.run(StepPlan((piece,), decode=False)).outcome is Outcome.DONE
+            sequence.computed += count
+        self._runner.close(sequence)
+        return self._runner._logits(count - 1).copy()
+
+    def _next(self, prompt: str | list[int], path: list[int], text: bytes, wanted: bytes) -> list[tuple[int, bytes]]:
+        """The tokens that may count as the best and lead to what is wanted, each with the text up to its end."""
+        tokens = self.tokens(prompt) + path
+        logits = self.logits(tokens)
+        best = int(logits.argmax())
+        near = np.flatnonzero(logits >= logits[best] - _FAR).tolist()
+        found = [(token, longer) for token in near if _agree(longer := text + self.model.piece(token), wanted)]
+        if all(token == best for token, _ in found):
+            return found
+        rounding = self._rounding(tokens, near)
+        return [(token, longer) for token, longer in found if logits[best] - logits[token] <= rounding]
+
+    def _rounding(self, tokens: list[int], candidates: list[int]) -> float:
+        """How far two candidates come closer or part when the same tokens are computed in other pieces."""
+        ways = []
+        for chunk in (1, 16, 64, BATCH_ROWS):
+            self._resident = []
+            ways.append(self.logits(tokens, chunk)[candidates])
+        return 2 * float(np.ptp(ways, axis=0).max())
+
+
+def _agree(text: bytes, wanted: bytes) -> bool:
+    """Whether one begins with the other."""
+    return text.startswith(wanted) or wanted.startswith(text)
+
+
+@contextmanager
+def alone(context: int = 2048) -> Iterator[Alone]:
+    """Open the test model."""
+    config = EngineConfig(model=str(model_path()), slots=1, context=context, threads=1)
+    with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:
+        yield Alone(model, runner)

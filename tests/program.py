@@ -1,0 +1,85 @@
+"""The program as processes of their own: the gateway, and the engine that it starts."""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TypeAlias
+
+from tests.models import model_path
+
+ROOT = Path(__file__).parents[1]
+GUARD = 60.0
+"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+
+Process: TypeAlias = subprocess.Popen[str]
+ENGINES = (b"engine.llama.main", b"fake_child.py")
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[Process]:
+    """Run `llama-gateway serve`. What it says is on its `stderr`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_GATEWAY_")}
+    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
+    """Run it on the test model; gives it and its port once it serves.
+
+    With one thread for the model: on a busy machine several would wait for each other at every layer.
+    """
+    with program("--model", str(model_path()), "--threads", "1", *arguments) as process:
+        line = said(process, "listening on http://127.0.0.1:")
+        yield process, int(line.partition("127.0.0.1:")[2].partition(",")[0])
+
+
+def said(process: Process, words: str) -> str:
+    """Read until a line with these words."""
+    assert process.stderr is not None
+    guard = Timer(GUARD, process.kill)
+    guard.start()
+    lines = []
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if words in line:
+                return line
+    finally:
+        guard.cancel()
+    raise AssertionError("".join(lines))
+
+
+def engines_of(gateway: int) -> list[int]:
+    """The engine processes that a gateway has started, by the kernel's account."""
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_engine(process, gateway)]
+
+
+def _is_engine(process: Path, gateway: int) -> bool:
+    try:
+        command = (process / "cmdline").read_bytes()
+        status = (process / "status").read_text()
+    except OSError:  # it has ended meanwhile
+        return False
+    return f"\nPPid:\t{gateway}\n" in status and any(engine in command for engine in ENGINES)
+
+
+@contextmanager
+def must_end(pid: int) -> Iterator[None]:
+    """On leaving, wait until the process has ended."""
+    handle = os.pidfd_open(pid)
+    try:
+        yield
+        ended, _, _ = select.select([handle], [], [], GUARD)
+        assert ended, f"process {pid} is still there"
+    finally:
+        os.close(handle)

@@ -1,0 +1,70 @@
+"""What came of a completion, read strictly: whole or streamed, each choice ends once and nothing follows its end."""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from tests.gateway.edge.wire import Answer
+
+STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
+"""Fields of a request whose stream can be read here."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Completion:
+    choices: list[Choice]
+    usage: dict[str, Any]
+
+
+def read_completion(answer: Answer) -> Completion:
+    """An answer that must have gone well."""
+    assert answer.status == 200, answer.body
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        return _read_stream(answer.body)
+    body = orjson.loads(answer.body)
+    assert [choice["index"] for choice in body["choices"]] == list(range(len(body["choices"])))
+    return Completion([Choice(choice["text"], choice["finish_reason"]) for choice in body["choices"]], body["usage"])
+
+
+def read_text(answer: Answer) -> str:
+    """The text of an answer with one choice."""
+    (choice,) = read_completion(answer).choices
+    return choice.text
+
+
+def read_error(answer: Answer) -> dict[str, Any]:
+    """The error that ended an answer: by its status, or by the stream's last event, with no clean end beside it."""
+    body = answer.body
+    if answer.status == HTTPStatus.OK:
+        *events, last, end = body.split(b"\n\n")
+        assert end == b""
+        assert all(b'"choices"' in event for event in events)
+        body = last.removeprefix(b"data: ")
+    error: dict[str, Any] = orjson.loads(body)["error"]
+    return error
+
+
+def _read_stream(body: bytes) -> Completion:
+    *events, done, end = body.split(b"\n\n")
+    assert (done, end) == (b"data: [DONE]", b"")
+    *chunks, last = [orjson.loads(event.removeprefix(b"data: ")) for event in events]
+    texts: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    for chunk in chunks:
+        (choice,) = chunk["choices"]
+        index = choice["index"]
+        assert index not in reasons, "nothing follows the end of a choice"
+        texts[index] = texts.get(index, "") + choice["text"]
+        if choice["finish_reason"]:
+            reasons[index] = choice["finish_reason"]
+    assert last["choices"] == []
+    assert texts.keys() == reasons.keys() == set(range(len(texts)))
+    return Completion([Choice(texts[index], reasons[index]) for index in range(len(texts))], last["usage"])

@@ -1,0 +1,155 @@
+"""What people type: curl against the program on a real model."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.program import GUARD, serving_program
+
+CURL = shutil.which("curl")
+pytestmark = pytest.mark.skipif(CURL is None, reason="curl is not installed")
+
+PAGE = "https://example.org"
+BODY_LIMIT = 100_000
+
+
+@dataclass
+class Reply:
+    """What curl printed with `-i`: the last head, and the body behind it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def events(self) -> list[bytes]:
+        assert self.headers["content-type"].startswith("text/event-stream")
+        *events, end = self.body.split(b"\n\n")
+        assert end == b""
+        return [event.removeprefix(b"data: ") for event in events]
+
+
+@dataclass
+class Curl:
+    """Runs curl on a path of the server."""
+
+    url: str
+
+    def run(self, path: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        command = [CURL or "curl", "--silent", "--include", "--noproxy", "*", self.url + path, *arguments]
+        return subprocess.run(command, capture_output=True, timeout=GUARD, check=False)
+
+    def __call__(self, path: str, *arguments: str) -> Reply:
+        run = self.run(path, *arguments)
+        assert run.returncode == 0, run
+        head, _, body = run.stdout.partition(b"\r\n\r\n")
+        while head.startswith(b"HTTP/1.1 1"):
+            head, _, body = body.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        return Reply(int(first.split()[1]), headers, body)
+
+
+@pytest.fixture(scope="module")
+def curl() -> Iterator[Curl]:
+    with serving_program("--allow-origin", PAGE, "--body-limit", str(BODY_LIMIT)) as (_process, port):
+        yield Curl(f"http://localhost:{port}")
+
+
+def test_a_stream_as_the_readme_shows_it(curl: Curl) -> None:
+    body = '{"prompt":"Once upon a time","max_tokens":64,"stream":true}'
+    *chunks, done = curl("/v1/completions", "-N", "-d", body).events()
+    assert done == b"[DONE]"
+    assert "".join(orjson.loads(chunk)["choices"][0]["text"] for chunk in chunks)
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "text/plain", "application/json; charset=utf-8"])
+def test_a_body_is_json_whatever_its_type(curl: Curl, content_type: str | None) -> None:
+    header = ("-H", f"content-type: {content_type}") if content_type else ()
+    reply = curl("/v1/completions", *header, "-d", '{"prompt":"Once upon a time","max_tokens":5,"ignore_eos":true}')
+    assert reply.status == 200
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.json()["usage"]["completion_tokens"] == 5
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", '{"prompt":}', "[1]", '"text"', '{"prompt":"\\ud800"}', "nonsense", "[" * 99]
+)
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+def test_what_is_no_request_is_400(curl: Curl, path: str, body: str) -> None:
+    reply = curl(path, "-d", body)
+    assert reply.status == 400
+    assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_generate_answers_in_its_envelope(curl: Curl) -> None:
+    reply = curl("/generate", "-d", '{"prompt":"Once upon a time","max_tokens":10,"ignore_eos":true,"temperature":0}')
+    assert reply.status == 200
+    answer = reply.json()
+    assert answer["success"] is True
+    assert answer["data"].keys() == {"id", "text", "tokens", "finish_reason", "response_time", "tokens_per_second"}
+    assert answer["data"]["text"]
+    assert (answer["data"]["tokens"], answer["data"]["finish_reason"]) == (10, "length")
+
+
+def test_generate_streams_the_same(curl: Curl) -> None:
+    body = '{"prompt":"Once upon a time","max_tokens":10,"ignore_eos":true,"temperature":0,"stream":true}'
+    *pieces, end = [orjson.loads(event) for event in curl("/generate", "-N", "-d", body).events()]
+    assert end["success"] is True
+    assert "".join(piece["text"] for piece in pieces) == end["data"]["text"]
+    assert end["data"]["tokens"] == 10
+
+
+def test_generate_fails_in_its_envelope(curl: Curl) -> None:
+    reply = curl("/generate", "-d", '{"prompt":"Once upon a time","max_tokens":100000}')
+    assert reply.status == 400
+    assert reply.json()["success"] is False
+    assert reply.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_a_foreign_page_is_refused(curl: Curl) -> None:
+    reply = curl("/v1/completions", "-H", "origin: https://evil.example", "-d", '{"prompt":"Once"}')
+    assert (reply.status, reply.json()["error"]["code"]) == (403, "origin_not_allowed")
+    assert "access-control-allow-origin" not in reply.headers
+
+
+def test_an_allowed_page_is_answered(curl: Curl) -> None:
+    asked = ("-H", "access-control-request-method: POST", "-H", "access-control-request-headers: content-type")
+    preflight = curl("/v1/completions", "-X", "OPTIONS", "-H", f"origin: {PAGE}", *asked)
+    assert preflight.status == 200
+    assert "content-type" in preflight.headers["access-control-allow-headers"]
+    reply = curl("/v1/completions", "-H", f"origin: {PAGE}", "-d", '{"prompt":"Once","max_tokens":1}')
+    assert reply.status == 200
+    assert {preflight.headers["access-control-allow-origin"], reply.headers["access-control-allow-origin"]} == {PAGE}
+
+
+@pytest.mark.parametrize("size", [BODY_LIMIT, 20 * BODY_LIMIT], ids=["sent", "announced with Expect"])
+def test_a_body_over_the_limit_is_413(curl: Curl, tmp_path: Path, size: int) -> None:
+    big = tmp_path / "big.json"
+    big.write_bytes(b'{"prompt":"%b"}' % (b"x" * size))
+    reply = curl("/v1/completions", "-d", f"@{big}")
+    assert (reply.status, reply.json()["error"]["code"]) == (413, "request_too_large")
+
+
+def test_an_id_is_returned(curl: Curl) -> None:
+    assert curl("/health", "-H", "x-request-id: mine").headers["x-request-id"] == "mine"
+    assert curl("/nowhere").headers["x-request-id"].startswith("req_")
+
+
+def test_http2_is_refused_and_takes_nothing_down(curl: Curl) -> None:
+    if b"HTTP2" not in subprocess.run([CURL or "curl", "--version"], capture_output=True, check=True).stdout:
+        pytest.skip("this curl has no HTTP/2")
+    assert curl.run("/health", "--http2-prior-knowledge").returncode != 0
+    assert curl.run("/v1/completions", "--http2-prior-knowledge", "-d", '{"prompt":"Once"}').returncode != 0
+    upgrade = curl("/v1/completions", "--http2", "-d", '{"prompt":"Once","max_tokens":2,"ignore_eos":true}')
+    assert (upgrade.status, upgrade.json()["usage"]["completion_tokens"]) == (200, 2)
+    assert curl("/health").json() == {"status": "ok", "restarts": 0}

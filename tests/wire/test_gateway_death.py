@@ -1,0 +1,60 @@
+"""`kill -9` of the gateway: the engine notices by itself and follows, whatever it does at that moment."""
+
+import os
+import signal
+import socket
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.models import model_path
+from tests.program import GUARD, engines_of, must_end, program, said, serving_program
+from tests.wire.served import completion
+
+STATES: dict[str, dict[str, Any]] = {
+    "decode": {"max_tokens": 10_000, "stream": True},
+    "prefill": {"prompt": [2] * 16_000, "max_tokens": 1},
+}
+
+
+def until_in(state: str, port: int) -> None:
+    deadline = time.monotonic() + GUARD
+    while httpx.get(f"http://127.0.0.1:{port}/slots", trust_env=False).json()[0]["state"] != state:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_while_loading() -> None:
+    """The engine is stopped meanwhile, so that it is sure to be still loading when the gateway dies."""
+    with program("--model", str(model_path())) as process:
+        said(process, "loading")
+        while not (engines := engines_of(process.pid)):
+            assert process.poll() is None
+        os.kill(engines[0], signal.SIGSTOP)
+        with must_end(engines[0]):
+            process.kill()
+            process.wait()
+            os.kill(engines[0], signal.SIGCONT)
+        assert process.stderr is not None
+        assert "listening" not in process.stderr.read()
+
+
+def test_while_idle() -> None:
+    with serving_program() as (process, _port):
+        (engine,) = engines_of(process.pid)
+        with must_end(engine):
+            process.kill()
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+@pytest.mark.parametrize("state", STATES)
+def test_while_it_works(state: str, backend: str) -> None:
+    flags = ("--slots", "1", "--context", "16384", "--async-backend", backend)
+    with serving_program(*flags) as (process, port), socket.create_connection(("127.0.0.1", port)) as client:
+        (engine,) = engines_of(process.pid)
+        client.sendall(completion("the last one", **STATES[state]))
+        until_in(state, port)
+        with must_end(engine):
+            process.kill()

@@ -1,0 +1,142 @@
+"""Our answers against OpenAI's own description of its interface."""
+
+import gzip
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import yaml
+from jsonschema import Draft202012Validator, ValidationError
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from tests.program import serving_program
+
+DOCUMENT = Path(__file__).parents[3] / "shared" / "openai" / "openapi.yaml.gz"
+NAME = "urn:openai"
+pytestmark = pytest.mark.skipif(not DOCUMENT.is_file(), reason=f"no description of OpenAI's interface at {DOCUMENT}")
+
+COMPLETIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "choices": {"prompt": ["One", "Two"], "n": 2},
+    "stopped": {"stop": [" "]},
+    "nothing": {"max_tokens": 0},
+}
+ERRORS: dict[str, tuple[int, dict[str, Any]]] = {
+    "a field out of range": (400, {"temperature": 3}),
+    "a wrong type": (400, {"max_tokens": "many"}),
+    "too long": (400, {"max_tokens": 100_000}),
+    "no such model": (404, {"model": "other"}),
+}
+
+
+class Description:
+    """The document, by the names of its schemas."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.schemas = document["components"]["schemas"]
+        self._registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document))
+
+    def check(self, content: Any, name: str) -> None:
+        """Raises `ValidationError` unless `content` is what the schema describes."""
+        schema = {"$ref": f"{NAME}#/components/schemas/{name}"}
+        Draft202012Validator(schema, registry=self._registry).validate(content)
+
+
+@pytest.fixture(scope="module")
+def description() -> Description:
+    with gzip.open(DOCUMENT) as file:
+        document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    allow_null_in_chunks(document["components"]["schemas"])
+    return Description(document)
+
+
+def allow_null_in_chunks(schemas: dict[str, Any]) -> None:
+    """Add `CompletionChunk`.
+
+    The document has one schema for whole answers and chunks, and forgets what it says elsewhere: that before the
+    last chunk there is no reason yet, and that with `include_usage` the usage of all chunks but the last is null.
+    """
+    chunk = deepcopy(schemas["CreateCompletionResponse"])
+    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["enum"].append(None)
+    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["type"] = ["string", "null"]
+    chunk["properties"]["usage"] = {"anyOf": [chunk["properties"]["usage"], {"type": "null"}]}
+    schemas["CompletionChunk"] = chunk
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with (
+        serving_program("--slots", "2") as (_process, port),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", trust_env=False) as client,
+    ):
+        yield client
+
+
+def post(client: httpx.Client, **body: Any) -> httpx.Response:
+    return client.post("/completions", json={"model": "default", "prompt": "Once upon a time", **body})
+
+
+def test_the_description_would_notice(description: Description) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"id": "x"}, "CreateCompletionResponse"),
+        ({"error": {"message": "x"}}, "ErrorResponse"),
+    ]
+    for content, name in wrong:
+        with pytest.raises(ValidationError):
+            description.check(content, name)
+
+
+def test_every_documented_default_may_be_sent(client: httpx.Client, description: Description) -> None:
+    fields = description.schemas["CreateCompletionRequest"]["properties"]
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    assert len(defaults) > 10
+    assert post(client, **defaults).status_code == 200
+
+
+@pytest.mark.parametrize("completion", COMPLETIONS)
+def test_a_completion(client: httpx.Client, description: Description, completion: str) -> None:
+    answer = post(client, **COMPLETIONS[completion])
+    assert answer.status_code == 200
+    description.check(answer.json(), "CreateCompletionResponse")
+
+
+@pytest.mark.parametrize("usage", [None, {"include_usage": True}, {"include_usage": False}])
+@pytest.mark.parametrize("completion", COMPLETIONS)
+def test_each_chunk_of_a_stream(
+    client: httpx.Client, description: Description, completion: str, usage: dict[str, bool] | None
+) -> None:
+    answer = post(client, stream=True, stream_options=usage, **COMPLETIONS[completion])
+    *chunks, done, end = answer.text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    for chunk in chunks:
+        description.check(orjson.loads(chunk.removeprefix("data: ")), "CompletionChunk")
+
+
+def test_models(client: httpx.Client, description: Description) -> None:
+    listed = client.get("/models").json()
+    description.check(listed, "ListModelsResponse")
+    description.check(client.get(f"/models/{listed['data'][0]['id']}").json(), "Model")
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_errors(client: httpx.Client, description: Description, error: str) -> None:
+    status, body = ERRORS[error]
+    answer = post(client, **body)
+    assert answer.status_code == status
+    description.check(answer.json(), "ErrorResponse")
+
+
+def test_other_errors(client: httpx.Client, description: Description) -> None:
+    for answer, status in (
+        (client.get("/models/other"), 404),
+        (client.get("/nowhere"), 404),
+        (client.get("/completions"), 405),
+        (client.post("/completions", content="{"), 400),
+    ):
+        assert answer.status_code == status
+        description.check(answer.json(), "ErrorResponse")

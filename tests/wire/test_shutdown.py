@@ -1,0 +1,192 @@
+"""The end of the whole program: whoever is served hears how it ends, and it ends in bounded time."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import orjson
+import pytest
+
+from engine import Supervision
+from tests.gateway.edge.wire import Client, get
+from tests.program import Process, engines_of, must_end, said, serving_program
+from tests.wire.answers import STREAMED, read_error, read_text
+from tests.wire.served import GUARD, Served, completion, continuation, serving
+
+pytestmark = pytest.mark.anyio
+
+PASS = 0.01
+MANY = 50_000
+PATIENT, HASTY = 3600.0, 0.1
+
+
+@asynccontextmanager
+async def shutting_down(served: Served, *clients: Client) -> AsyncIterator[None]:
+    """Begin; on leaving, the clients close and the server's end must follow."""
+    with anyio.fail_after(GUARD):
+        served.shutdown.set()
+        yield
+        for client in clients:
+            client.close()
+        await served.stopped.wait()
+
+
+async def test_nobody_new_is_accepted() -> None:
+    async with serving(seconds_per_pass=PASS, grace=PATIENT) as served:
+        client = served.client()
+        await client.send(completion("last", stream=True, max_tokens=MANY))
+        await client.see(b'"text":"')
+        async with shutting_down(served, client):
+            await served.draining.wait()
+            with pytest.raises(ConnectionRefusedError):
+                served.client()
+
+
+async def test_within_the_grace_period_everybody_is_served_to_the_end() -> None:
+    """One streams, one waits for the whole answer, one waits in the queue."""
+    async with serving(seconds_per_pass=PASS, slots=2, grace=PATIENT) as served:
+        stream, whole, queued = clients = [served.client() for _ in range(3)]
+        await stream.send(completion("stream", prompt="a", max_tokens=50, **STREAMED))
+        await whole.send(completion("whole", prompt="b", max_tokens=50))
+        await stream.see(b'"text":"')
+        await served.until_in("decode", "whole")
+        await queued.send(completion("queued", prompt="c", max_tokens=50, **STREAMED))
+        await served.until(lambda _, figures: figures.waiting == 1)
+        async with shutting_down(served, *clients):
+            texts = [read_text(await client.answer()) for client in clients]
+            assert [await client.read_to_end() for client in clients] == [b""] * 3
+    assert texts == [continuation(prompt, 50) for prompt in "abc"]
+
+
+async def test_after_it_each_is_told_and_what_it_held_is_free() -> None:
+    async with serving(seconds_per_pass=PASS, slots=2, grace=HASTY) as served:
+        stream, whole, queued = clients = [served.client() for _ in range(3)]
+        await stream.send(completion("stream", stream=True, max_tokens=MANY))
+        await whole.send(completion("whole", max_tokens=MANY))
+        await stream.see(b'"text":"')
+        await served.until_in("decode", "whole")
+        await queued.send(completion("queued", stream=True, max_tokens=MANY))
+        await served.until(lambda _, figures: figures.waiting == 1)
+        async with shutting_down(served, *clients):
+            answers = [await client.answer() for client in clients]
+            assert [await client.read_to_end() for client in clients] == [b""] * 3
+        await served.until_idle()
+    assert [answer.status for answer in answers] == [200, 503, 503]
+    assert [read_error(answer)["code"] for answer in answers] == ["shutting_down"] * 3
+
+
+async def test_a_question_about_health_that_was_on_its_way_is_told() -> None:
+    """Idle connections are closed at once, so only one whose request has begun can still ask."""
+    async with serving(seconds_per_pass=PASS, grace=PATIENT) as served:
+        client = served.client()
+        client.write(get("/health", headers="content-length: 1\r\nexpect: 100-continue\r\n"))
+        await client.read_until(b"\r\n\r\n")
+        async with shutting_down(served, client):
+            await served.draining.wait()
+            client.write(b" ")
+            answer = await client.answer()
+    assert answer.status == 503
+    assert orjson.loads(answer.body) == {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
+
+
+async def test_a_client_that_has_stopped_reading_cannot_hold_it() -> None:
+    async with serving(seconds_per_pass=0.0, slots=1, grace=HASTY, alias="x" * 4000) as served:
+        client = served.client(receive_buffer=2048)
+        await client.send(completion("deaf", stream=True, max_tokens=MANY))
+        await until_nothing_more_is_sent(served)
+        async with shutting_down(served):
+            pass
+        await served.until_idle()
+        client.close()
+
+
+async def until_nothing_more_is_sent(served: Served) -> None:
+    with anyio.fail_after(GUARD):
+        while not any(connection._transport._unsent for connection in served.server.connections):
+            await served.figures()
+
+
+async def test_an_engine_that_hangs_cannot_hold_it() -> None:
+    supervision = Supervision(answer_timeout=0.1, drain_timeout=0.1)
+    async with serving(seconds_per_pass=PASS, grace=HASTY, supervision=supervision) as served:
+        client = served.client()
+        await client.send(completion("stream", stream=True, max_tokens=MANY))
+        await client.see(b'"text":"')
+        os.kill(served.engine_pid, signal.SIGSTOP)
+        async with shutting_down(served, client):
+            assert read_error(await client.answer())["code"] == "shutting_down"
+    assert not engines_of(os.getpid())
+
+
+def end_of(process: Process) -> tuple[int, str]:
+    """The exit code, and the last line that was said."""
+    _, said = process.communicate(timeout=GUARD)
+    assert "Traceback" not in said
+    return process.returncode, said.splitlines()[-1]
+
+
+async def active_tokens(port: int) -> list[int]:
+    client = Client(port)
+    await client.send(get("/slots"))
+    slots = orjson.loads((await client.answer()).body)
+    client.close()
+    return [slot["active_tokens"] for slot in slots]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_lets_the_program_finish(stop: signal.Signals, anyio_backend: str) -> None:
+    with serving_program("--grace", "3600", "--async-backend", anyio_backend) as (process, port):
+        (engine,) = engines_of(process.pid)
+        client = Client(port)
+        with anyio.fail_after(GUARD):
+            await client.send(completion("in time", max_tokens=200, **STREAMED))
+            await client.see(b'"text":"')
+            with must_end(engine):
+                process.send_signal(stop)
+                answer = await client.answer()
+                client.close()
+                code, last = end_of(process)
+    assert read_text(answer)
+    assert code == 0
+    assert last.endswith("INFO gateway stopped")
+
+
+async def test_a_signal_ends_the_program_in_bounded_time(anyio_backend: str) -> None:
+    """One client could go on for long; another has stopped reading, and a long name makes its events large."""
+    flags = ("--grace", "0.1", "--slots", "2", "--context", "16384", "--alias", "x" * 4000)
+    with serving_program(*flags, "--async-backend", anyio_backend) as (process, port):
+        (engine,) = engines_of(process.pid)
+        client, deaf = Client(port), Client(port, receive_buffer=2048)
+        with anyio.fail_after(GUARD):
+            await deaf.send(completion("deaf", stream=True, max_tokens=15_000))
+            while max(await active_tokens(port)) < 300:
+                pass
+            await client.send(completion("on and on", stream=True, max_tokens=15_000))
+            await client.see(b'"text":"')
+            with must_end(engine):
+                process.send_signal(signal.SIGTERM)
+                answer = await client.answer()
+                client.close()
+                code, last = end_of(process)
+        deaf.close()
+    assert read_error(answer)["code"] == "shutting_down"
+    assert code == 0
+    assert last.endswith("INFO gateway stopped")
+
+
+async def test_a_second_signal_ends_the_program_at_once(anyio_backend: str) -> None:
+    with serving_program("--grace", "3600", "--context", "16384", "--async-backend", anyio_backend) as (process, port):
+        (engine,) = engines_of(process.pid)
+        client = Client(port)
+        with anyio.fail_after(GUARD):
+            await client.send(completion("on and on", stream=True, max_tokens=15_000))
+            await client.see(b'"text":"')
+            with must_end(engine):
+                process.send_signal(signal.SIGINT)
+                said(process, "stopping; the next one ends at once")
+                process.send_signal(signal.SIGINT)
+                process.wait(GUARD)
+        client.close()
+    assert process.returncode == -signal.SIGINT
