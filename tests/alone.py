@@ -81,7 +81,7 @@ class Alone:
 
     def logits(self, tokens: list[int], chunk: int = BATCH_ROWS) -> Logits:
         """After these tokens, computed in pieces of `chunk`; what they begin with and is resident is not computed."""
-        kept = common_prefix(self._resident, tokens[:-1])
+        kept = common_prefix(self._resident, tokens, min(len(self._resident), len(tokens) - 1))
         self._runner.remove(Removal(0, kept))
         self._resident = tokens
         sequence = Sequence(_GREEDY, 0, tokens, 1)

@@ -3,7 +3,7 @@
 SMALLEST = 64
 """Tokens. Below this a pass costs its walk over the weights, not its tokens, so a smaller chunk saves no time."""
 UNHURRIED = 512
-"""Tokens of a pass that keeps no decoding neighbour waiting: one physical batch of llama.cpp."""
+"""Tokens of a pass that keeps no neighbour waiting: one physical batch of llama.cpp."""
 LARGEST = 2048
 """Tokens. The most that one call to llama.cpp takes."""
 _WEIGHT = 0.3
@@ -24,6 +24,6 @@ class PromptBudget:
         self._rate = rate if self._rate is None else self._rate + _WEIGHT * (rate - self._rate)
 
     def tokens(self, *, hurried: bool) -> int:
-        """Tokens for the next prompt pass; `hurried` while neighbours decode and wait for it."""
+        """Tokens for the next prompt pass; `hurried` while neighbours wait for it."""
         fitting = SMALLEST if self._rate is None else int(self._rate * self._target)
         return min(LARGEST, max(fitting, SMALLEST if hurried else UNHURRIED))

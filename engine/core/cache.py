@@ -7,7 +7,9 @@ from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal
 
 WORTH_COPYING = 16
-"""Tokens. Copying this many cells takes about a millisecond, computing them a pass over the weights."""
+"""Tokens. Fewer are computed as fast as they are copied."""
+COPY_COST = 64
+"""A copy costs by all cells of its source: about as much for this many of them as to compute one."""
 
 
 @dataclass(slots=True)
@@ -28,11 +30,14 @@ class Slot:
     cached: list[int] = field(default_factory=list)
     used: int = 0
 
-    def shared_with(self, tokens: list[int]) -> int:
-        """How many tokens from its start on a slot holds of a text, for another sequence to take over."""
+    def shared_with(self, sequence: Sequence) -> int:
+        """How many tokens from its start on another sequence could take over; its last it always computes itself."""
+        most = len(sequence.tokens) - 1
         if self.holder is None:
-            return common_prefix(self.cached, tokens)
-        return common_prefix(self.holder.tokens[: self.holder.computed], tokens) if self.holder.shares else 0
+            return common_prefix(self.cached, sequence.tokens, min(most, len(self.cached)))
+        if not self.holder.shares:
+            return 0
+        return common_prefix(self.holder.tokens, sequence.tokens, min(most, self.holder.computed))
 
     @property
     def size(self) -> int:
@@ -44,12 +49,15 @@ class KVLedger:
     """Leases slots to sequences, each to one at a time, and remembers what released slots still hold.
 
     It decides and records; a runner carries out `take_changes`, in order, before its next pass.
+
+    Attributes:
+        slots: every slot, by `seq_id`.
+        trims: whether the last cells of a slot can be dropped alone.
     """
 
     def __init__(self, slots: int, *, trims: bool) -> None:
-        """`trims` says whether the last cells of a slot can be dropped alone."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
-        self._trims = trims
+        self.trims = trims
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._clock = 0
@@ -75,28 +83,42 @@ class KVLedger:
         return sum(len(slot.cached) for slot in self.slots)
 
     def lease(self, sequence: Sequence) -> None:
-        """Give a free slot to a sequence; what any slot holds of its prompt's beginning counts as computed.
+        """Give a free slot to a sequence; what the slot holds of its prompt's beginning counts as computed.
 
         Raises `IndexError` when no slot is free.
         """
         if not self._free:
             raise IndexError("no slot is free")
-        slot = self._place(self._best_source(sequence))
+        source, _ = self.best_source(sequence)
+        slot = self._place(source)
         shared = self._reusable(slot, sequence)
         if slot.size > shared:
             self._changes.append(Removal(slot.seq_id, shared))
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
-        self.borrow(sequence)
 
-    def borrow(self, sequence: Sequence) -> None:
-        """Copy to a sequence's slot what another one holds of its prompt's beginning, if that saves enough."""
-        source = self._best_source(sequence)
-        shared = self._reusable(source, sequence) if source else 0
-        if source and shared >= sequence.computed + WORTH_COPYING:
-            self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
-            self._touch(source)
-            sequence.begin_at(shared)
+    def borrow(self, sequence: Sequence) -> int:
+        """Copy to a sequence's slot what another one holds of its prompt's beginning, if that saves enough.
+
+        Gives the number of cells that the copy moves.
+        """
+        source, shared = self.best_source(sequence)
+        if source is None or shared - sequence.computed < max(WORTH_COPYING, source.size // COPY_COST):
+            return 0
+        self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
+        self._touch(source)
+        sequence.begin_at(shared)
+        return source.size
+
+    def best_source(self, sequence: Sequence) -> tuple[Slot | None, int]:
+        """The slot from which a sequence can take over most tokens, and how many; of equal ones the smallest."""
+        best: Slot | None = None
+        most = 0
+        for slot in self.slots:
+            shared = self._reusable(slot, sequence) if slot.holder is not sequence else 0
+            if shared > most or (best and shared == most and slot.size < best.size):
+                best, most = slot, shared
+        return best, most
 
     def close_gap(self) -> None:
         """Move the sequence with the highest `seq_id` into the lowest gap between held slots, if there is one."""
@@ -105,7 +127,10 @@ class KVLedger:
         if gap is None or (moved := held[-1].holder) is None:
             return
         target = self.slots[gap]
-        self._changes += [Copy(moved.seq_id, gap, moved.computed), Removal(moved.seq_id, 0)]
+        self._changes.append(Removal(gap, 0))
+        if moved.computed:
+            self._changes.append(Copy(moved.seq_id, gap, moved.computed))
+        self._changes.append(Removal(moved.seq_id, 0))
         held[-1].holder = None
         self._free.add(held[-1].seq_id)
         self._hand_over(target, moved)
@@ -134,6 +159,14 @@ class KVLedger:
         self._free.add(slot.seq_id)
         return sequence.computed
 
+    def evict(self) -> bool:
+        """Give up every cached cell; gives whether there were any."""
+        cached = [slot for slot in self.slots if slot.cached]
+        for slot in cached:
+            self._changes.append(Removal(slot.seq_id, 0))
+            slot.cached = []
+        return bool(cached)
+
     def take_changes(self) -> tuple[CellChange, ...]:
         """What to do to the cells before the next pass, in order; each once, and from now on it counts as done."""
         changes = tuple(self._changes)
@@ -157,12 +190,6 @@ class KVLedger:
         self._clock += 1
         slot.used = self._clock
 
-    def _best_source(self, sequence: Sequence) -> Slot | None:
-        """The slot from whose cells a sequence can take over most, if it may and any has some."""
-        others = (slot for slot in self.slots if slot.holder is not sequence)
-        best = max(others, key=lambda slot: self._reusable(slot, sequence), default=None)
-        return best if best and self._reusable(best, sequence) else None
-
     def _place(self, source: Slot | None) -> Slot:
         """The free slot that keeps the held ones neighbours; then the source itself.
 
@@ -183,16 +210,14 @@ class KVLedger:
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
 
     def _reusable(self, slot: Slot, sequence: Sequence) -> int:
-        """How many resident tokens a sequence can start from; its last is always computed, for its logits."""
-        if not sequence.shares:
-            return 0
-        shared = slot.shared_with(sequence.tokens[:-1])
-        return shared if self._trims or shared == slot.size else 0
+        """How many of a slot's cells a sequence can start from, if it may."""
+        shared = slot.shared_with(sequence) if sequence.shares else 0
+        return shared if self.trims or shared == slot.size else 0
 
 
-def common_prefix(a: list[int], b: list[int]) -> int:
-    """How many tokens two sequences share from their start, by bisection: slices compare at the speed of C."""
-    low, high = 0, min(len(a), len(b))
+def common_prefix(a: list[int], b: list[int], most: int) -> int:
+    """How many of their first `most` tokens two sequences share, by bisection: slices compare at the speed of C."""
+    low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:

@@ -75,7 +75,8 @@ class FakeRunner:
     def copy(self, copy: Copy) -> None:
         """Copy cells. Raises `RuntimeError` for cells that are not there, or that the model cannot copy in part."""
         source = self.cells.get(copy.source, [])
-        if copy.tokens > len(source) or (copy.tokens < len(source) and not self._model.trims):
+        wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
+        if wrong or (copy.tokens < len(source) and not self._model.trims):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
         self.cells[copy.target] = source[: copy.tokens]
         self.copied += copy.tokens

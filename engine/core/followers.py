@@ -7,6 +7,8 @@ from engine.core.sequence import Sequence
 
 WORTH_WAITING = 64
 """Tokens. Below one efficient prompt chunk, waiting costs more than it saves."""
+COPIED_AT_ONCE = 4096
+"""Cells copied between two passes, about. More would keep neighbours waiting for longer than a prompt chunk does."""
 
 
 class Followers:
@@ -14,27 +16,32 @@ class Followers:
 
     def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
-        self._leaders: dict[Sequence, tuple[Sequence, int]] = {}
+        self._leaders: dict[Sequence, tuple[Sequence | None, int]] = {}
+        self._allowance = COPIED_AT_ONCE
 
     def __contains__(self, sequence: Sequence) -> bool:
         """Whether a sequence waits."""
         return sequence in self._leaders
 
     def start(self, sequence: Sequence, earlier: Iterable[Sequence]) -> None:
-        """Make a sequence wait if one that started earlier is about to compute enough of its prompt."""
+        """Give a sequence what others hold of its prompt, or make it wait where one of them is about to hold more."""
         if not sequence.shares:
             return
-        prompt = sequence.tokens[:-1]
-        known = {other: common_prefix(other.tokens, prompt) for other in earlier if other.shares}
-        leader = max(known, key=known.__getitem__, default=None)
-        if leader and known[leader] >= sequence.computed + WORTH_WAITING and known[leader] > leader.computed:
-            self._leaders[sequence] = leader, known[leader]
+        _, there = self._ledger.best_source(sequence)
+        leader, shared = _longest_prefix(sequence, earlier)
+        if leader and self._ledger.trims and shared >= max(sequence.computed, there) + WORTH_WAITING:
+            self._leaders[sequence] = leader, shared
+        elif self._allowance > 0:
+            self._allowance -= self._ledger.borrow(sequence)
+        else:
+            self._leaders[sequence] = None, 0  # has its turn before a later pass
 
     def settle(self, running: Iterable[Sequence]) -> None:
         """Let those go on whose leader has computed their common beginning, and those whose leader is gone.
 
         `running` stands in the order in which sequences started.
         """
+        self._allowance = COPIED_AT_ONCE
         order = list(running)
         alive = set(order)
         for follower, (leader, shared) in list(self._leaders.items()):
@@ -42,5 +49,15 @@ class Followers:
                 del self._leaders[follower]
             elif leader not in alive or leader.computed >= shared:
                 del self._leaders[follower]
-                self._ledger.borrow(follower)
                 self.start(follower, order[: order.index(follower)])
+
+
+def _longest_prefix(sequence: Sequence, others: Iterable[Sequence]) -> tuple[Sequence | None, int]:
+    """Which of the others knows, computed or not, most of a prompt's beginning, and how much."""
+    best, longest = None, 0
+    for other in others:
+        if other.shares:
+            shared = common_prefix(other.tokens, sequence.tokens, min(len(other.tokens), len(sequence.tokens) - 1))
+            if shared > longest:
+                best, longest = other, shared
+    return best, longest

@@ -54,12 +54,10 @@ class SequenceGroup:
         sequence.enter(State.ENDED)
         self.running.remove(sequence)
 
-    def end_all(self) -> list[Sequence]:
-        """Take every sequence out for good; gives those that were running."""
-        running = list(self.running)
-        for sequence in running:
+    def end_all(self) -> None:
+        """Take every sequence out for good."""
+        for sequence in list(self.running):
             self.end(sequence)
         for sequence in self.waiting:
             sequence.enter(State.ENDED)
         self.waiting.clear()
-        return running

@@ -21,8 +21,12 @@ class Planner:
         self._decoded_last = False
         self._cursor = 0
 
-    def next_pass(self, running: Iterable[Sequence]) -> StepPlan | None:
-        """The next pass for the sequences that hold slots; None when there are none."""
+    def next_pass(self, running: Iterable[Sequence], *, alone: bool) -> StepPlan | None:
+        """The next pass for the sequences that hold slots; None when there are none.
+
+        `alone` says that they are of one request: then nobody else waits for the pass, and if its client leaves, the
+        pass can be aborted. Otherwise every pass keeps to the target, so that decodes and cancels wait no longer.
+        """
         by_slot = sorted(running, key=lambda sequence: sequence.seq_id)
         rows = [sequence for sequence in by_slot if sequence.pending == 1]
         prompts = [sequence for sequence in by_slot if sequence.pending > 1]
@@ -31,13 +35,13 @@ class Planner:
             return StepPlan(tuple(Chunk(sequence, 1, sample=sequence.draws) for sequence in rows), decode=True)
         if prompts:
             self._decoded_last = False
-            return self._prompt_pass(prompts, hurried=bool(rows))
+            return self._prompt_pass(prompts, hurried=not alone or bool(rows), rides=1 if rows else 0)
         return None
 
-    def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool) -> StepPlan:
+    def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
+        """`rides` is the number of each prompt's last tokens that are left to the next decode pass."""
         budget = self._budget.tokens(hurried=hurried)
         served = self._take_turns(prompts, max(1, budget // SMALLEST_SHARE))
-        rides = 1 if hurried else 0
         shares = share_fairly([sequence.pending - rides for sequence in served], budget)
         chunks = (
             Chunk(sequence, count, sample=sequence.draws and count == sequence.pending)

@@ -10,12 +10,12 @@ from engine.errors import Busy
 class Queue:
     """First come, first served, among requests of which nothing runs; then the request with the fewest running.
 
-    So a request with more choices than there are slots is served as room comes and never holds up another one.
-    Every operation costs the same however long the queue is.
+    So a request with more choices than there are slots is served as room comes and never holds up another one. What
+    an operation costs does not depend on the length of the queue.
     """
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the requests of which nothing has run yet."""
+        """`limit` bounds the requests of which nothing runs, beyond those that find a free slot."""
         self._limit = limit
         self._fresh: OrderedDict[int, SequenceGroup] = OrderedDict()
         self._partial: dict[int, SequenceGroup] = {}
@@ -25,9 +25,9 @@ class Queue:
         """Sequences that wait."""
         return self._sequences
 
-    def check_room(self) -> None:
-        """Raises `Busy` when the queue is full."""
-        if len(self._fresh) >= self._limit:
+    def check_room(self, free: int) -> None:
+        """Raises `Busy` when the queue is full; `free` slots will take as many requests out of it."""
+        if len(self._fresh) >= self._limit + free:
             raise Busy(f"{self._limit} requests are waiting already; try again later", code="queue_full")
 
     def add(self, group: SequenceGroup) -> None:
@@ -41,6 +41,11 @@ class Queue:
         self._fresh[group.key] = group
         self._fresh.move_to_end(group.key, last=False)
         self._sequences += 1
+
+    def resume(self, group: SequenceGroup) -> None:
+        """Put a request of which nothing runs any more at the end again, so that later ones do not overtake it."""
+        self._partial.pop(group.key, None)
+        self._fresh[group.key] = group
 
     def discard(self, group: SequenceGroup) -> None:
         """Take a request out, with all that still waits of it."""

@@ -72,6 +72,7 @@ class Scheduler:
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
         self._in_pass: set[Sequence] | None = None
+        self._planned = 0
         self._crowded = False
         self._untidy = 0
         self._farewell = _Farewell()
@@ -87,21 +88,26 @@ class Scheduler:
         """Whether a pass is under way in which every sequence has ended since it began."""
         return self._in_pass is not None and not self._in_pass
 
+    @property
+    def intact(self) -> bool:
+        """Whether nobody in the pass that was planned has ended since."""
+        return self._in_pass is not None and len(self._in_pass) == self._planned
+
     def check_room(self) -> None:
-        """Raises `Busy` when the queue is full."""
-        self._queue.check_room()
+        """Raises `Busy` when the queue is full: those that free slots wait for do not count."""
+        self._queue.check_room(self._ledger.free)
 
     def add(self, group: SequenceGroup) -> None:
         """Queue a request. Raises `Busy` when the queue is full."""
-        self._queue.check_room()
+        self.check_room()
         self._groups[group.key] = group
         self._queue.add(group)
 
     def cancel(self, key: int) -> Released | None:
         """End a request; no later pass carries its rows.
 
-        Gives `Released` when it held nothing; else None, and `Released` comes with the next `Work`, which drops its
-        cells before its pass.
+        Gives `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which drops
+        its cells before its pass.
         """
         group = self._groups.get(key)
         if group is None:
@@ -109,18 +115,20 @@ class Scheduler:
         phase = group.phase
         freed = self._drop(group)
         released = Released(phase, group.generated, freed)
-        if phase == "queued":
+        if not group.started:
             return released
         self._farewell.news.append((key, released))
         return None
 
     def plan(self) -> Work:
         """Start what there is room for and say what to do next. The pass in it is under way until `apply`."""
-        self._admit()
         self._followers.settle(self._running)
+        self._admit()
         self._tidy()
-        plan = self._planner.next_pass(sequence for sequence in self._running if sequence not in self._followers)
+        ready = [sequence for sequence in self._running if sequence not in self._followers]
+        plan = self._planner.next_pass(ready, alone=len(set(self._running.values())) == 1)
         self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
+        self._planned = len(plan.chunks) if plan else 0
         farewell, self._farewell = self._farewell, _Farewell()
         return Work(self._ledger.take_changes(), tuple(farewell.ended), farewell.news, plan)
 
@@ -210,10 +218,15 @@ class Scheduler:
         self._farewell.ended.append(sequence)
         if group.over:
             del self._groups[group.key]
+        elif not group.running:
+            self._queue.resume(group)
 
     def _make_room(self) -> None:
-        """Put the youngest sequence back, and start no other until one has ended; alone, it can never fit."""
-        if not self._running:
+        """Give up cached cells; if there are none, put the youngest sequence back until another has ended.
+
+        Alone, it can never fit.
+        """
+        if self._ledger.evict() or not self._running:
             return
         sequence, group = max(self._running.items(), key=lambda item: (item[1].key, item[0].choice))
         if len(self._running) == 1:

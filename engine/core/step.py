@@ -55,7 +55,7 @@ class StepPlan:
     """What one pass through the model computes. Chunks stand in ascending order of `seq_id`, one a sequence.
 
     Attributes:
-        decode: whether every chunk is one token that ends in a draw; else it is a prompt pass.
+        decode: whether every chunk is the last token that its sequence knows; else it is a prompt pass.
     """
 
     chunks: tuple[Chunk, ...]
@@ -99,16 +99,16 @@ class Runner(Protocol):
     """Computes plans. Called from one thread only, save `abort`. What it holds for a sequence it frees in `close`."""
 
     def remove(self, removal: Removal) -> None:
-        """Drop cells. Quick; never fails."""
+        """Drop cells. Quick. Raises `EngineFault` for part of a sequence that the model cannot drop."""
 
     def copy(self, copy: Copy) -> None:
-        """Copy cells. Costs by the cells that the source holds; far less than to compute them."""
+        """Copy cells, one or more. Costs by the cells that the source holds. Raises `EngineFault` where it cannot."""
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
 
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
+        """From any thread: end the pass that runs now, or the next one unless `arm` comes first."""
 
     def arm(self) -> None:
         """Forget an earlier `abort`. Called before a pass, under the lock that guards `abort`."""

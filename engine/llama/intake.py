@@ -41,7 +41,9 @@ class Intake:
         return found
 
     def stop(self) -> None:
-        """End `run` after the requests handed in so far."""
+        """End `run` after the request that it works on; the others are dropped."""
+        with self._lock:
+            self._pending.clear()
         self._arrivals.put(None)
 
     def run(self) -> None:

@@ -54,6 +54,11 @@ class StepLoop:
         if released is not None:
             self._publish([(key, released)], figures)
 
+    def figures(self) -> Figures:
+        """The figures of this moment."""
+        with self._lock:
+            return self._scheduler.figures()
+
     def inspect(self) -> tuple[tuple[SlotInfo, ...], Figures]:
         """Every slot, and the figures of the same moment."""
         with self._lock:
@@ -82,14 +87,13 @@ class StepLoop:
                 return False
             work = self._scheduler.plan()
             figures = self._scheduler.figures()
-            self._runner.arm()
         for change in work.changes:
             carry_out(change, self._runner)
         for sequence in work.ended:
             self._end(sequence)
         if work.news:
             self._publish(work.news, figures)
-        if work.plan is None:
+        if work.plan is None or not self._arm():
             return True
         result = self._runner.run(work.plan)
         with self._lock:
@@ -97,6 +101,12 @@ class StepLoop:
             figures = self._scheduler.figures()
         self._publish(news, figures)
         return True
+
+    def _arm(self) -> bool:
+        """The last look before a pass: whoever was cancelled since it was planned is not carried in it."""
+        with self._lock:
+            self._runner.arm()
+            return self._scheduler.intact and not self._stopped
 
     def _end(self, sequence: Sequence) -> None:
         self._runner.close(sequence)

@@ -11,7 +11,9 @@ from engine.core.step import Runner
 from engine.llama.model import LlamaModel
 from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.runner import LlamaRunner
-from engine.llama.worker import EXIT_OK, serve
+from engine.llama.worker import EXIT_FAULT, EXIT_OK, serve
+
+logger = logging.getLogger(__name__)
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> tuple[Model, Runner]:
@@ -30,6 +32,14 @@ def main() -> None:
     """
     out = os.dup(1)
     os.dup2(2, 1)
-    serve(MessageReader(0), MessageWriter(out).write, load)
-    logging.shutdown()
-    os._exit(EXIT_OK)
+    code = EXIT_FAULT
+    try:
+        serve(MessageReader(0), MessageWriter(out).write, load)
+        code = EXIT_OK
+    except BrokenPipeError:  # the gateway is gone
+        code = EXIT_OK
+    except BaseException:
+        logger.critical("the engine's reader failed", exc_info=True)
+    finally:
+        logging.shutdown()
+        os._exit(code)

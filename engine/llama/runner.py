@@ -90,13 +90,16 @@ class LlamaRunner:
             raise EngineFault("llama.cpp could not drop the end of a sequence", code="engine_failed")
 
     def copy(self, copy: Copy) -> None:
-        """Copy cells by way of host memory, which costs by the cells held: `llama_memory_seq_cp` copies, between
-        streams, all that a slot could hold. Raises `EngineFault` where llama.cpp refuses.
+        """Copy cells by way of host memory, which costs by the cells that the source holds.
+
+        `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
+        llama.cpp refuses.
         """
         size = llama_cpp.llama_state_seq_get_size(self._context, copy.source)
-        state = (ctypes.c_uint8 * size)()
-        given = llama_cpp.llama_state_seq_get_data(self._context, state, size, copy.source)
-        if not given or not llama_cpp.llama_state_seq_set_data(self._context, state, given, copy.target):
+        state = np.empty(size, np.uint8)
+        data = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        given = llama_cpp.llama_state_seq_get_data(self._context, data, size, copy.source)
+        if not given or not llama_cpp.llama_state_seq_set_data(self._context, data, given, copy.target):
             raise EngineFault("llama.cpp could not copy a sequence", code="engine_failed")
         if self._model.trims:
             self.remove(Removal(copy.target, copy.tokens))

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from engine import logs
 from engine.config import EngineConfig
@@ -33,6 +34,15 @@ Write = Callable[[wire.FromEngine], None]
 Load = Callable[[EngineConfig, Callable[[float], None], ExitStack], tuple[Model, Runner]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """What there is once the model is loaded."""
+
+    loop: StepLoop
+    intake: Intake
+    takes_in: threading.Thread
+
+
 class Worker:
     """Serves one model: loads it, then answers messages with messages."""
 
@@ -46,8 +56,7 @@ class Worker:
         self._write = write
         self._on_exit = on_exit
         self._steps = threading.Thread(target=self._guard, args=(self._load_and_step,), name="steps", daemon=True)
-        self._loop: StepLoop | None = None
-        self._intake: Intake | None = None
+        self._serving: _Serving | None = None
 
     def start(self) -> None:
         """Begin to load. `Loaded` or `LoadFailed` tells the end of it."""
@@ -55,26 +64,33 @@ class Worker:
 
     def receive(self, message: wire.Message) -> None:
         """Answer one message. Raises `RuntimeError` for one that may not come now."""
-        if self._loop is None or self._intake is None:
+        if self._serving is None:
             raise RuntimeError(f"{type(message).__name__} before the model is loaded")
+        loop, intake = self._serving.loop, self._serving.intake
         match message:
             case wire.Generate():
-                self._intake.submit(message)
-            case wire.Cancel(key) if self._intake.withdraw(key):
-                self._publish([(key, Released("intake", 0, 0))], self._loop.inspect()[1])
+                intake.submit(message)
             case wire.Cancel(key):
-                self._loop.cancel(key)
+                if intake.withdraw(key):
+                    self._publish([(key, Released("intake", 0, 0))], loop.figures())
+                else:
+                    loop.cancel(key)
             case wire.Inspect(ticket):
-                self._write(wire.Inspected(ticket, *self._loop.inspect()))
+                self._write(wire.Inspected(ticket, *loop.inspect()))
             case _:
                 raise RuntimeError(f"{type(message).__name__} is no message to a loaded engine")
 
     def stop(self) -> None:
-        """End stepping and free the model, in bounded time. While loading, returns at once."""
-        if self._loop is not None and self._intake is not None:
-            self._intake.stop()
-            self._loop.stop()
-            self._steps.join(STOP_SECONDS)
+        """End stepping and free the model, in bounded time. While loading, returns at once.
+
+        The intake ends first, because it uses the model that the step thread frees.
+        """
+        if self._serving is not None:
+            self._serving.intake.stop()
+            self._serving.takes_in.join(STOP_SECONDS)
+            if not self._serving.takes_in.is_alive():
+                self._serving.loop.stop()
+                self._steps.join(STOP_SECONDS)
 
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
@@ -85,11 +101,13 @@ class Worker:
                 step_target=self._config.step_target_ms / 1000,
                 queue_limit=self._config.queue_limit,
             )
-            self._loop = StepLoop(scheduler, runner, self._publish)
-            self._intake = Intake(model, self._loop, self._write)
-            threading.Thread(target=self._guard, args=(self._intake.run,), name="intake", daemon=True).start()
+            loop = StepLoop(scheduler, runner, self._publish)
+            intake = Intake(model, loop, self._write)
+            takes_in = threading.Thread(target=self._guard, args=(intake.run,), name="intake", daemon=True)
+            takes_in.start()
+            self._serving = _Serving(loop, intake, takes_in)
             self._write(wire.Loaded(model.info))
-            self._loop.run()
+            loop.run()
 
     def _publish(self, news: News, figures: Figures) -> None:
         self._write(wire.Step(tuple(news), figures))

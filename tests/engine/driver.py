@@ -43,16 +43,19 @@ class Driver:
         if released:
             self._record([(key, released)])
 
-    def step(self, during: Callable[[], None] = lambda: None) -> StepPlan | None:
-        """One turn of the step loop; `during` happens while the pass runs."""
+    def step(
+        self, during: Callable[[], None] = lambda: None, *, before: Callable[[], None] = lambda: None
+    ) -> StepPlan | None:
+        """One turn of the step loop; `before` happens between the plan and its pass, `during` while the pass runs."""
         work = self.scheduler.plan()
         for change in work.changes:
             carry_out(change, self.run)
         for sequence in work.ended:
             self.run.close(sequence)
         self._record(work.news)
+        before()
         self.check()
-        if work.plan is None:
+        if work.plan is None or not self.scheduler.intact:
             return None
         self.plans.append(work.plan)
         self.run.arm()

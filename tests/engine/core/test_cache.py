@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.cache import WORTH_COPYING, KVLedger, common_prefix
+from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger, common_prefix
 from engine.core.sequence import Sequence
 from engine.core.step import Copy, Removal
 from tests.engine.driver import request
@@ -11,6 +11,7 @@ from tests.engine.driver import request
 def hold(ledger: KVLedger, *tokens: int, reuse: bool = True) -> Sequence:
     leased = Sequence(request("p", cache_prompt=reuse), 0, list(tokens or (1, 2, 3)), 8)
     ledger.lease(leased)
+    ledger.borrow(leased)
     return leased
 
 
@@ -75,7 +76,7 @@ def test_a_model_that_cannot_drop_part_of_a_sequence_reuses_only_a_whole_one() -
     assert longer.computed == 3
     keep(ledger, longer)
     assert hold(ledger, 1, 2, 9).computed == 0
-    assert all(removal.start == 0 for removal in ledger.take_changes())
+    assert all(isinstance(change, Removal) and change.start == 0 for change in ledger.take_changes())
 
 
 LONG = list(range(100, 100 + WORTH_COPYING + 1))
@@ -125,6 +126,31 @@ def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> No
     assert hold(ledger, *LONG, 7).computed == len(LONG)
 
 
+def test_a_gap_is_closed_with_a_sequence_that_has_computed_nothing_yet() -> None:
+    ledger = KVLedger(3, trims=False)
+    held = [hold(ledger) for _ in range(3)]
+    keep(ledger, held[1])
+    ledger.close_gap()
+    assert held[2].seq_id == 1
+    assert ledger.take_changes() == (Removal(1, 0), Removal(2, 0)), "what the gap held is dropped, nothing is copied"
+
+
+def test_little_is_not_copied_from_much() -> None:
+    ledger = KVLedger(2, trims=True)
+    first = hold(ledger, *LONG, *range(1000, 1000 + COPY_COST * 2 * WORTH_COPYING))
+    first.computed = first.prompt
+    assert hold(ledger, *LONG).computed == 0
+
+
+def test_all_cached_cells_can_be_given_up() -> None:
+    ledger = KVLedger(3, trims=True)
+    keep(ledger, hold(ledger))
+    assert ledger.evict()
+    assert ledger.cached_tokens == 0
+    assert ledger.take_changes() == (Removal(0, 0),)
+    assert not ledger.evict()
+
+
 def test_a_gap_is_closed_with_the_highest_sequence() -> None:
     ledger = KVLedger(4, trims=True)
     held = [hold(ledger) for _ in range(4)]
@@ -134,7 +160,7 @@ def test_a_gap_is_closed_with_the_highest_sequence() -> None:
     assert ledger.gaps == 1
     ledger.close_gap()
     assert (ledger.gaps, held[3].seq_id, held[3].computed, ledger.free) == (0, 1, 2, 1)
-    assert ledger.take_changes() == (Removal(1, 0), Copy(3, 1, 2), Removal(3, 0))
+    assert ledger.take_changes() == (Removal(1, 0), Removal(1, 0), Copy(3, 1, 2), Removal(3, 0))
     ledger.close_gap()
     assert ledger.take_changes() == ()
 
@@ -152,4 +178,4 @@ def test_the_least_recently_used_prefix_is_given_up_first() -> None:
     [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2, 3], [1, 2, 4], 2), ([1], [2], 0), ([1, 2, 3], [1, 2], 2)],
 )
 def test_common_prefix(a: list[int], b: list[int], shared: int) -> None:
-    assert common_prefix(a, b) == shared
+    assert common_prefix(a, b, min(len(a), len(b))) == shared

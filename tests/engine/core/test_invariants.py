@@ -8,7 +8,8 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.events import Failed, Finished, Released, Started
 from tests.engine.driver import Driver
 
-prompts = st.text(alphabet="ab", min_size=1, max_size=150)
+BEGINNINGS = ("", "ab" * 50, "ab" * 50 + "b" * 40)
+prompts = st.builds(str.__add__, st.sampled_from(BEGINNINGS), st.text(alphabet="ab", min_size=1, max_size=60))
 
 
 class Engine(RuleBasedStateMachine):
@@ -22,10 +23,10 @@ class Engine(RuleBasedStateMachine):
         self.asked: dict[int, tuple[list[str], int]] = {}
         self.cancelled: set[int] = set()
 
-    @rule(capacity=st.none() | st.integers(170, 400))
+    @rule(capacity=st.none() | st.integers(230, 500), trims=st.booleans(), slots=st.integers(1, 5))
     @precondition(lambda self: not self.asked)
-    def start(self, capacity: int | None) -> None:
-        model = self.driver.model
+    def start(self, capacity: int | None, trims: bool, slots: int) -> None:
+        model = FakeModel(slots=slots, context=256, trims=trims)
         self.driver = Driver(model, FakeRunner(model, capacity=capacity))
 
     @rule(
@@ -63,6 +64,11 @@ class Engine(RuleBasedStateMachine):
         if self.driver.step(hang_up) is None:
             self.driver.cancel(key)
 
+    @rule(key=consumes(keys))
+    def cancel_between_plan_and_pass(self, key: int) -> None:
+        self.cancelled.add(key)
+        self.driver.step(before=lambda: self.driver.cancel(key))
+
     @invariant()
     def the_ledger_balances(self) -> None:
         self.driver.check()
@@ -80,7 +86,7 @@ class Engine(RuleBasedStateMachine):
         for key, (texts, n) in self.asked.items():
             self.check_outcome(key, len(texts) * n)
         figures = self.driver.scheduler.figures()
-        assert (figures.free, figures.waiting, figures.active_tokens) == (3, 0, 0)
+        assert (figures.free, figures.waiting, figures.active_tokens) == (figures.slots, 0, 0)
         assert not self.driver.run.open
 
     def check_outcome(self, key: int, choices: int) -> None:

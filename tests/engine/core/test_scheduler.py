@@ -175,6 +175,71 @@ def test_a_cancel_while_the_pass_runs_drops_its_draw() -> None:
     assert driver.text(stays) == alone("stays", max_tokens=9)
 
 
+def test_a_cancel_between_plan_and_pass_is_not_carried_in_it() -> None:
+    driver = Driver()
+    gone, stays = driver.add("gone", max_tokens=50), driver.add("stays", max_tokens=9)
+    driver.step()
+    made = len(driver.run.passes)
+    assert driver.step(before=lambda: driver.cancel(gone)) is None
+    assert len(driver.run.passes) == made
+    driver.drain()
+    assert all(ids == [(1, 1)] for ids in driver.run.passes[made:])
+    assert driver.text(stays) == alone("stays", max_tokens=9)
+
+
+def test_a_release_is_told_after_the_cells_of_an_ended_choice_are_dropped() -> None:
+    driver = Driver(FakeModel(slots=1))
+    key = driver.add("private", n=2, max_tokens=1, cache_prompt=False)
+    driver.step()
+    driver.cancel(key)
+    assert not isinstance(driver.last(key), Released)
+    driver.step()
+    assert driver.run.cells[0] == []
+    assert isinstance(driver.last(key), Released)
+
+
+def test_a_second_choice_is_not_overtaken_for_ever() -> None:
+    driver = Driver(FakeModel(slots=1))
+    key = driver.add("two choices", n=2, max_tokens=2)
+    for _ in range(40):
+        driver.add("another", max_tokens=2)
+        driver.step()
+    assert sum(isinstance(event, Finished) for event in driver.news[key]) == 2
+
+
+def test_prompts_of_several_requests_keep_to_the_target_though_nobody_decodes() -> None:
+    driver = Driver(FakeModel(context=4096))
+    driver.add("a" * 1000)
+    driver.add("b" * 1000)
+    assert sum(counts(driver.step())) == 64
+
+
+def test_a_request_alone_takes_large_passes() -> None:
+    driver = Driver(FakeModel(context=4096))
+    driver.add("a" * 1000)
+    assert counts(driver.step()) == [512]
+
+
+def test_requests_that_free_slots_will_take_do_not_fill_the_queue() -> None:
+    driver = Driver(FakeModel(slots=2), queue_limit=1)
+    for _ in range(3):
+        driver.add("at once")
+    with pytest.raises(Busy):
+        driver.add("too many")
+    driver.drain()
+
+
+def test_cached_cells_make_room_before_anybody_is_put_back() -> None:
+    model = FakeModel(slots=2)
+    driver = Driver(model, FakeRunner(model, capacity=40))
+    first = driver.add("f" * 25, max_tokens=2)
+    driver.drain()
+    second = driver.add("s" * 30, max_tokens=2)
+    driver.drain()
+    assert isinstance(driver.last(first), Finished)
+    assert isinstance(driver.last(second), Finished)
+
+
 def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
     driver = Driver()
     keys = [driver.add("a"), driver.add("b")]

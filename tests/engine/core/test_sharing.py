@@ -3,6 +3,7 @@
 import random
 
 from engine.core.fake import FakeModel
+from engine.core.followers import COPIED_AT_ONCE
 from engine.core.scheduler import GAP_PATIENCE
 from engine.events import Finished, Released
 from tests.engine.driver import Driver
@@ -95,6 +96,36 @@ def test_when_the_one_that_computes_is_cancelled_another_takes_over() -> None:
     rows = driver.scheduler.figures().rows_decoded - steps
     assert isinstance(driver.last(keys[0]), Released)
     assert computed(driver) - before - rows <= len(PREFIX) + 2
+
+
+def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_away() -> None:
+    driver = Driver(FakeModel(slots=2, context=1024))
+    driver.add(PREFIX, n=2, max_tokens=1)
+    driver.add("another", max_tokens=1)
+    driver.drain()
+    assert driver.run.copied == len(PREFIX) - 1
+
+
+def test_where_parts_cannot_be_taken_nobody_waits_for_them() -> None:
+    driver = Driver(FakeModel(slots=3, context=1024, trims=False))
+    driver.add(PREFIX, n=3, max_tokens=1)
+    plan = driver.step()
+    assert plan is not None
+    assert len(plan.chunks) == 3
+    driver.drain()
+
+
+def test_copies_are_spread_over_passes() -> None:
+    driver = Driver(FakeModel(slots=16, context=8192))
+    long = PREFIX * 8
+    driver.add(long, n=16, max_tokens=1)
+    copied = []
+    while driver.scheduler.busy:
+        before = driver.run.copied
+        driver.step()
+        copied.append(driver.run.copied - before)
+    assert max(copied) <= COPIED_AT_ONCE + len(long)
+    assert sum(copied) == 15 * (len(long) - 1)
 
 
 def test_nothing_is_shared_that_may_not_be() -> None:

@@ -12,7 +12,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
-from engine.core.step import Runner, StepPlan
+from engine.core.step import Removal, Runner, StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, GenerationEvent, Released, Started, Text
 from engine.link import wire
@@ -204,6 +204,32 @@ def test_a_cancel_beside_a_neighbour_waits_for_the_pass_and_no_longer(client: Cl
     client.event(1, Finished)
     assert all(seq_id == 0 for made in client.runner.passes[passes:] for seq_id, _ in made)
     assert client.inspect().figures.active_tokens == 0
+
+
+def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -> None:
+    gate = Gate(client.runner)
+    for key in (1, 2, 3):
+        client.generate(key, "hello", max_tokens=100, cache_prompt=False)
+        client.expect(wire.Accepted)
+        gate.wait() if key == 1 else None
+    while len(client.runner.passes[-1]) < 3:
+        gate.let_through()
+        gate.wait()
+    remove = client.runner.remove
+
+    def hear_another(removal: Removal) -> None:
+        client.runner.remove = remove  # type: ignore[method-assign]
+        remove(removal)
+        client.worker.receive(wire.Cancel(2))
+
+    client.runner.remove = hear_another  # type: ignore[method-assign]
+    passes = len(client.runner.passes)
+    client.worker.receive(wire.Cancel(3))
+    gate.open()
+    client.event(3, Released)
+    client.event(2, Released)
+    client.cancel(1)
+    assert all(len(made) == 1 for made in client.runner.passes[passes:])
 
 
 def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, gate: Gate) -> None:
