@@ -24,12 +24,10 @@ class Text:
     Attributes:
         choice: index of the choice.
         text: what came since the choice's last event; not empty.
-        tokens: tokens generated for the choice so far.
     """
 
     choice: int
     text: str
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ class Released:
     """A cancelled request holds nothing any more; no other event follows.
 
     Attributes:
-        phase: where it was when the cancel arrived: `intake`, `queued`, `prefill`, `decode` or `gone`, which
-            says that it had ended by itself.
+        phase: where it was when the cancel arrived: `intake`, `queued`, `prefill`, `decode`, `restarting` where it
+            waited for another engine, or `gone` where it had ended by itself.
         tokens: tokens generated for it in all.
         freed: KV cells it held, now free.
     """

@@ -99,7 +99,7 @@ class Sequence:
         if self.generated == self._limit:
             return self._finish(FinishReason.LENGTH)
         if self._stream and (text := self._take_text()):
-            return Text(self.choice, text, self.generated)
+            return Text(self.choice, text)
         return None
 
     def complete(self) -> Finished:

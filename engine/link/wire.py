@@ -186,8 +186,8 @@ def _check_finite(sampling: Sampling) -> None:
 
 def _pack_event(key: int, event: GenerationEvent) -> list[Any]:
     match event:
-        case Text(choice, text, tokens):
-            return [key, "text", choice, text, tokens]
+        case Text(choice, text):
+            return [key, "text", choice, text]
         case Finished(choice, text, reason, tokens, cached):
             return [key, "finished", choice, text, reason, tokens, cached]
         case Started():
@@ -200,8 +200,8 @@ def _pack_event(key: int, event: GenerationEvent) -> list[Any]:
 
 def _read_event(packed: list[Any]) -> tuple[int, GenerationEvent]:
     match packed:
-        case [key, "text", choice, text, tokens]:
-            return key, Text(choice, text, tokens)
+        case [key, "text", choice, text]:
+            return key, Text(choice, text)
         case [key, "finished", choice, text, reason, tokens, cached]:
             return key, Finished(choice, text, FinishReason(reason), tokens, cached)
         case [key, "started"]:

@@ -96,7 +96,7 @@ def echo(generation: FakeGeneration) -> None:
     """Answers each choice with two pieces, `a` and its own number, and stops: three tokens, one of them cached."""
     for choice in range(len(generation.request.prompts) * generation.request.n):
         if generation.request.stream:
-            generation.put(Text(choice, "a", 1), Finished(choice, str(choice), FinishReason.STOP, 3, 1))
+            generation.put(Text(choice, "a"), Finished(choice, str(choice), FinishReason.STOP, 3, 1))
         else:
             generation.put(Finished(choice, f"a{choice}", FinishReason.STOP, 3, 1))
 

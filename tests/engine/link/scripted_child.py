@@ -137,7 +137,7 @@ class ScriptedChild:
             case "say", word, *choice:
                 running.phase = "decode"
                 running.tokens += 1
-                self.step((running.key, Text(int(choice[0]) if choice else 0, word, running.tokens)))
+                self.step((running.key, Text(int(choice[0]) if choice else 0, word)))
             case "finish", *choice:
                 self.finish(running, int(choice[0]) if choice else 0)
             case "fail", *_:
@@ -193,7 +193,7 @@ class ScriptedChild:
                 pass
             case "late":
                 self.release(running)
-                self.step((key, Text(0, "late", 99)), (key, Finished(0, "", FinishReason.STOP, 99, 0)))
+                self.step((key, Text(0, "late")), (key, Finished(0, "", FinishReason.STOP, 99, 0)))
             case "cross":
                 for choice in sorted(running.open):
                     self.finish(running, choice)

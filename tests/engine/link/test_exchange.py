@@ -14,7 +14,7 @@ from tests.engine.link.harness import ask
 
 pytestmark = pytest.mark.anyio
 
-HELLO = Text(0, "hello", 1)
+HELLO = Text(0, "hello")
 END = Finished(0, "", FinishReason.STOP, 2, 0)
 
 
@@ -146,7 +146,7 @@ async def test_what_had_shown_nothing_is_sent_again_under_a_new_key(line: Line) 
     line.exchange.connect(line.sent.append)
     assert len(line.keys()) == 2
     assert line.keys()[1] != old
-    line.exchange.deliver([(old, Text(0, "late", 9))], 0)
+    line.exchange.deliver([(old, Text(0, "late"))], 0)
     line.news(mailbox, HELLO, END, Finished(1, "", FinishReason.STOP, 1, 0))
     assert await mailbox.accepted() == (3,)
     assert len(await mailbox.take()) == 3

@@ -100,7 +100,7 @@ async def test_text_is_escaped_and_never_split() -> None:
     text = 'ж "\\\n\u2028 </script> 🐉\0'
 
     def script(generation: FakeGeneration) -> None:
-        generation.put(Text(0, text, 1), Finished(0, "", FinishReason.LENGTH, 2, 0))
+        generation.put(Text(0, text), Finished(0, "", FinishReason.LENGTH, 2, 0))
 
     reply = await post(app_of(FakeEngine(script)), PATH, {"prompt": "x", "stream": True})
     events = [orjson.loads(line[6:]) for line in reply.content.split(b"\n\n")[:2]]
@@ -135,7 +135,7 @@ async def test_what_fails_before_the_first_byte_is_a_status(stream: bool) -> Non
 
 
 async def test_what_fails_in_a_stream_is_an_event_and_no_clean_end() -> None:
-    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)

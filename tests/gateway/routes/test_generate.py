@@ -45,7 +45,7 @@ async def test_a_stream_ends_in_the_whole_answer() -> None:
 
 
 async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
-    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)

@@ -72,7 +72,7 @@ async def test_a_client_that_leaves_takes_its_request_along(name: str, script: S
 
 @pytest.mark.parametrize("name", ["/v1/completions stream", "/generate stream"])
 async def test_a_client_that_leaves_a_stream_in_the_middle(name: str) -> None:
-    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = call_of(engine, name)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
@@ -97,7 +97,7 @@ async def test_the_engine_knows_how_patient_we_are() -> None:
 
 
 async def test_a_slow_reader_is_told_so() -> None:
-    engine = FakeEngine(lambda generation: generation.put(Text(0, "a", 1)))
+    engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = call_of(engine, "/v1/completions stream")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
