@@ -89,8 +89,9 @@ class KVLedger:
         """
         if not self._free:
             raise IndexError("no slot is free")
-        source, _ = self.best_source(sequence)
-        slot = self._place(source)
+        source, shared = self.best_source(sequence)
+        extends = source is not None and 2 * shared >= source.size  # else it is a copy's source, and stays for its own
+        slot = self._place(source if extends else None)
         shared = self._reusable(slot, sequence)
         if slot.size > shared:
             self._changes.append(Removal(slot.seq_id, shared))
@@ -191,16 +192,13 @@ class KVLedger:
         slot.used = self._clock
 
     def _place(self, source: Slot | None) -> Slot:
-        """The free slot that keeps the held ones neighbours; then the source itself.
+        """The free slot that keeps the held ones neighbours; then the source itself; then an empty or the oldest one.
 
-        Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own. Where
-        nobody is beside any free slot, the oldest cache is evicted; beside others the lowest place is taken, because
-        going by age would spread the held slots over them all.
+        Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own.
         """
 
         def cost(slot: Slot) -> tuple[int, bool, int, int]:
-            neighbours = self._neighbours(slot)
-            return -neighbours, slot is not source, 0 if neighbours else slot.used, slot.seq_id
+            return -self._neighbours(slot), slot is not source, slot.used if slot.cached else 0, slot.seq_id
 
         return min((self.slots[seq_id] for seq_id in self._free), key=cost)
 

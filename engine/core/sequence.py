@@ -46,7 +46,7 @@ class Sequence:
         """`limit` is the number of tokens to generate at most; with 0 the prompt is computed and nothing is drawn."""
         self.request_id = request.id
         self.choice = choice
-        self.tokens = list(prompt)
+        self.tokens = prompt
         self.prompt = len(prompt)
         self.computed = 0
         self.cached = 0
@@ -90,6 +90,8 @@ class Sequence:
 
     def accept(self, token: Token) -> Text | Finished | None:
         """Take the token drawn after all computed ones; gives the choice's news, if any."""
+        if not self.generated:
+            self.tokens = self.tokens.copy()  # until now the prompt was shared by its choices
         self.tokens.append(token.id)
         if token.ends and not self.sampling.ignore_eos:
             return self._finish(FinishReason.STOP)

@@ -78,13 +78,11 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
     Raises `RequestError` for what can never be served.
     """
     _check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
-    prompts = [_tokens(prompt, model) for prompt in request.prompts]
-    limits = [_limit(len(prompt), request.max_tokens, model.info.context) for prompt in prompts]
-    sequences = (
-        Sequence(request, at * request.n + choice, prompt, limit)
-        for at, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
-        for choice in range(request.n)
-    )
+    sequences: list[Sequence] = []
+    for prompt in request.prompts:
+        tokens = _tokens(prompt, model)
+        limit = _limit(len(tokens), request.max_tokens, model.info.context)
+        sequences += [Sequence(request, len(sequences) + choice, tokens, limit) for choice in range(request.n)]
     return SequenceGroup(key, sequences)
 
 

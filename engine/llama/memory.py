@@ -16,6 +16,7 @@ _HOST_SHARE = 0.25
 _GPU_SHARE = 0.8
 """The rest is for compute buffers."""
 _F16 = 2
+_MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +36,31 @@ class KVShape:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A memory that holds part of the KV cache: bytes it can spare, and its share of each token's cells (0 to 1)."""
+    """A memory that holds part of the KV cache.
 
-    spare: float
+    Attributes:
+        total: bytes that are free.
+        part: how much of them a default may take, 0 to 1.
+        share: how much of each token's cells lies here, 0 to 1.
+    """
+
+    total: float
+    part: float
     share: float
+
+    @property
+    def spare(self) -> float:
+        """Bytes that a default may take."""
+        return max(self.total, 0) * self.part
 
 
 def choose_context(config: EngineConfig, trained: int, shape: KVShape, stores: list[Store]) -> int:
-    """Tokens per slot. What the operator asks for is taken as it is; else what the model knows and memory allows.
+    """Tokens per slot: what the operator asks for, if it can be had; else what the model knows and memory allows.
 
-    Raises `LoadError` if memory allows too little to be of use.
+    Raises `LoadError` if memory does not hold what is asked for, or allows too little to be of use.
     """
     if config.context is not None:
+        _check_fits(config.slots, config.context, shape, stores)
         if config.context > trained:
             logger.warning(
                 "the context of %d tokens is longer than the %d the model was trained on", config.context, trained
@@ -64,9 +78,20 @@ def choose_context(config: EngineConfig, trained: int, shape: KVShape, stores: l
     return fitting
 
 
+def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -> None:
+    cells = slots * -(-context // CELL_BLOCK) * CELL_BLOCK
+    needed = cells * shape.bytes_per_token
+    room = min(store.total / store.share for store in stores if store.share > 0)
+    if cells > _MOST_CELLS or needed > room:
+        raise LoadError(
+            f"{slots} slots of {context} tokens need {needed / 2**30:.1f} GiB for their cells, and there are "
+            f"{max(room, 0) / 2**30:.1f}: choose fewer slots or a smaller context"
+        )
+
+
 def _fitting_tokens(cost: int, stores: list[Store]) -> int:
     """Whole blocks of tokens per slot, when one token in every slot costs `cost` bytes."""
-    tokens = min(max(store.spare, 0) / (store.share * max(cost, 1)) for store in stores if store.share > 0)
+    tokens = min(store.spare / (store.share * max(cost, 1)) for store in stores if store.share > 0)
     return int(tokens) // CELL_BLOCK * CELL_BLOCK
 
 
@@ -80,5 +105,5 @@ def kv_stores(config: EngineConfig, layers: int, weights: int, available: int, g
     offloaded = 0.0
     if gpu_free is not None:
         offloaded = 1.0 if config.gpu_layers < 0 else min(config.gpu_layers / layers, 1.0)
-    host = Store((available - weights * (1 - offloaded)) * _HOST_SHARE, 1 - offloaded)
-    return [host, Store((gpu_free or 0) * _GPU_SHARE, offloaded)]
+    host = Store(available - weights * (1 - offloaded), _HOST_SHARE, 1 - offloaded)
+    return [host, Store(gpu_free or 0, _GPU_SHARE, offloaded)]

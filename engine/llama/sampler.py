@@ -60,6 +60,7 @@ class SequenceSampler:
         Raises `IndexError` for a biased id outside the vocabulary.
         """
         self._sampling = sampling
+        self._greedy = np.float32(sampling.temperature) <= 0  # llama.cpp's floats are these
         self._candidates = candidates
         self._bias_ids, self._biases = _biases(sampling, end_tokens)
         if self._bias_ids.size and not 0 <= self._bias_ids.min() <= self._bias_ids.max() < len(candidates.all_ids):
@@ -83,7 +84,7 @@ class SequenceSampler:
         if not math.isfinite(logits[likeliest]):
             raise DrawError("the model gave no finite logits")
         token = likeliest
-        if self._sampling.temperature > 0:
+        if not self._greedy:
             token = self._chance(logits - logits[likeliest])
         if self._penalties:
             self._penalties.accept(token)

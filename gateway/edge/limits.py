@@ -11,8 +11,8 @@ class ServerLimits:
     """Limits of the server and of each connection.
 
     Attributes:
-        connections: open at once; further clients wait in the kernel's backlog. The default stays below the usual
-            limit of 1,024 open files and is far above what slots and queue can serve.
+        connections: open at once, each of them an open file; further clients wait in the kernel's backlog, where they
+            are told nothing. So it should exceed what may run and wait.
         head: bytes of a request's line and headers; more is answered 431.
         ahead: bytes a client may send before the response to its request is complete. They are kept, because only
             a reader that goes on reading sees the hang-up behind them; more closes the connection.
@@ -23,7 +23,8 @@ class ServerLimits:
         linger: seconds that a connection closed by us goes on reading, so that a client still sending can read
             the response instead of a reset.
         grace: seconds that running requests may go on after the shutdown began.
-        farewell: seconds they then have to say that they end, before every connection is reset.
+        farewell: seconds they then have to say that they end, before every connection is reset. More than an engine
+            that does not answer and a client that does not read can take together.
     """
 
     connections: int = 512
@@ -34,7 +35,7 @@ class ServerLimits:
     write_timeout: float = 20.0
     linger: float = 2.0
     grace: float = 10.0
-    farewell: float = 5.0
+    farewell: float = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,8 @@ class RequestLimits:
     Attributes:
         body: bytes; more is answered 413.
         body_timeout: seconds for the whole body; longer is answered 408.
-        request_timeout: seconds from the head to the response's last byte; None sets no bound.
+        request_timeout: seconds from the head to the response's last byte, the body included; longer is answered 504.
+            None sets no bound.
     """
 
     body: int = 8 * MIB

@@ -151,6 +151,14 @@ def test_all_cached_cells_can_be_given_up() -> None:
     assert not ledger.evict()
 
 
+def test_an_unrelated_prompt_takes_an_empty_slot_and_not_a_long_prefix() -> None:
+    ledger = KVLedger(3, trims=True)
+    keep(ledger, hold(ledger, *LONG))
+    assert hold(ledger, LONG[0], 9).seq_id == 1, "one token in common makes no slot its own"
+    assert hold(ledger, 9, reuse=False).seq_id == 2
+    assert ledger.slots[0].cached == LONG
+
+
 def test_a_gap_is_closed_with_the_highest_sequence() -> None:
     ledger = KVLedger(4, trims=True)
     held = [hold(ledger) for _ in range(4)]

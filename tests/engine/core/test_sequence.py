@@ -67,6 +67,14 @@ def test_choices_have_seeds_of_their_own(seed: int | None, expected: int | None)
     assert sequence.seed == expected
 
 
+def test_the_choices_of_a_prompt_share_it_until_they_differ() -> None:
+    prompt = [1, 2, 3]
+    first, second = (Sequence(request("p"), choice, prompt, 4) for choice in range(2))
+    assert first.tokens is second.tokens
+    first.accept(token("a"))
+    assert (first.tokens, second.tokens, prompt) == ([1, 2, 3, 97], [1, 2, 3], [1, 2, 3])
+
+
 def test_states_change_only_by_the_table() -> None:
     sequence = make()
     sequence.enter(State.RUNNING)

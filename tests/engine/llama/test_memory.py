@@ -20,7 +20,7 @@ def config(**fields: Any) -> EngineConfig:
 
 def fitting(tokens: int, slots: int = 8) -> list[Store]:
     """A host with room for that many tokens in every slot."""
-    return [Store(SHAPE.bytes_per_token * tokens * slots, 1.0)]
+    return [Store(SHAPE.bytes_per_token * tokens * slots, 1.0, 1.0)]
 
 
 def test_what_a_token_costs() -> None:
@@ -43,21 +43,31 @@ def test_too_little_memory_is_refused(room: int) -> None:
 
 
 def test_the_operators_choice_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    assert choose_context(config(context=100), TRAINED, SHAPE, fitting(0)) == 100
+    assert choose_context(config(context=100), TRAINED, SHAPE, fitting(256)) == 100
     assert not caplog.records
-    assert choose_context(config(context=5000), TRAINED, SHAPE, fitting(0)) == 5000
+    assert choose_context(config(context=5000), TRAINED, SHAPE, fitting(5120)) == 5000
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("context", [5000, 2**29, 2**31 - 1])
+def test_the_operators_choice_must_fit_in_memory_and_in_the_cells_that_can_be_counted(context: int) -> None:
+    with pytest.raises(LoadError, match=f"8 slots of {context} tokens need"):
+        choose_context(config(context=context), TRAINED, SHAPE, fitting(5000))
+    with pytest.raises(LoadError, match=f"8 slots of {2**29} tokens need"):
+        choose_context(config(context=2**29), TRAINED, SHAPE, fitting(2**40))
 
 
 def test_weights_stay_in_memory_beside_the_cache() -> None:
     (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=None)
-    assert (host, gpu.share) == (Store(100, 1.0), 0.0)
+    assert (host, gpu.share) == (Store(400, 0.25, 1.0), 0.0)
+    assert host.spare == 100
 
 
 def test_what_is_offloaded_lies_on_the_gpu() -> None:
     (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=500)
     assert host.share == 0.0
-    assert gpu == Store(400, 1.0)
+    assert gpu == Store(500, 0.8, 1.0)
+    assert gpu.spare == 400
     (host, gpu) = kv_stores(config(gpu_layers=4), layers=10, weights=600, available=1000, gpu_free=500)
     assert host.spare == pytest.approx(160)
     assert (host.share, gpu.share) == (0.6, 0.4)
@@ -65,7 +75,7 @@ def test_what_is_offloaded_lies_on_the_gpu() -> None:
 
 def test_the_tighter_memory_decides() -> None:
     cost = SHAPE.bytes_per_token * 8
-    stores = [Store(cost * 1024 * 0.5, 0.5), Store(cost * 2048 * 0.5, 0.5)]
+    stores = [Store(cost * 1024 * 0.5, 1.0, 0.5), Store(cost * 2048 * 0.5, 1.0, 0.5)]
     assert choose_context(config(), TRAINED, SHAPE, stores) == 1024
 
 

@@ -1,5 +1,6 @@
 """Draws: the same distribution as llama.cpp's own chain over the whole vocabulary, with less work."""
 
+import contextlib
 import ctypes
 import itertools
 import math
@@ -310,3 +311,10 @@ def test_samplers_are_freed_when_one_cannot_be_made(
     with pytest.raises(MemoryError):
         make(Sampling(frequency_penalty=1.0))
     assert balance["llama_sampler_free"] > 0
+
+
+@pytest.mark.parametrize("temperature", [1e-50, 5e-324, 1e-40, 1e-6])
+def test_a_temperature_that_is_next_to_nothing_takes_the_likeliest(temperature: float) -> None:
+    logits = make_logits(SMALL, 3)
+    with contextlib.closing(make(Sampling(temperature=temperature))) as sampler:
+        assert sampler.draw(logits.copy()) == int(logits.argmax())
