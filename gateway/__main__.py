@@ -14,6 +14,7 @@ from anyio.abc import TaskStatus
 from engine import Engine, EngineState, open_engine
 from engine.logs import configure
 from gateway.app import create_gateway
+from gateway.capacity import allow, connections_for
 from gateway.edge.ids import request_id
 from gateway.edge.limits import ServerLimits
 from gateway.edge.server import serve
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; gives its exit code. `arguments` are those of this process unless given."""
     try:
         settings = read_settings(sys.argv[1:] if arguments is None else arguments, os.environ)
+        allow(connections_for(settings))
     except SettingsError as error:
         return refuse(ExitCode.SETTINGS, str(error))
     configure(settings.log_level, settings.log_format, request_id.get)
@@ -61,7 +63,7 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         async with open_engine(settings.engine_config()) as engine:
             tasks.start_soon(announce, engine, settings.served_name, [url(sock) for sock in sockets], shutdown)
             gateway = create_gateway(engine, settings)
-            limits = ServerLimits(grace=settings.grace)
+            limits = ServerLimits(connections=connections_for(settings), grace=settings.grace)
             await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain)
             failed = engine.status.state is EngineState.FAILED
         tasks.cancel_scope.cancel()

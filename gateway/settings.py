@@ -11,7 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
 from engine.config import EngineConfig
@@ -20,6 +29,7 @@ from gateway import __version__
 PREFIX = "LLAMA_GATEWAY_"
 _ENGINE = EngineConfig(model="")
 _GGUF_HEADER = 24
+_NUMERIC = (int, float, int | None)
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 
 
@@ -28,16 +38,22 @@ class SettingsError(Exception):
 
 
 def _readable_gguf(path: Path) -> Path:
-    path = path.expanduser()
-    if not path.exists():
-        raise ValueError("there is no such file")
-    if not path.is_file():
-        raise ValueError("this is not a file")
     try:
+        str(path).encode()  # the engine is sent it as JSON
+    except UnicodeEncodeError as error:
+        raise ValueError("the path is not UTF-8") from error
+    try:
+        path = path.expanduser()
+        if not path.exists():
+            raise ValueError("there is no such file")
+        if not path.is_file():
+            raise ValueError("this is not a file")
         with path.open("rb") as file:
             header = file.read(_GGUF_HEADER)
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
     if not header.startswith(b"GGUF"):
         raise ValueError("this is not a GGUF file")
     if len(header) < _GGUF_HEADER:
@@ -108,7 +124,7 @@ class Settings(BaseModel):
         ge=1,
         le=100_000,
         title="N",
-        description="requests that may wait for a slot; more are refused with 429",
+        description="requests of which nothing has started that may wait for a slot; more are refused with 429",
     )
 
     request_timeout: float = Field(
@@ -132,6 +148,15 @@ class Settings(BaseModel):
     async_backend: Literal["trio", "asyncio"] = Field("trio", description="the event loop")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
     log_format: Literal["text", "json"] = Field("text", description="how it is logged, on standard error")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain_number(cls, value: object, info: ValidationInfo) -> object:
+        """Pydantic would take `80_80` for 8080, as Python does."""
+        numeric = cls.model_fields[str(info.field_name)].annotation in _NUMERIC
+        if numeric and "_" in str(value):
+            raise ValueError("should be a number without underscores")
+        return value
 
     @property
     def served_name(self) -> str:
@@ -171,18 +196,20 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        fault = min(error.errors(), key=lambda fault: fault["type"] == "missing")
+        origins = {name: f"{name} in {config}" for name in file}
+        origins |= {name: _variable(name) for name in variables}
+        origins |= {name: _flag(name) for name in flags}
+        raise SettingsError(_complaint(error, values, origins)) from error
+
+
+def _complaint(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
+    """One line about one wrong value, named as its source names it; a missing one is told of last."""
+    fault = min(error.errors(), key=lambda fault: fault["type"] == "missing")
     name = str(fault["loc"][0])
-    if name in flags:
-        origin = _flag(name)
-    elif name in variables:
-        origin = _variable(name)
-    else:
-        origin = f"{name} in {config}"
     if fault["type"] == "missing":
-        raise SettingsError(f"{_flag(name)} is required (or {_variable(name)}, or a key of the --config file)")
+        return f"{_flag(name)} is required (or {_variable(name)}, or a key of the --config file)"
     reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    raise SettingsError(f"{origin} {values[name]!r}: {reason}")
+    return f"{origins[name]} {values[name]!r}: {reason}"
 
 
 def _read_file(path: Path) -> dict[str, object]:

@@ -38,8 +38,8 @@ class Handles:
         """Watches from now on."""
         self.alive: dict[int, str] = {}
         self.mistakes: list[str] = []
-        makers = ["llama_model_load_from_file", "llama_init_from_model", "llama_batch_init"]
-        makers += [name for name in dir(llama_cpp) if name.startswith(("llama_sampler_init_", "llama_sampler_chain_init"))]
+        makers = ["llama_model_load_from_file", "llama_init_from_model", "llama_batch_init", "llama_sampler_chain_init"]
+        makers += [name for name in dir(llama_cpp) if name.startswith("llama_sampler_init_")]
         for name in makers:
             monkeypatch.setattr(llama_cpp, name, self._making(name, getattr(llama_cpp, name)))
         for name in ("llama_model_free", "llama_free", "llama_sampler_free", "llama_batch_free"):

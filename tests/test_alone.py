@@ -16,13 +16,13 @@ def model() -> Iterator[Alone]:
         yield opened
 
 
-def second_best(model: Alone, at: int) -> str:
-    """The answer that begins like the best one, then takes the second-best token, then the best ones again."""
+def second_best(model: Alone, at: int) -> tuple[list[int], str]:
+    """An answer with one second-best token; gives all tokens before it, and the answer."""
     begin = model.tokens(PROMPT) + model.continuation(PROMPT, at)
     logits = model.logits(begin)
     second = int(logits.argsort()[-2])
     tokens = [*model.continuation(PROMPT, at), second, *model.continuation([*begin, second], COUNT - at - 1)]
-    return b"".join(map(model.model.piece, tokens)).decode()
+    return begin, b"".join(map(model.model.piece, tokens)).decode()
 
 
 def test_the_best_answer_is_possible(model: Alone) -> None:
@@ -38,11 +38,11 @@ def test_the_best_answer_is_possible(model: Alone) -> None:
 def test_a_second_best_token_is_possible_only_within_rounding(
     model: Alone, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    other = second_best(model, at)
+    begin, other = second_best(model, at)
     assert not model.could_say(PROMPT, other, COUNT)
     monkeypatch.setattr("tests.alone._FAR", 100.0)
     assert not model.could_say(PROMPT, other, COUNT)
-    monkeypatch.setattr(model, "_rounding", lambda _tokens, _candidates: 100.0)
+    monkeypatch.setattr(model, "_rounding", lambda tokens, _candidates: 100.0 if tokens == begin else 0.0)
     assert model.could_say(PROMPT, other, COUNT)
 
 

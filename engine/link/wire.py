@@ -6,7 +6,7 @@ Both ends come from one installation, so a frame that does not fit is a defect a
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import orjson
@@ -179,7 +179,8 @@ def _read(packed: memoryview) -> Message:
 
 def _check_finite(sampling: Sampling) -> None:
     """JSON has no infinity: it would arrive as null."""
-    numbers = [value for value in asdict(sampling).values() if isinstance(value, float)]
+    values = [getattr(sampling, field.name) for field in fields(sampling)]
+    numbers = [value for value in values if isinstance(value, float)]
     if not all(map(math.isfinite, [*numbers, *(bias for _, bias in sampling.logit_bias)])):
         raise ValueError("a number that is not finite")
 

@@ -5,17 +5,14 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from engine import GenerationRequest
-from gateway.dialects.prompts import Prompt, read_prompts
+from gateway.dialects.prompts import MAX_CHOICES, Prompt, read_prompts
 from gateway.dialects.sampling import MAX_INT, SamplingFields
-
-MAX_CHOICES = 128
-"""Prompts times `n`, in one request."""
 
 
 class StreamOptions(BaseModel):
     """What a stream carries besides text."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
 

@@ -1,11 +1,17 @@
 """Prompts as OpenAI's completion clients write them."""
 
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from gateway.dialects.sampling import MAX_INT
 
 Prompt: TypeAlias = str | tuple[int, ...]
 """A text, or token ids."""
+
+MAX_CHOICES = 128
+"""Prompts times `n`, in one request."""
+
+MAX_PROMPT_TOKENS = 2**20
+"""Token ids in one prompt. Far above what a slot usually holds, and checked within a tenth of a second."""
 
 _FORMS = "should be a string, an array of strings, an array of token ids or an array of such arrays"
 
@@ -15,11 +21,15 @@ def read_prompts(value: object) -> tuple[Prompt, ...]:
 
     Raises `ValueError`, which pydantic reports, for anything else and for whatever is empty.
     """
-    if isinstance(value, list) and not any(isinstance(item, str | list) for item in value):
+    if isinstance(value, str):
+        return (_prompt(value),)
+    if not isinstance(value, list):
+        raise ValueError(_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
+    if not value or not isinstance(value[0], str | list):
         return (_tokens(value),)
-    if isinstance(value, str | list):
-        return tuple(_prompt(item) for item in ([value] if isinstance(value, str) else value))
-    raise ValueError(_FORMS)
+    if len(value) > MAX_CHOICES:
+        raise ValueError(f"should have at most {MAX_CHOICES} prompts")
+    return tuple(map(_prompt, value))
 
 
 def _prompt(value: object) -> Prompt:
@@ -35,11 +45,12 @@ def _prompt(value: object) -> Prompt:
 def _tokens(value: list[object]) -> tuple[int, ...]:
     if not value:
         raise ValueError("should not be empty")
-    tokens: list[int] = []
-    for token in value:
-        if type(token) is not int:
-            raise ValueError(_FORMS)
+    if len(value) > MAX_PROMPT_TOKENS:
+        raise ValueError(f"should have at most {MAX_PROMPT_TOKENS} token ids in a prompt")
+    if set(map(type, value)) != {int}:  # a boolean is no id
+        raise ValueError(_FORMS)
+    tokens = cast("tuple[int, ...]", tuple(value))
+    for token in (min(tokens), max(tokens)):
         if not 0 <= token <= MAX_INT:
             raise ValueError(f"has the token id {token}, which no model has")
-        tokens.append(token)
-    return tuple(tokens)
+    return tokens

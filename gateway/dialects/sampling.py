@@ -1,5 +1,6 @@
 """The fields by which OpenAI's and llama.cpp's clients say how text is to be generated."""
 
+import re
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -10,16 +11,27 @@ MAX_INT = 2**31 - 1
 """The largest integer that llama.cpp takes, for token ids and counts alike."""
 
 LARGEST_BIAS = 100
+MAX_BIASES = 1024
+LEAST_REPEAT_PENALTY = 0.01
+"""Logits are divided by it in single precision: one near 0 leaves no finite one."""
+
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
+"""One way to write each, so that no token is biased twice."""
+
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
+
+_STOP_FORMS = "should be a string or an array of strings"
 
 
 def _stop_strings(value: object) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ValueError("should be a string or an array of strings")
+    if not isinstance(stops, list):
+        raise ValueError(_STOP_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
     if len(stops) > MAX_STOPS:
         raise ValueError(f"should have at most {MAX_STOPS} strings")
+    if not all(isinstance(stop, str) for stop in stops):
+        raise ValueError(_STOP_FORMS)
     if not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
         raise ValueError(f"should have strings of 1 to {MAX_STOP_LENGTH} characters")
     return tuple(stops)
@@ -28,11 +40,13 @@ def _stop_strings(value: object) -> tuple[str, ...]:
 def _biases(value: object) -> tuple[tuple[int, float], ...]:
     if not isinstance(value, dict):
         raise ValueError("should be an object of token ids and biases")  # noqa: TRY004 (pydantic reports ValueError only)
+    if len(value) > MAX_BIASES:
+        raise ValueError(f"should have at most {MAX_BIASES} biases")
     return tuple((_token_id(key), _bias(bias)) for key, bias in value.items())
 
 
 def _token_id(key: str) -> int:
-    if not (key.isascii() and key.isdigit() and len(key) <= len(str(MAX_INT)) and int(key) <= MAX_INT):
+    if not _TOKEN_ID.fullmatch(key) or int(key) > MAX_INT:
         raise ValueError(f"should have token ids as its keys, not {key[:40]!r}")
     return int(key)
 
@@ -59,7 +73,7 @@ class SamplingFields(BaseModel):
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    repeat_penalty: float = Field(1.0, gt=0, le=10)
+    repeat_penalty: float = Field(1.0, ge=LEAST_REPEAT_PENALTY, le=10)
     repeat_last_n: int = Field(64, ge=-1, le=MAX_INT)
     logit_bias: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_biases)] = ()
     ignore_eos: bool = False

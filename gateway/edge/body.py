@@ -1,31 +1,44 @@
 """A request's body: whole, in time, and within its limit, or refused."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import anyio
 from starlette.types import Message, Receive
 
 from gateway.edge.closing import read_disconnect
 from gateway.edge.limits import RequestLimits
-from gateway.edge.problems import CLOSE, Problem, RefusedError
+from gateway.edge.problems import CLOSE, DEADLINE_PASSED, Problem, RefusedError
+
+DEADLINE_PASSED_IN_BODY = replace(DEADLINE_PASSED, headers={**DEADLINE_PASSED.headers, **CLOSE})
 
 
 class ClientGoneError(Exception):
-    """The client hung up before its body was complete."""
+    """The client hung up before its body was complete.
+
+    Attributes:
+        reason: for the log: who closed it and why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, limits: RequestLimits) -> bytes:
-    """Wait for the whole body.
+async def read_body(
+    headers: Iterable[tuple[bytes, bytes]], receive: Receive, limits: RequestLimits, deadline: float = math.inf
+) -> bytes:
+    """Wait for the whole body, until the request's own deadline at most.
 
-    Raises `RefusedError` (413, 408) where a limit is passed, `ClientGoneError` where the client hung up, and
+    Raises `RefusedError` (413, 408, 504) where a limit is passed, `ClientGoneError` where the client hung up, and
     `engine.errors.Unavailable` where the server ends first.
     """
     if declared_length(headers) > limits.body:
         raise too_large(limits)
-    with anyio.move_on_after(limits.body_timeout):
+    with anyio.CancelScope(deadline=deadline), anyio.move_on_after(limits.body_timeout) as patience:
         return await collect(receive, limits)
-    message = f"The body did not arrive within {limits.body_timeout:g} seconds."
-    raise RefusedError(Problem(status=408, message=message, code="request_timeout", headers=CLOSE))
+    raise too_slow(limits) if patience.cancelled_caught else RefusedError(DEADLINE_PASSED_IN_BODY)
 
 
 async def collect(receive: Receive, limits: RequestLimits) -> bytes:
@@ -35,8 +48,8 @@ async def collect(receive: Receive, limits: RequestLimits) -> bytes:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            _, error = read_disconnect(message)
-            raise error or ClientGoneError
+            reason, error = read_disconnect(message)
+            raise error or ClientGoneError(reason)
         body += message.get("body", b"")
         if len(body) > limits.body:
             raise too_large(limits)
@@ -53,6 +66,12 @@ def too_large(limits: RequestLimits) -> RefusedError:
     """The refusal of a body over its limit."""
     message = f"The body is larger than {limits.body} bytes."
     return RefusedError(Problem(status=413, message=message, code="request_too_large", headers=CLOSE))
+
+
+def too_slow(limits: RequestLimits) -> RefusedError:
+    """The refusal of a body that does not arrive."""
+    message = f"The body did not arrive within {limits.body_timeout:g} seconds."
+    return RefusedError(Problem(status=408, message=message, code="request_timeout", headers=CLOSE))
 
 
 def body_once(body: bytes) -> Receive:

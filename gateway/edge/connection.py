@@ -34,32 +34,30 @@ class Connection:
         self._transport = Transport(sock, self._limits.write_timeout)
         self._patience = anyio.CancelScope()  # of the reader: how long silence may last
         self._idle = True
-        self._http: Http1
-        self._requests: Requests
+        self._tasks = anyio.create_task_group()
+        self._requests = Requests(self._tasks, self, worker.limits.unread)
 
     async def run(self) -> None:
         """Serve the client; returns when nothing of the connection is left. Raises nothing but cancellation."""
         try:
-            async with anyio.create_task_group() as tasks:
-                self._requests = Requests(tasks, self, self._limits.unread)
+            async with self._tasks:
                 self.server = self._transport.prepare()
-                self._http = Http1(self._app, self._worker, self._requests, self, state={})
-                await self._read()
+                await self._serve(Http1(self._app, self._worker, self._requests, self, state={}))
         except* Exception as group:
             logger.exception("connection failed", exc_info=group)
         finally:
             self._transport.close()
 
-    async def _read(self) -> None:
+    async def _serve(self, http: Http1) -> None:
         self.set_idle(True)
         reason = "client was silent for too long"
         with self._patience:
-            reason = await self._read_to_the_end()
+            reason = await self._read_to_the_end(http)
         self.reason = self.reason or reason
         self._transport.close()
-        await self._http.hung_up()
+        await http.hung_up()
 
-    async def _read_to_the_end(self) -> str:
+    async def _read_to_the_end(self, http: Http1) -> str:
         while True:
             try:
                 data = await self._transport.receive()
@@ -69,7 +67,7 @@ class Connection:
                 return "the server closed the connection"
             if not data:
                 return "client closed the connection"
-            await self._http.received(data)
+            await http.received(data)
 
     async def send(self, data: bytes) -> None:
         """Send to the client; where that fails, close. May wait for the write timeout."""

@@ -21,8 +21,9 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGIFramework, ConnectionState, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
 
-from gateway.edge import ids
+from gateway.edge import ids, problems
 from gateway.edge.limits import ServerLimits
+from gateway.edge.parser import Parser
 from gateway.edge.requests import Requests
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
@@ -42,7 +43,7 @@ class Wire(Protocol):
         """Told when a request begins and when its response is complete."""
 
     def finish(self, reason: str) -> None:
-        """Nothing more will be sent."""
+        """Nothing more will be sent. The reason is empty after a complete response."""
 
     def abort(self, reason: str) -> None:
         """Close with a reset, which nobody can take for a clean end."""
@@ -94,7 +95,7 @@ class Http1(H11Protocol):
     - Empty lines before a request are skipped (RFC 9112, 2.2).
     """
 
-    connection: h11.Connection
+    connection: Parser
 
     def __init__(self, app: ASGIApp, worker: Worker, requests: Requests, wire: Wire, state: dict[str, Any]) -> None:
         super().__init__(
@@ -108,10 +109,15 @@ class Http1(H11Protocol):
             wire.server,
             self._deliver,
         )
+        self.connection = self._new_parser()
+        self._request: h11.Request | None = None
         self._wire = wire
         self._limits = worker.limits
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
+
+    def _new_parser(self) -> Parser:
+        return Parser(h11.SERVER, self.config.h11_max_incomplete_size)
 
     async def received(self, data: bytes) -> None:
         """Take bytes from the client and do what they complete."""
@@ -143,7 +149,7 @@ class Http1(H11Protocol):
             return
         received = self.connection.trailing_data[0]
         if received[:1] in (b"\r", b"\n"):
-            self.connection = h11.Connection(h11.SERVER, self.config.h11_max_incomplete_size)
+            self.connection = self._new_parser()
             if rest := received.lstrip(b"\r\n"):
                 self.connection.receive_data(rest)
 
@@ -155,7 +161,13 @@ class Http1(H11Protocol):
             case Updated(idle=idle):
                 self._wire.set_idle(idle)
             case Closed():
-                await self._close("client broke the protocol")
+                await self._close(self._why_over())
+
+    def _why_over(self) -> str:
+        if self.connection.their_state is h11.ERROR:
+            return "client broke the protocol"
+        complete = self.connection.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}
+        return "" if complete else "response was cut short"
 
     async def _close(self, reason: str) -> None:
         self._wire.finish(reason)
@@ -165,6 +177,7 @@ class Http1(H11Protocol):
         """Never switch protocols."""
 
     async def _create_stream(self, request: h11.Request) -> None:
+        self._request = request
         refusal = self._refusal(request)
         if refusal is not None:
             await self._send_error_response(refusal)
@@ -207,13 +220,17 @@ class Http1(H11Protocol):
         await super().stream_send(event)
 
     async def _send_error_response(self, status_code: int) -> None:
+        # Before a head is complete there is no request that this could answer.
+        request = self._request if self.connection.our_state is h11.SEND_RESPONSE else None
+        problem = problems.of_protocol(status_code)
         headers = [
-            (b"content-length", b"0"),
-            (b"connection", b"close"),
-            (ids.HEADER, ids.new().encode()),
+            *problem.response().raw_headers,
+            (ids.HEADER, ids.of(request.headers if request else ()).encode()),
             *self.config.response_headers("h11"),
         ]
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
+        if request is None or request.method != b"HEAD":
+            await self._send_h11_event(h11.Data(data=problem.body()))
         await self._send_h11_event(h11.EndOfMessage())
 
     async def _maybe_recycle(self) -> None:

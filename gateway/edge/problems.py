@@ -83,6 +83,19 @@ DEADLINE_PASSED = Problem(
 )
 
 
+PROTOCOL_MESSAGES = {
+    431: "The request's line and headers are larger than this server allows.",
+    501: "The only transfer encoding is chunked.",
+    505: "This server speaks HTTP/1.1 and HTTP/1.0 only.",
+}
+
+
+def of_protocol(status: int) -> Problem:
+    """What a client is told whose bytes are no request that can be served. The connection then closes."""
+    message = PROTOCOL_MESSAGES.get(status, "These bytes are no valid HTTP/1.1 request.")
+    return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
+
+
 def retry_after(seconds: int) -> dict[str, str]:
     """Headers that ask for another try in `seconds`."""
     return {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1000)}

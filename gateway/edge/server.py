@@ -12,8 +12,6 @@ from gateway.edge.connection import Connection
 from gateway.edge.http1 import Worker
 from gateway.edge.limits import ServerLimits
 
-__all__ = ["Server", "ServerLimits", "serve"]
-
 logger = logging.getLogger(__name__)
 
 ACCEPT_PAUSE = 0.1

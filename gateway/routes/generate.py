@@ -21,6 +21,7 @@ from gateway.routes.reply import json_reply
 
 PATH = "/generate"
 FIRST_FAILURE = 400
+JSON_TYPE = (b"content-type", b"application/json")
 
 
 def _one_prompt(value: object) -> Prompt:
@@ -125,6 +126,11 @@ class FailureEnvelope:
         await self._app(scope, receive, send)
 
 
+def is_failure(head: Message) -> bool:
+    """Whether a response starts here whose body is a JSON object `{"error": {...}}`."""
+    return head["status"] >= FIRST_FAILURE and JSON_TYPE in head["headers"]
+
+
 class _FailureSender:
     """Holds a failure's head back until its one body message is there."""
 
@@ -134,7 +140,7 @@ class _FailureSender:
 
     async def send(self, message: Message) -> None:
         """ASGI's `send`."""
-        if message["type"] == "http.response.start" and message["status"] >= FIRST_FAILURE:
+        if message["type"] == "http.response.start" and is_failure(message):
             self._head = message
             return
         if self._head is not None:

@@ -2,10 +2,13 @@
 
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gateway import __version__
 from tests.models import model_path
 from tests.program import program, said
 
@@ -17,6 +20,14 @@ def ended(*arguments: str) -> tuple[int, list[str]]:
     with program(*arguments) as process:
         _, text = process.communicate(timeout=60)
         return process.returncode, text.splitlines()
+
+
+def test_the_installed_command_is_this_program() -> None:
+    command = Path(sys.executable).with_name("llama-gateway")
+    if not command.exists():
+        pytest.skip("the package is not installed beside this Python")
+    run = subprocess.run([command, "--version"], capture_output=True, text=True, check=False, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, f"llama-gateway {__version__}\n", "")
 
 
 def test_a_wrong_flag_is_one_line_and_2() -> None:

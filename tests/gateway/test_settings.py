@@ -1,5 +1,6 @@
 """Settings: which source wins, and the one line for each wrong value."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,9 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
     [
         ("--port", "70000", "should be less than or equal to 65535"),
         ("--port", "http", "should be a valid integer"),
+        ("--port", "80_80", "should be a number without underscores"),
+        ("--threads", "1_0", "should be a number without underscores"),
+        ("--request-timeout", "1_0.5", "should be a number without underscores"),
         ("--slots", "0", "should be greater than or equal to 1"),
         ("--slots", "1.5", "should be a valid integer"),
         ("--gpu-layers", "-2", "should be greater than or equal to -1"),
@@ -181,6 +185,27 @@ def test_a_command_that_is_none() -> None:
         read_settings([], {})
     with pytest.raises(SettingsError, match="invalid choice: 'server'"):
         read_settings(["server"], {})
+
+
+def test_a_model_whose_path_is_not_utf8(tmp_path: Path) -> None:
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf")
+    Path(path).write_bytes(b"GGUF" + bytes(60))
+    assert complaint("--model", path) == f"--model {path!r}: the path is not UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("x" * 300, "the file cannot be read: File name too long"),
+        ("~nobody-has-this-name/x.gguf", "there is no such home directory"),
+    ],
+)
+def test_a_model_whose_path_cannot_be(path: str, reason: str) -> None:
+    assert complaint("--model", path) == f"--model {path!r}: {reason}"
+
+
+def test_a_name_may_have_underscores(model: Path) -> None:
+    assert read_settings(["serve", "--model", str(model), "--alias", "1_0"], {}).alias == "1_0"
 
 
 def test_a_model_is_required() -> None:

@@ -14,6 +14,7 @@ import orjson
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
 from engine.core.fake import letters
 from gateway.app import create_gateway
+from gateway.capacity import connections_for
 from gateway.edge.limits import ServerLimits
 from gateway.edge.server import Server
 from gateway.listen import listen
@@ -101,7 +102,10 @@ async def serving(
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
     async with open_engine(settings.engine_config(), command=command, limits=supervision) as engine:
         gateway = create_gateway(engine, settings)
-        server = Server(gateway.app, ServerLimits(grace=settings.grace, write_timeout=2.0, farewell=2.0))
+        limits = ServerLimits(
+            connections=connections_for(settings), grace=settings.grace, write_timeout=2.0, farewell=2.0
+        )
+        server = Server(gateway.app, limits)
 
         def drain() -> None:
             gateway.health.drain()

@@ -4,13 +4,12 @@ The engine is a real process whose passes take ten milliseconds, so that every p
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import pytest
 
 from tests.gateway.edge.wire import Client
@@ -125,32 +124,43 @@ async def test_leaving_the_queue(stream: bool) -> None:
             await no_row_is_carried(served, 2)
 
 
+@asynccontextmanager
+async def half_a_body(served: Served, request_id: str) -> AsyncIterator[Client]:
+    """A client from whom the server has the head and a part of the body."""
+    client = served.client()
+    request = completion(request_id, max_tokens=5).replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")
+    await client.send(request[:-20])
+    with anyio.fail_after(GUARD):
+        await client.read_until(b"100 \r\n")
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_leaving_while_the_body_is_read(way: str) -> None:
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        client = served.client()
-        request = completion("never whole", max_tokens=5)
-        await client.send(request[:-20] + b" " * 5)
-        with anyio.fail_after(GUARD):
-            while not served.server.connections:
-                await anyio.lowlevel.checkpoint()
-        WAYS[way](client)
-        client.close()
-        await connections_fall_to(served, 0)
-        assert (await served.figures()).steps == 0
+async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
+    async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
+        async with half_a_body(served, "never whole") as client:
+            WAYS[way](client)
+        await connections_fall_to(served, others)
+        figures = await served.figures()
+        assert (figures.held, figures.waiting) == (others, 0)
+        await no_row_is_carried(served, others)
 
 
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_leaving_while_the_last_bytes_are_written(stream: bool) -> None:
-    async with serving(seconds_per_pass=0.0, slots=2, grace=0.0) as served:
+async def test_leaving_while_the_last_bytes_are_written(stream: bool, others: int) -> None:
+    async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in (Client.close, Client.reset, Client.half_close):
             client = served.client()
             await client.send(completion("short", max_tokens=5, stream=stream))
+            await served.until_in("decode", "short")
             await served.until_gone("short")
             leave(client)
             client.close()
-            await connections_fall_to(served, 0)
-        await served.until_idle()
+            await connections_fall_to(served, others)
+            await no_row_is_carried(served, others)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
@@ -183,29 +193,94 @@ async def test_a_neighbours_prompt_is_aborted_too_when_its_client_leaves() -> No
                 await leave_in(served, "prefill", Client.close, 1, prompt=LONG_PROMPT, max_tokens=5)
 
 
-async def test_each_cancel_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="engine.link")
+def cancel_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """The fields of the one line that tells of a cancel."""
+    (record,) = [record for record in caplog.records if record.getMessage().startswith("request cancelled")]
+    assert record.getMessage() == "request cancelled"
+    fields = vars(record)
+    assert fields["ms"] >= 0
+    return fields
+
+
+async def test_a_cancel_in_decode_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
         await leave_in(served, "decode", Client.reset, 0, max_tokens=MANY, stream=True)
-    lines = [record for record in caplog.records if "request cancelled" in record.message]
-    assert len(lines) == 1
-    fields = vars(lines[0])
+    fields = cancel_line(caplog)
     assert fields["request_id"].startswith("leaver-")
-    assert fields["phase"] == "decode"
-    assert fields["reason"] == "client reset the connection"
+    assert (fields["phase"], fields["reason"]) == ("decode", "client reset the connection")
     assert fields["tokens"] >= 1
     assert fields["freed"] >= len("Once upon a time")
-    assert fields["ms"] >= 0
 
 
-async def test_a_client_that_stops_reading_loses_its_slot() -> None:
+async def test_a_cancel_in_prefill_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
+        await leave_in(served, "prefill", Client.close, 0, prompt=LONG_PROMPT, max_tokens=5)
+    fields = cancel_line(caplog)
+    assert (fields["phase"], fields["reason"]) == ("prefill", "client closed the connection")
+    assert fields["tokens"] == 0
+    assert 0 <= fields["freed"] <= len(LONG_PROMPT)
+
+
+async def test_a_cancel_in_the_queue_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0) as served, neighbours(served, 1):
+        client = served.client()
+        await client.send(completion("waits", max_tokens=5))
+        await served.until(lambda _, f: f.waiting == 1)
+        client.close()
+        await connections_fall_to(served, 1)
+        fields = cancel_line(caplog)
+    assert fields["request_id"] == "waits"
+    assert (fields["phase"], fields["reason"]) == ("queued", "client closed the connection")
+    assert (fields["tokens"], fields["freed"]) == (0, 0)
+
+
+async def test_a_cancel_in_the_body_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
+        async with half_a_body(served, "never whole"):
+            pass
+        await connections_fall_to(served, 0)
+    fields = cancel_line(caplog)
+    assert fields["request_id"] == "never whole"
+    assert (fields["phase"], fields["reason"]) == ("body", "client closed the connection")
+    assert (fields["tokens"], fields["freed"]) == (0, 0)
+
+
+async def never(client: Client) -> None:
+    """Read nothing."""
+
+
+async def a_byte_at_a_time(client: Client) -> None:
+    """Read on, but so slowly that the answer would take for ever: every byte is a sign of life to the kernel."""
+    while True:
+        await anyio.wait_readable(client.sock)
+        client.sock.recv(1)
+        await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("read", [never, a_byte_at_a_time])
+async def test_a_client_that_does_not_read_its_stream_loses_its_slot(
+    read: Callable[[Client], Coroutine[Any, Any, None]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with serving(seconds_per_pass=0.0, slots=1, grace=0.0, client_patience=0.5) as served:
         client = served.client(receive_buffer=2048)
         await client.send(completion("deaf", max_tokens=MANY, stream=True))
         await served.until_in("decode", "deaf")
-        await served.until_idle()
+        async with anyio.create_task_group() as readers:
+            readers.start_soon(read, client)
+            await served.until_idle()
+            readers.cancel_scope.cancel()
         await connections_fall_to(served, 0)
         client.close()
+    fields = cancel_line(caplog)
+    assert (fields["request_id"], fields["phase"]) == ("deaf", "decode")
+    assert fields["reason"] == "the client reads too slowly"
+    assert fields["tokens"] >= 1
+    assert fields["freed"] >= 1
 
 
 async def test_a_deadline_ends_a_request_like_a_hang_up() -> None:

@@ -110,3 +110,13 @@ def test_a_message_too_long_for_a_frame_is_not_sent(monkeypatch: pytest.MonkeyPa
 def test_what_json_cannot_carry_is_not_sent(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         wire.encode(wire.Generate(1, GenerationRequest(**{"id": "r", "prompts": ("p",), **fields})))
+
+
+def test_biases_are_checked_without_a_copy() -> None:
+    class Bias(int):
+        def __deepcopy__(self, memo: dict[int, Any]) -> "Bias":
+            raise AssertionError("a copy")
+
+    request = GenerationRequest(id="r", prompts=("p",), sampling=Sampling(logit_bias=((1, Bias(2)),)))
+    (message,) = wire.Decoder().feed(wire.encode(wire.Generate(1, request)))
+    assert message == wire.Generate(1, request)

@@ -60,6 +60,11 @@ FORMS = "should be a string, an array of strings, an array of token ids or an ar
         ([[[1]]], FORMS),
         ([-1], "has the token id -1, which no model has"),
         ([2**31], "has the token id 2147483648, which no model has"),
+        ([2**31, 0, -1], "has the token id -1, which no model has"),
+        ([1] * (2**20 + 1), "should have at most 1048576 token ids in a prompt"),
+        ([[1] * (2**20 + 1)], "should have at most 1048576 token ids in a prompt"),
+        (["x"] * 129, "should have at most 128 prompts"),
+        ([[]] * 129, "should have at most 128 prompts"),
     ],
 )
 def test_prompts_that_are_none(prompt: object, reason: str) -> None:
@@ -81,6 +86,7 @@ def test_a_prompt_is_required() -> None:
         ("min_p", 0.05),
         ("frequency_penalty", -2),
         ("presence_penalty", 2),
+        ("repeat_penalty", 0.01),
         ("repeat_penalty", 1.1),
         ("repeat_last_n", -1),
         ("ignore_eos", True),
@@ -115,6 +121,7 @@ def test_stop_strings(stop: object, stops: tuple[str, ...]) -> None:
         (["a", ""], "should have strings of 1 to 1024 characters"),
         ("a" * 1025, "should have strings of 1 to 1024 characters"),
         (["a"] * 17, "should have at most 16 strings"),
+        ([5] * 17, "should have at most 16 strings"),
         (5, "should be a string or an array of strings"),
         ([5], "should be a string or an array of strings"),
     ],
@@ -125,6 +132,7 @@ def test_stop_strings_that_are_none(stop: object, reason: str) -> None:
 
 def test_logit_biases() -> None:
     assert read(logit_bias={"5": -100, "0": 1.5}).sampling.logit_bias == ((5, -100.0), (0, 1.5))
+    assert len(read(logit_bias={str(token): 1 for token in range(1024)}).sampling.logit_bias) == 1024
 
 
 @pytest.mark.parametrize(
@@ -133,6 +141,10 @@ def test_logit_biases() -> None:
         ([1, 2], "should be an object of token ids and biases"),
         ({"a": 1}, "should have token ids as its keys, not 'a'"),
         ({"-1": 1}, "should have token ids as its keys, not '-1'"),
+        ({"5": 1, "05": 100}, "should have token ids as its keys, not '05'"),
+        ({"+5": 1}, "should have token ids as its keys, not '+5'"),
+        ({"5\n": 1}, "should have token ids as its keys, not '5\\n'"),
+        ({str(token): "1" for token in range(1025)}, "should have at most 1024 biases"),
         ({"²": 1}, "should have token ids as its keys, not '²'"),
         ({"2147483648": 1}, "should have token ids as its keys, not '2147483648'"),
         ({"9" * 5000: 1}, f"should have token ids as its keys, not {'9' * 40!r}"),
@@ -152,7 +164,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "min_p": (-0.1, 1.1, "0"),
     "frequency_penalty": (-2.1, 2.1, "0", False),
     "presence_penalty": (-2.1, 2.1, "0", False),
-    "repeat_penalty": (0, -1, 10.5, "1"),
+    "repeat_penalty": (0, -1, 5e-324, 1e-38, 0.009, 10.5, "1"),
     "repeat_last_n": (-2, 1.5, 2**31),
     "top_k": (-2, 0.5, 2**31, "40", True),
     "seed": (-(2**63) - 1, 2**64, 1.5, "7", True),
@@ -184,7 +196,6 @@ def test_choices_are_bounded() -> None:
     assert read(n=128).n == 128
     assert len(read(prompt=["x"] * 128).prompts) == 128
     reason = ("n", "times the number of prompts should be at most 128")
-    assert refused(prompt=["x"] * 129) == reason
     assert refused(prompt=["x"] * 43, n=3) == reason
 
 

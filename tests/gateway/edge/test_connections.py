@@ -1,5 +1,6 @@
 """When a connection stays, and when it really closes."""
 
+import socket
 from collections.abc import AsyncIterator
 
 import anyio
@@ -11,9 +12,11 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.edge.connection import Connection
+from gateway.edge.http1 import Worker
 from gateway.edge.limits import ServerLimits
 from tests.gateway.edge.apps import OK, chunk, hello, scoped
-from tests.gateway.edge.wire import get, post, serving
+from tests.gateway.edge.wire import Site, get, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -105,6 +108,18 @@ async def test_empty_lines_between_requests_are_skipped() -> None:
         assert (await client.answer()).body == b"/ 3"
 
 
+@pytest.mark.parametrize("request_", [post(version="1.0"), post(headers="connection: close\r\n")], ids=["1.0", "close"])
+async def test_a_line_end_behind_a_last_request_is_no_error(request_: bytes) -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        client.write(request_ + b"\r\n")
+        answer = await client.answer()
+        assert (answer.status, answer.body) == (200, b"/ {}")
+        assert await client.read_to_end() == b""
+        client.close()
+        await site.server.count_falls_to(0)
+
+
 async def test_a_request_may_come_byte_by_byte() -> None:
     async with serving(scoped(hello)) as site:
         client = site.client()
@@ -130,6 +145,50 @@ async def test_the_request_as_the_application_sees_it() -> None:
         (scope,) = seen
         assert (scope["path"], scope["query_string"], scope["scheme"]) == ("/a b", b"c=d", "http")
         assert (scope["client"], scope["server"]) == (client.sock.getsockname(), client.sock.getpeername())
+
+
+async def test_a_connection_may_be_ended_before_it_runs() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(hello, Worker(ServerLimits()), ours, ("127.0.0.1", 1))
+        connection.dismiss()
+        connection.drain()
+        assert theirs.recv(1) == b""
+        with anyio.fail_after(20):
+            await connection.run()
+
+
+WHY_OVER = {
+    "complete": (get(headers="connection: close\r\n"), ""),
+    "cut short": (get("/cut"), "response was cut short"),
+    "cut short on HTTP/1.0": (get("/cut", version="1.0"), "response was cut short"),
+    "broken": (b"nonsense\r\n\r\n", "client broke the protocol"),
+}
+
+
+@pytest.mark.parametrize("case", WHY_OVER)
+async def test_a_connection_knows_why_it_is_over(case: str) -> None:
+    request, reason = WHY_OVER[case]
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != "/cut":
+            await hello(scope, receive, send)
+            return
+        await send(OK)
+        await send(chunk(b"so far"))
+
+    async with serving(cut, ServerLimits(linger=1000)) as site:
+        client = site.client()
+        await accepted(site)
+        (connection,) = site.server.connections
+        client.write(request)
+        assert await client.is_closed()
+        assert connection.reason == reason
+
+
+async def accepted(site: Site) -> None:
+    while not site.server.connections:
+        await anyio.lowlevel.checkpoint()
 
 
 async def test_head_has_no_body() -> None:

@@ -1,6 +1,7 @@
 """A client that leaves is noticed at once, however it leaves and whatever it sent before."""
 
 import importlib.metadata
+import logging
 
 import anyio
 import pytest
@@ -19,6 +20,8 @@ BEFORE = {
     "a pipelined request": post() + get("/next"),
     "half a pipelined request": post() + b"GET /ne",
     "a stray line end": post() + b"\r\n",
+    "a stray line end before a close": post(headers="connection: close\r\n") + b"\r\n",
+    "a stray line end on HTTP/1.0": post(version="1.0") + b"\r\n",
     "Upgrade: h2c on a POST": post(headers="upgrade: h2c\r\nconnection: upgrade, http2-settings\r\n"),
     "Upgrade: h2c on a GET": get(headers="upgrade: h2c\r\nconnection: upgrade\r\nhttp2-settings: AAMAAABk\r\n"),
     "Upgrade: websocket": get(headers="upgrade: websocket\r\nconnection: upgrade\r\n"),
@@ -54,29 +57,41 @@ async def test_leaving_cancels_the_request(leave: str, before: str, stream: bool
     assert probe.closing.error is None
 
 
-async def test_leaving_behind_bytes_that_came_later() -> None:
+@pytest.mark.parametrize("headers", ["", "connection: close\r\n"], ids=["staying", "closing"])
+async def test_leaving_behind_bytes_that_came_later(headers: str) -> None:
     probe = Probe(stream=True)
     async with serving(scoped(probe)) as site:
         client = site.client()
-        client.write(post())
+        client.write(post(headers=headers))
         await client.read_until(b"begun")
         client.write(b"\r\n\r\n" + get("/next"))
         client.close()
         await everything_ends(site, probe)
+    assert probe.closing.reason == "client closed the connection"
+
+
+def is_cancel_in_body(record: logging.LogRecord, request_id: str, reason: str) -> bool:
+    fields = {"request_id": request_id, "phase": "body", "reason": reason, "tokens": 0, "freed": 0, "ms": 0.0}
+    return record.getMessage() == "request cancelled" and vars(record).items() >= fields.items()
 
 
 @pytest.mark.parametrize("leave", LEAVE)
-async def test_leaving_inside_the_body_ends_silently(leave: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_leaving_inside_the_body_is_one_line_of_the_log(leave: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     probe = Probe()
     async with serving(scoped(probe)) as site:
         client = site.client()
-        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n")
+        client.write(
+            b"POST / HTTP/1.1\r\nhost: x\r\nx-request-id: half\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n"
+        )
         assert await client.read_until(b"\r\n\r\n") != b""
         client.write(b"half")
         LEAVE[leave](client)
         await site.server.count_falls_to(0)
     assert not probe.entered.is_set()
-    assert not caplog.records
+    reason = "client reset the connection" if leave == "reset" else "client closed the connection"
+    (record,) = caplog.records
+    assert is_cancel_in_body(record, "half", reason)
 
 
 async def test_leaving_at_once_with_a_complete_request() -> None:
@@ -111,11 +126,12 @@ async def test_what_was_pipelined_is_not_run_for_a_client_that_is_gone() -> None
     assert paths == ["/first"]
 
 
-async def test_sending_far_ahead_of_its_turn_is_a_hang_up() -> None:
+@pytest.mark.parametrize("headers", ["", "connection: close\r\n"], ids=["staying", "closing"])
+async def test_sending_far_ahead_of_its_turn_is_a_hang_up(headers: str) -> None:
     probe = Probe()
     async with serving(scoped(probe), ServerLimits(ahead=1000, linger=0.05)) as site:
         client = site.client()
-        client.write(post())
+        client.write(post(headers=headers))
         await probe.entered.wait()
         client.write(b"x" * 1001)
         await everything_ends(site, probe)
@@ -135,16 +151,19 @@ async def test_nor_does_a_late_response_keep_such_a_connection() -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_a_broken_body_ends_the_request() -> None:
+async def test_a_broken_body_ends_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     probe = Probe()
     async with serving(scoped(probe), ServerLimits(linger=0.05)) as site:
         client = site.client()
-        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n")
+        head = b"POST / HTTP/1.1\r\nhost: x\r\nx-request-id: broken\r\ntransfer-encoding: chunked\r\n\r\n"
+        client.write(head + b"no size\r\n")
         answer = await client.answer()
-        assert answer.status == 400
-        assert answer.headers["x-request-id"]
+        assert (answer.status, answer.headers["x-request-id"]) == (400, "broken")
         await site.server.count_falls_to(0)
     assert not probe.entered.is_set()
+    (record,) = caplog.records
+    assert is_cancel_in_body(record, "broken", "client broke the protocol")
 
 
 async def test_a_host_that_vanished(monkeypatch: pytest.MonkeyPatch) -> None:

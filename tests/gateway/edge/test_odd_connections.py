@@ -6,6 +6,7 @@ import socket
 import anyio
 import h2.config
 import h2.connection
+import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
@@ -37,6 +38,7 @@ ODD = {
     "path not ASCII": (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", 400),
     "HTTP/3.0": (b"GET / HTTP/3.0\r\nhost: x\r\n\r\n", 505),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 400),
+    "a coding that is none": (b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: zip\r\n\r\n", 501),
     "two lengths": (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", 400),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
     "a head in one piece, too large": (get(headers=f"a: {'x' * 9000}\r\n"), 431),
@@ -57,11 +59,25 @@ async def test_it_is_answered_closed_and_forgotten(odd: str) -> None:
         answer = await client.answer()
         assert (answer.status, answer.headers["connection"]) == (status, "close")
         assert answer.headers["x-request-id"].startswith("req_")
+        assert (answer.headers["content-type"], answer.headers["x-should-retry"]) == ("application/json", "false")
+        error = orjson.loads(answer.body)["error"]
+        assert error["message"]
+        assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, "invalid_http")
         assert await client.is_closed()
         await site.server.count_falls_to(1)
 
         await neighbour.read_until(b"\n")
         await neighbour.read_until(b"\n")
+
+
+async def test_a_refused_head_request_gets_no_body() -> None:
+    async with serving(scoped(hello), ServerLimits(linger=0.05)) as site:
+        client = site.client()
+        client.write(b"HEAD / HTTP/3.0\r\nhost: x\r\nx-request-id: mine\r\n\r\n")
+        head, _, rest = (await client.read_to_end()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 505 ")
+    assert b"x-request-id: mine" in head
+    assert rest == b""
 
 
 SWITCHES = {

@@ -17,7 +17,9 @@ def request(method: str = "POST", host: str = "127.0.0.1:8000", **headers: str) 
     return f"{method} / HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\n{lines}\r\n".encode()
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:9", "http://app.example", ""])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:9", "http://app.example", "https://APP.example", ""]
+)
 async def test_a_foreign_page_is_refused(origin: str) -> None:
     async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
         answer = await site.ask(request(origin=origin))
@@ -61,6 +63,20 @@ async def test_an_allowed_page_gets_its_preflight(allowed: tuple[str, ...]) -> N
         assert answer.status == 200
         assert answer.headers["access-control-allow-origin"] in (ALLOWED[0], "*")
         assert answer.headers["access-control-allow-headers"] == "authorization, content-type"
+
+
+async def test_the_operator_may_write_an_origin_in_any_case() -> None:
+    async with serving(scoped(OriginGuard(hello, ["https://APP.example/"]))) as site:
+        answer = await site.ask(request(origin="https://app.example"))
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
+
+
+async def test_a_preflight_for_a_method_that_nobody_serves_is_refused_as_json() -> None:
+    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+        preflight = request("OPTIONS", origin=ALLOWED[0], access_control_request_method="FOO")
+        answer = await site.ask(preflight)
+        assert (answer.status, answer.headers["content-type"]) == (400, "application/json")
+        assert orjson.loads(answer.body)["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "[::1]:8000", "192.168.1.5:8000", "localhost:8000", "localhost"])

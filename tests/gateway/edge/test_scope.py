@@ -93,6 +93,16 @@ async def test_a_body_that_is_too_slow() -> None:
         assert await client.is_closed()
 
 
+async def test_the_request_timeout_bounds_the_body() -> None:
+    async with serving(scoped(hello, body_timeout=1000, request_timeout=0.05), ServerLimits(linger=0.05)) as site:
+        client = site.client()
+        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
+        answer = await client.answer()
+        assert (answer.status, error_of(answer)["code"]) == (504, "deadline_exceeded")
+        assert answer.headers["connection"] == "close"
+        assert await client.is_closed()
+
+
 # Hang-ups, beyond those over real sockets in test_hangups.py
 
 

@@ -20,8 +20,8 @@ def get(path: str = "/", headers: str = "", version: str = "1.1") -> bytes:
     return f"GET {path} HTTP/{version}\r\nhost: localhost\r\n{headers}\r\n".encode()
 
 
-def post(body: bytes = b"{}", headers: str = "", path: str = "/") -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+def post(body: bytes = b"{}", headers: str = "", path: str = "/", version: str = "1.1") -> bytes:
+    head = f"POST {path} HTTP/{version}\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
     return head.encode() + body
 
 

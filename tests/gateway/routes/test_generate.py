@@ -3,8 +3,10 @@
 import anyio
 import orjson
 import pytest
+from starlette.responses import PlainTextResponse
 
 from engine import EngineFault, Text
+from gateway.routes.generate import FailureEnvelope
 from tests.gateway.asgi import Call, app_of, get, post
 from tests.gateway.fake_engine import FakeEngine
 
@@ -88,3 +90,21 @@ async def test_failures_from_around_the_route() -> None:
     app = app_of(FakeEngine())
     check_failure(await post(app, PATH, {"prompt": "x"}, origin="https://evil.example"), 403, "origin_not_allowed")
     check_failure(await get(app, PATH), 405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("origin", "method", "status", "code"),
+    [
+        ("https://good.example", "FOO", 400, "method_not_allowed"),
+        ("https://GOOD.example", "POST", 403, "origin_not_allowed"),
+    ],
+)
+async def test_failures_of_a_preflight(origin: str, method: str, status: int, code: str) -> None:
+    app = app_of(FakeEngine(), allow_origin=("https://good.example",))
+    headers = {"origin": origin, "access-control-request-method": method}
+    check_failure(await Call(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
+
+
+async def test_a_failure_that_is_no_json_stays_as_it_is() -> None:
+    reply = await get(FailureEnvelope(PlainTextResponse("No.", 400)), PATH)
+    assert (reply.status, reply.content) == (400, b"No.")

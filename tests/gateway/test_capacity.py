@@ -1,0 +1,63 @@
+"""As many connections as slots and queue need, and the open files for them."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from gateway.__main__ import main
+from gateway.capacity import OTHER_FILES, SPARE_CONNECTIONS, allow, connections_for
+from gateway.settings import SettingsError
+from tests.gateway.asgi import settings_for
+
+
+class Limits:
+    """The system's bounds of open files, as far as a process sees them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> None:
+        self.now = (soft, hard)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: self.now)
+        monkeypatch.setattr(resource, "setrlimit", self.change)
+
+    def change(self, _: int, limits: tuple[int, int]) -> None:
+        self.now = limits
+
+
+@pytest.mark.parametrize(("slots", "queue_limit"), [(1, 1), (8, 256), (256, 100_000)])
+def test_every_request_that_may_run_or_wait_has_a_connection_and_some_are_to_spare(
+    slots: int, queue_limit: int
+) -> None:
+    settings = settings_for(slots=slots, queue_limit=queue_limit)
+    assert connections_for(settings) == slots + queue_limit + SPARE_CONNECTIONS
+
+
+@pytest.mark.parametrize("limits", [(1000, 1000), (1000, resource.RLIM_INFINITY), (resource.RLIM_INFINITY,) * 2])
+def test_limits_that_suffice_stay(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
+    system = Limits(monkeypatch, *limits)
+    allow(1000 - OTHER_FILES)
+    assert system.now == limits
+
+
+@pytest.mark.parametrize("hard", [1001, resource.RLIM_INFINITY])
+def test_a_soft_limit_is_raised(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
+    system = Limits(monkeypatch, 1000, hard)
+    allow(1001 - OTHER_FILES)
+    assert system.now == (1001, hard)
+
+
+def test_a_hard_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = Limits(monkeypatch, 500, 1000)
+    with pytest.raises(SettingsError, match="need 1001 open files, and this process may have 1000;"):
+        allow(1001 - OTHER_FILES)
+    assert system.now == (500, 1000)
+
+
+def test_the_program_refuses_a_queue_that_it_cannot_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "any.gguf"
+    model.write_bytes(b"GGUF" + bytes(60))
+    Limits(monkeypatch, 1024, 4096)
+    assert main(["serve", "--model", str(model), "--port", "0", "--queue-limit", "100000"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("llama-gateway: --queue-limit and --slots need 100328 open files, ")
