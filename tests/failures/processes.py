@@ -1,0 +1,22 @@
+"""What the kernel knows of a process."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system has no /proc")
+
+_USER_TICKS, _SYSTEM_TICKS = 11, 12  # proc_pid_stat(5), counted from the state, which follows the name
+_RESIDENT_PAGES = 1
+
+
+def cpu_ticks(pid: int) -> int:
+    """Clock ticks, of which a second has `SC_CLK_TCK`, that a process has computed for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE")

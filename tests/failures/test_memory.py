@@ -1,0 +1,218 @@
+"""Group 7, manual memory: batches leaked and were freed twice.
+
+Every C object has one owner, which frees it on every path, and only the step thread touches the context.
+"""
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import llama_cpp
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.cache import KVLedger
+from engine.core.scheduler import News, Scheduler
+from engine.errors import EngineError
+from engine.events import Failed, Figures, Finished, GenerationEvent, Released
+from engine.link import wire
+from engine.llama import devices, runner
+from engine.llama.intake import admit
+from engine.llama.loop import StepLoop
+from engine.llama.main import load
+from engine.llama.worker import Worker
+from engine.request import GenerationRequest, Sampling
+from tests.c_calls import Handles
+from tests.models import model_path
+
+GUARD = 20.0
+NO_ROOM, ABORTED = 1, 2
+LOADED = ["llama_init_from_model", "llama_model_load_from_file"]
+"""What stays alive while a model is open."""
+
+
+def config(**fields: Any) -> EngineConfig:
+    return EngineConfig(model=str(model_path()), **{"slots": 3, "context": 256, "threads": 1, **fields})
+
+
+@pytest.fixture
+def handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handles]:
+    watched = Handles(monkeypatch)
+    yield watched
+    assert watched.alive == {}
+    assert watched.mistakes == []
+
+
+class Steps:
+    """The engine's step loop on the real model, one step at a time."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        settings = config()
+        self.model, self.runner = load(settings, lambda _share: None, stack)
+        ledger = KVLedger(settings.slots, trims=self.model.trims)
+        self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100)
+        self.loop = StepLoop(self._scheduler, self.runner, self._publish)
+        self.news: dict[int, list[GenerationEvent]] = {}
+
+    def add(self, key: int, prompt: str = "Once upon a time", n: int = 1, **sampling: Any) -> int:
+        drawn = Sampling(**{"ignore_eos": True, "temperature": 0.0, **sampling})
+        asked = GenerationRequest(id="r", prompts=(prompt,), n=n, max_tokens=8, sampling=drawn)
+        self.loop.add(admit(key, asked, self.model), lambda: None)
+        return key
+
+    def step(self) -> None:
+        self.loop._step()
+
+    def drain(self) -> None:
+        while self._scheduler.busy:
+            self.step()
+
+    def ends(self, key: int) -> list[type[GenerationEvent]]:
+        return [type(event) for event in self.news[key] if isinstance(event, Finished | Failed | Released)]
+
+    def text(self, key: int) -> str:
+        return "".join(event.text for event in self.news[key] if isinstance(event, Finished))
+
+    def _publish(self, news: News, _figures: Figures) -> None:
+        for key, event in news:
+            self.news.setdefault(key, []).append(event)
+
+
+def instead_of_a_pass(monkeypatch: pytest.MonkeyPatch, do: Callable[[], int]) -> None:
+    """Do this instead of the next pass, once; gives what llama.cpp then returns."""
+    decode = llama_cpp.llama_decode
+
+    def once(*_arguments: object) -> int:
+        monkeypatch.setattr(llama_cpp, "llama_decode", decode)
+        return do()
+
+    monkeypatch.setattr(llama_cpp, "llama_decode", once)
+
+
+def test_samplers_are_freed_however_their_sequence_ends(monkeypatch: pytest.MonkeyPatch, handles: Handles) -> None:
+    with ExitStack() as stack:
+        steps = Steps(stack)
+        vocabulary = steps.model.info.vocabulary
+        finished = steps.add(1, temperature=0.8, top_k=20, repeat_penalty=1.1, frequency_penalty=0.5)
+        impossible = tuple((token, -math.inf) for token in range(vocabulary))
+        failed = steps.add(2, logit_bias=impossible)
+        cancelled = steps.add(3, n=5, temperature=1.0)
+        for _ in range(3):
+            steps.step()
+        assert len(handles.alive) > len(LOADED)
+        steps.loop.cancel(cancelled)
+        steps.drain()
+        assert (steps.ends(finished), steps.ends(failed), steps.ends(cancelled)) == ([Finished], [Failed], [Released])
+        assert sorted(handles.alive.values()) == LOADED
+
+        abandoned = steps.add(4)
+        steps.step()
+
+        def abandon() -> int:
+            steps.loop.cancel(abandoned)
+            return ABORTED
+
+        instead_of_a_pass(monkeypatch, abandon)
+        steps.drain()
+        assert steps.ends(abandoned) == [Released]
+        assert sorted(handles.alive.values()) == LOADED
+
+        alike = [steps.add(key) for key in (5, 6)]
+        for _ in range(3):
+            steps.step()
+        instead_of_a_pass(monkeypatch, lambda: NO_ROOM)
+        steps.drain()
+        assert [steps.ends(key) for key in alike] == [[Finished], [Finished]]
+        assert steps.text(alike[0]) == steps.text(alike[1]), "one was put back, and began again"
+        assert sorted(handles.alive.values()) == LOADED
+
+
+def nothing(*_arguments: object) -> None:
+    return None
+
+
+def fail(*_arguments: object) -> None:
+    raise MemoryError
+
+
+STAGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "the weights": lambda patch: patch.setattr(llama_cpp, "llama_model_load_from_file", nothing),
+    "what the model can": lambda patch: patch.setattr(llama_cpp, "llama_model_is_diffusion", lambda _model: True),
+    "the memory for a context": lambda patch: patch.setattr(devices, "available_memory", lambda: 0),
+    "the context": lambda patch: patch.setattr(llama_cpp, "llama_init_from_model", nothing),
+    "the cache": lambda patch: patch.setattr(llama_cpp, "llama_get_memory", nothing),
+    "the candidates": lambda patch: patch.setattr(runner, "Candidates", fail),
+    "the probe": lambda patch: patch.setattr(llama_cpp, "llama_decode", lambda *_arguments: -1),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_load_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, handles: Handles, stage: str) -> None:
+    STAGES[stage](monkeypatch)
+    with pytest.raises((EngineError, MemoryError)), ExitStack() as stack:
+        load(config(context=None), lambda _share: None, stack)
+    assert handles.alive == {}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_gateway_that_is_gone_while_loading_leaves_nothing(handles: Handles, share: float) -> None:
+    def report(loaded: float) -> None:
+        if loaded >= share:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError), ExitStack() as stack:
+        load(config(), report, stack)
+    assert handles.alive == {}
+
+
+CONTEXT_CALLS = [
+    "llama_decode",
+    "llama_synchronize",
+    "llama_get_logits_ith",
+    "llama_memory_seq_rm",
+    "llama_state_seq_get_size",
+    "llama_state_seq_get_data",
+    "llama_state_seq_set_data",
+    "llama_sampler_apply",
+    "llama_sampler_free",
+    "llama_init_from_model",
+    "llama_free",
+    "llama_model_free",
+]
+
+
+@pytest.mark.usefixtures("handles")
+def test_only_the_step_thread_touches_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers: dict[str, set[str]] = {}
+
+    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: object) -> object:
+            callers.setdefault(name, set()).add(threading.current_thread().name)
+            return function(*arguments)
+
+        return call
+
+    for name in CONTEXT_CALLS:
+        monkeypatch.setattr(llama_cpp, name, noting(name, getattr(llama_cpp, name)))
+    written: queue.SimpleQueue[wire.FromEngine] = queue.SimpleQueue()
+    worker = Worker(config(), load, written.put, lambda code: written.put(wire.LoadFailed(str(code))))
+    worker.start()
+    while not isinstance(message := written.get(timeout=GUARD), wire.Loaded):
+        assert isinstance(message, wire.Loading)
+    sampled, prompt = Sampling(temperature=1.0, ignore_eos=True), "Once upon a time there was a girl. " * 6
+    for key in range(1, 9):
+        asked = GenerationRequest(id="r", prompts=(prompt,), n=2, max_tokens=20, sampling=sampled)
+        worker.receive(wire.Generate(key, asked))
+        worker.receive(wire.Inspect(key))
+        if key % 2:
+            worker.receive(wire.Cancel(key))
+    finished = 0
+    while finished < 8:
+        message = written.get(timeout=GUARD)
+        if isinstance(message, wire.Step):
+            finished += sum(isinstance(event, Finished) for _, event in message.events)
+    worker.stop()
+    assert callers == {name: {"steps"} for name in CONTEXT_CALLS}

@@ -1,0 +1,102 @@
+"""Group 5, a slow-down: six equal requests took 0.9 s, 2.7 s, … 8.3 s, because state outlived its request.
+
+The five hundredth equal request costs what the first did: tokens computed, steps, frames, bytes, memory. Counted, not
+timed.
+"""
+
+import gc
+import os
+from collections import Counter
+from dataclasses import dataclass
+
+import anyio
+import pytest
+
+from engine.events import Figures
+from engine.link import wire
+from tests.failures.processes import needs_proc, resident_bytes
+from tests.wire.answers import STREAMED
+from tests.wire.frames import NO_FIGURES, size, watch_frames
+from tests.wire.served import Served, completion, serving
+
+pytestmark = pytest.mark.anyio
+
+REQUESTS, SETTLED = 500, 100
+GUARD = 120.0
+BODY = {"prompt": "Once upon a time there was a little girl. " * 8, "max_tokens": 5, "user": "x" * 16_000, **STREAMED}
+GATEWAY_GROWTH, ENGINE_GROWTH = 1 << 20, 1 << 19
+"""Bytes that a process may grow by while it answers 400 requests. Each that left its state behind would leave at least
+its body in the gateway, 6.5 MB in all, and in the engine a list of its prompt's tokens, 1.5 MB in all. What is allowed
+is for the deadlines that event loops sweep up only when a thousand have passed, and for the allocators' own room."""
+
+Cost = tuple[int, ...]
+
+
+@dataclass
+class Work:
+    """What crossed between the processes since the start, and what the engine had done by then."""
+
+    frames_sent: int = 0
+    bytes_sent: int = 0
+    frames_received: int = 0
+    bytes_received: int = 0
+    figures: Figures = NO_FIGURES
+
+    def note_sent(self, message: wire.Message) -> None:
+        self.frames_sent += 1
+        self.bytes_sent += size(message)
+
+    def note_received(self, message: wire.Message) -> None:
+        self.frames_received += 1
+        self.bytes_received += size(message)
+        if isinstance(message, wire.Step):
+            self.figures = message.figures
+
+    def cost(self) -> Cost:
+        crossed = (self.frames_sent, self.bytes_sent, self.frames_received, self.bytes_received)
+        return (*crossed, self.figures.steps, self.figures.rows_decoded, self.figures.prompt_tokens)
+
+
+async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list[Cost]:
+    """Equal requests, one after another, each on a connection of its own; gives what each cost."""
+    costs = []
+    for _ in range(requests):
+        before = work.cost()
+        answer = await served.answer(completion("equal", cache_prompt=cache, **BODY))
+        assert answer.status == 200
+        after = (*work.cost(), len(answer.body))
+        costs.append(tuple(now - then for now, then in zip(after, (*before, 0), strict=True)))
+    return costs
+
+
+async def settle(served: Served) -> None:
+    """Wait until nothing is left to do, and nothing of it in a variable of a task that sleeps."""
+    await served.server.count_falls_to(0)
+    await served.until_idle()
+    await anyio.wait_all_tasks_blocked()
+    gc.collect()
+
+
+def live_objects() -> Counter[str]:
+    """How many objects there are of each class of ours in this process, which is the gateway's."""
+    names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
+    return Counter(name for name in names if name.startswith(("engine.", "gateway.")))
+
+
+@needs_proc
+@pytest.mark.parametrize("cache", [False, True], ids=["computed each time", "resident from the second on"])
+async def test_equal_requests_cost_the_same(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:
+    work = Work()
+    watch_frames(monkeypatch, work.note_sent, work.note_received)
+    async with serving(slots=4, threads=1, grace=0.0) as served:
+        with anyio.fail_after(GUARD):
+            costs = await run(served, work, SETTLED, cache=cache)
+            await settle(served)
+            objects, gateway, engine = live_objects(), resident_bytes(os.getpid()), resident_bytes(served.engine_pid)
+            costs += await run(served, work, REQUESTS - SETTLED, cache=cache)
+            await settle(served)
+        assert live_objects() == objects
+        assert resident_bytes(os.getpid()) - gateway < GATEWAY_GROWTH
+        assert resident_bytes(served.engine_pid) - engine < ENGINE_GROWTH
+    assert len(set(costs[cache:])) == 1
+    assert all(amount > 0 for amount in costs[0])

@@ -1,0 +1,86 @@
+"""Group 8, requests without a trace: one id follows each through the log lines of both processes and its answer."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from tests.program import GUARD, engines_of, serving_program
+from tests.wire.served import completion
+
+ABOUT_REQUESTS = {"engine.llama.intake", "engine.llama.loop", "engine.link", "gateway.edge.scope"}
+"""Loggers that tell of requests and of nothing else."""
+
+
+@contextmanager
+def stream(port: int, request_id: str) -> Iterator[socket.socket]:
+    """A request that streams and has begun to; leaving hangs up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=GUARD) as client:
+        client.sendall(completion(request_id, max_tokens=2000, stream=True))
+        assert f"x-request-id: {request_id}\r\n".encode() in until(client, b'"text":"')
+        yield client
+
+
+def until(client: socket.socket, marker: bytes) -> bytes:
+    """Read until a marker has come; gives all that came."""
+    received = b""
+    while marker not in received:
+        data = client.recv(4096)
+        assert data, received
+        received += data
+    return received
+
+
+def ask(port: int, request_id: str | None, status: int, **body: Any) -> str:
+    """A request, whose answer must have this status; gives the id on it, which is the one that was sent."""
+    headers = {"x-request-id": request_id} if request_id else {}
+    asked = {"prompt": "Once upon a time", "max_tokens": 4, **body}
+    answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=asked, headers=headers, timeout=GUARD)
+    told = answer.headers["x-request-id"]
+    assert answer.status_code == status
+    assert told == (request_id or told)
+    return told
+
+
+SERVED = {"engine: request checked", "engine: sequence ended", "gateway: response begins"}
+NOTE = "gateway: the unknown field 'unheard_of' of a request is ignored, now and later"
+TRACES = {
+    "served": SERVED,
+    "noted": SERVED | {NOTE},
+    "malformed": {"gateway: response begins"},
+    "refused": {"engine: request refused", "gateway: response begins"},
+    "cancelled": SERVED | {"gateway: request cancelled"},
+    "failed": {"engine: request checked", "gateway: response begins", "gateway: request failed"},
+}
+
+
+@pytest.mark.parametrize("backend", ["trio", "asyncio"])
+def test_one_id_follows_a_request(backend: str) -> None:
+    flags = ("--slots", "1", "--threads", "1", "--log-format", "json", "--log-level", "debug")
+    with serving_program(*flags, "--async-backend", backend) as (process, port):
+        made = ask(port, None, 200)
+        for _ in range(2):  # ids need not be unique
+            ask(port, "served", 200)
+        ask(port, "noted", 200, unheard_of=1)
+        ask(port, "malformed", 400, max_tokens="many")
+        ask(port, "refused", 400, max_tokens=100_000)
+        with stream(port, "cancelled"):
+            pass
+        with stream(port, "failed") as client:  # there is one slot, so the cancelled request has left it
+            (engine,) = engines_of(process.pid)
+            os.kill(engine, signal.SIGKILL)
+            until(client, b"engine_died")
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate()
+    traces: dict[str, set[str]] = {}
+    for line in map(orjson.loads, log.splitlines()):
+        if "request_id" in line or line["logger"] in ABOUT_REQUESTS:
+            side = "engine" if line["logger"].startswith("engine.llama.") else "gateway"
+            traces.setdefault(line["request_id"], set()).add(f"{side}: {line['message']}")
+    assert traces == {made: SERVED, **TRACES}
