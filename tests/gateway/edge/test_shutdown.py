@@ -8,9 +8,10 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from engine import Supervision
 from gateway.edge.limits import ServerLimits
 from gateway.edge.server import serve
-from gateway.edge.sse import EventStream, Take
+from gateway.edge.sse import LAST_WORDS_TIMEOUT, EventStream, Take
 from tests.gateway.edge.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.edge.wire import Client, get, listen, post, serving
 
@@ -211,3 +212,7 @@ async def test_serve_can_be_cancelled() -> None:
     client.close()
     assert probe.cancelled.is_set()
     assert listener.fileno() == -1
+
+
+async def test_the_farewell_outlasts_an_engine_that_does_not_answer_and_the_last_words() -> None:
+    assert ServerLimits().farewell > Supervision().answer_timeout + LAST_WORDS_TIMEOUT
