@@ -1,0 +1,76 @@
+"""A real GGUF of random weights, made in a moment, for machines that have no other: llama's architecture, in F32."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+LAYERS, WIDTH, HEADS, FFN, CONTEXT, VOCABULARY = 2, 64, 4, 128, 2048, 512
+_SPACE = "\u2581"  # how SentencePiece writes a space
+_LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+_PAIRS = [first + second for first in _LETTERS for second in "aeiou"]
+_SPECIAL = 3 + 256
+_PIECES = [_SPACE, *_LETTERS, *map(str.upper, _LETTERS), *".,!?", *(_SPACE + letter for letter in _LETTERS), *_PAIRS]
+_PIECES += [_SPACE + pair for pair in _PAIRS][: VOCABULARY - _SPECIAL - len(_PIECES)]
+
+
+def write_random_model(path: Path) -> None:
+    """Write it. Its greedy text is letters: every other token has a logit of 0, and of many others one is above."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    _describe(writer)
+    _vocabulary(writer)
+    _weights(writer)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _describe(writer: gguf.GGUFWriter) -> None:
+    writer.add_name("random")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+
+def _vocabulary(writer: gguf.GGUFWriter) -> None:
+    kinds = gguf.TokenType
+    tokens = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
+    tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
+    tokens += [(piece, kinds.NORMAL) for piece in _PIECES]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text for text, _ in tokens])
+    writer.add_token_scores([-float(at) for at in range(len(tokens))])
+    writer.add_token_types([int(kind) for _, kind in tokens])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+
+
+def _weights(writer: gguf.GGUFWriter) -> None:
+    rng = np.random.default_rng(0)
+
+    def random(*shape: int) -> NDArray[np.float32]:
+        return rng.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[-1]))
+
+    output = random(VOCABULARY, WIDTH)
+    output[:_SPECIAL] = 0
+    writer.add_tensor("token_embd.weight", random(VOCABULARY, WIDTH) * 8)
+    writer.add_tensor("output.weight", output)
+    writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
+    for layer in range(LAYERS):
+        block = f"blk.{layer}."
+        for name in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"{block}{name}.weight", np.ones(WIDTH, np.float32))
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            writer.add_tensor(f"{block}{name}.weight", random(WIDTH, WIDTH))
+        writer.add_tensor(f"{block}ffn_gate.weight", random(FFN, WIDTH))
+        writer.add_tensor(f"{block}ffn_up.weight", random(FFN, WIDTH))
+        writer.add_tensor(f"{block}ffn_down.weight", random(WIDTH, FFN))
