@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.core.budget import UNHURRIED
 from engine.core.fake import END, FakeModel, FakeRunner, letters
 from engine.core.planner import SMALLEST_SHARE, share_fairly
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
@@ -217,7 +218,7 @@ def test_prompts_of_several_requests_keep_to_the_target_though_nobody_decodes() 
 def test_a_request_alone_takes_large_passes() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
-    assert counts(driver.step()) == [512]
+    assert counts(driver.step()) == [UNHURRIED]
 
 
 def test_requests_that_free_slots_will_take_do_not_fill_the_queue() -> None:
