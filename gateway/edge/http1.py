@@ -8,6 +8,7 @@ overrides reach into it.
 import sys
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, cast
+from urllib.parse import urlsplit
 
 import anyio
 import h11
@@ -200,7 +201,7 @@ class Http1(H11Protocol):
                 headers=list(request.headers),
                 http_version=request.http_version.decode(),
                 method=request.method.decode().upper(),
-                raw_path=request.target,
+                raw_path=_origin_form(request.target),
                 state=self.connection_state,
             )
         )
@@ -239,3 +240,11 @@ class Http1(H11Protocol):
         await super()._maybe_recycle()
         if self.connection.our_state is h11.IDLE and self._ahead():
             self.task_group.spawn(self._parse)
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path and query of a target that names the whole address, which a server must accept (RFC 9112, 3.2.2)."""
+    if not target.lower().startswith((b"http://", b"https://")):
+        return target
+    address = urlsplit(target)
+    return (address.path or b"/") + (b"?" + address.query if address.query else b"")

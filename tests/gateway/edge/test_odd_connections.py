@@ -260,3 +260,13 @@ async def test_accepted_sockets_notice_vanished_hosts() -> None:
 async def one_answer(client: Client) -> None:
     client.write(post())
     assert (await client.answer()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [("http://localhost/health?x=1", "/health"), ("HTTP://localhost:8000", "/"), ("/http://x", "/http://x")],
+)
+async def test_a_target_may_name_the_whole_address(target: str, path: str) -> None:
+    async with serving(scoped(hello), ServerLimits()) as site:
+        answer = await site.ask(get(target))
+    assert (answer.status, answer.body) == (200, path.encode() + b" ")
