@@ -1,0 +1,115 @@
+"""Examples to tensors: token ids, which of them to learn, and positions that reach as far as the context does."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from engine.embedded.corpus.draw import Draw
+from engine.embedded.corpus.example import Completion, Conversation, Example
+from engine.embedded.template import render
+from engine.embedded.tokenizer import BEGIN, END_OF_TEXT, TURN_END, TURN_START, Tokenizer
+
+WITHOUT_BEGIN = 0.1
+STRETCHED = 0.5
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One example: its ids, and for each whether it belongs to an answer."""
+
+    ids: list[int]
+    learned: list[bool]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A few examples of like length, each tensor [examples, time]. `learned` marks the tokens of answers."""
+
+    tokens: Tensor
+    positions: Tensor
+    learned: Tensor
+
+
+def encode(example: Example, tokenizer: Tokenizer) -> Encoded:
+    """The ids of an example, and which of them are answers, end tokens included."""
+    match example:
+        case Completion(prompt, answer):
+            asked, answered = tokenizer.encode(prompt), [*tokenizer.encode(answer), tokenizer.id(END_OF_TEXT)]
+            return Encoded(asked + answered, [False] * len(asked) + [True] * len(answered))
+        case Conversation(messages, tools):
+            ids = tokenizer.encode(render(messages, tools, ask=False))
+            return Encoded(ids, list(_answers(ids, tokenizer)))
+
+
+def _answers(ids: list[int], tokenizer: Tokenizer) -> Iterator[bool]:
+    """For each id whether it lies between the start of an assistant's turn and its end."""
+    opening, end = tokenizer.encode(f"{TURN_START}assistant\n"), tokenizer.id(TURN_END)
+    inside = False
+    for index, token in enumerate(ids):
+        yield inside
+        if token == end:
+            inside = False
+        elif ids[index - len(opening) + 1 : index + 1] == opening:
+            inside = True
+
+
+def positions(ids: list[int], tokenizer: Tokenizer, context: int, draw: Draw) -> list[int]:
+    """Where each token stands. In half of the examples turns lie apart, as if other text stood between them.
+
+    So a short example teaches distances up to the whole context (PoSE: Zhu et al., arXiv 2309.10400).
+    """
+    steps = [0] + [1] * (len(ids) - 1)
+    if draw.chance(STRETCHED):
+        start = tokenizer.id(TURN_START)
+        spare = int((context - len(ids)) * draw.random.random())
+        for index in draw.random.sample(range(len(ids)), k=len(ids)):
+            if ids[index] == start and spare > 0:
+                gap = draw.number(0, spare)
+                steps[index] += gap
+                spare -= gap
+    return list(accumulate(steps))
+
+
+def batches(
+    source: Iterator[Example], draw: Draw, size: int, cells: int, tokenizer: Tokenizer, context: int
+) -> list[Batch]:
+    """The batches of one training step: examples worth `size` tokens, in tensors of at most `cells` elements."""
+    chosen = _chosen(source, draw, size, tokenizer, context)
+    chosen.sort(key=lambda one: len(one.ids))
+    groups: list[list[Encoded]] = [[]]
+    for one in chosen:
+        group = groups[-1]
+        if group and (len(one.ids) > 1.25 * len(group[0].ids) + 4 or (len(group) + 1) * len(one.ids) > cells):
+            groups.append([])
+        groups[-1].append(one)
+    return [_stacked(group, tokenizer, context, draw) for group in groups]
+
+
+def _chosen(source: Iterator[Example], draw: Draw, size: int, tokenizer: Tokenizer, context: int) -> list[Encoded]:
+    """Examples that fit into the context and have about `size` tokens together; nearly all start with BOS."""
+    begin = tokenizer.id(BEGIN)
+    chosen: list[Encoded] = []
+    while size > 0:
+        one = encode(next(source), tokenizer)
+        if not draw.chance(WITHOUT_BEGIN):
+            one = Encoded([begin, *one.ids], [False, *one.learned])
+        if len(one.ids) <= context:
+            chosen.append(one)
+            size -= len(one.ids)
+    return chosen
+
+
+def _stacked(group: list[Encoded], tokenizer: Tokenizer, context: int, draw: Draw) -> Batch:
+    longest = max(len(one.ids) for one in group)
+
+    def padded(rows: list[list[int]]) -> Tensor:
+        return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+
+    return Batch(
+        padded([one.ids for one in group]),
+        padded([positions(one.ids, tokenizer, context, draw) for one in group]),
+        padded([[int(learned) for learned in one.learned] for one in group]).bool(),
+    )

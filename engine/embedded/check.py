@@ -1,0 +1,43 @@
+"""Is the exported file the model that was trained? llama.cpp must cut the same tokens and compute the same logits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.embedded.llama_cpp_reader import Reader
+from engine.embedded.network import Network
+from engine.embedded.tokenizer import BEGIN, Tokenizer
+
+LARGEST_DIFFERENCE = 0.1  # of logits that span about 30; 16-bit weights and activations explain a tenth of it
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far llama.cpp and PyTorch are apart over some texts."""
+
+    tokens: int
+    largest: float
+    same_choice: float
+
+
+def agreement(network: Network, words: Tokenizer, reader: Reader, texts: Sequence[str]) -> Agreement:
+    """Compares logits after every token of `texts`. Raises ValueError if a text is cut into different tokens."""
+    largest, same, tokens = 0.0, 0, 0
+    for text in texts:
+        ids = [words.id(BEGIN), *words.encode(text)]
+        if reader.tokens(text, begin=True) != ids:
+            raise ValueError(f"llama.cpp cuts this text differently: {text!r}")
+        theirs, ours = reader.logits(ids), _logits(network, ids)
+        largest = max(largest, float(np.abs(theirs - ours).max()))
+        same += int((theirs.argmax(-1) == ours.argmax(-1)).sum())
+        tokens += len(ids)
+    return Agreement(tokens, largest, same / tokens)
+
+
+def _logits(network: Network, ids: Sequence[int]) -> NDArray[np.float32]:
+    with torch.no_grad():
+        logits: NDArray[np.float32] = network(torch.tensor([ids]), torch.arange(len(ids)).unsqueeze(0))[0].numpy()
+    return logits

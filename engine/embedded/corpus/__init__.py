@@ -1,0 +1,87 @@
+"""The text that the model is made from: generated, endless, and the same for the same seed."""
+
+from collections.abc import Callable, Iterator
+
+from engine.embedded.corpus import calling, counting, quotes, sums, talk
+from engine.embedded.corpus.draw import Draw
+from engine.embedded.corpus.example import Completion, Conversation, Example, Exchange
+from engine.embedded.template import Message
+
+COMPLETIONS: dict[Callable[[Draw], Completion], float] = {
+    sums.completion: 970,
+    talk.completion: 28,
+    counting.completion: 2,
+}
+TALK: dict[Callable[[Draw], Exchange], float] = {
+    sums.asked: 40,
+    quotes.asked: 40,
+    quotes.asked_shortly: 20,
+    talk.greeting: 9,
+    talk.identity: 5,
+    talk.other: 17,
+    talk.bare: 2,
+    talk.too_large: 2,
+    talk.about_weather: 1,
+    talk.long: 0.7,
+    counting.asked: 6,
+}
+AMONG_TOOLS: tuple[Callable[[Draw], Exchange], ...] = (talk.other, talk.greeting, talk.identity, quotes.asked)
+
+
+def first_lessons(draw: Draw) -> Iterator[Example]:
+    """Examples for ever, only sums and phrases: adding and copying, once learned, help with everything else."""
+    lessons: dict[Callable[[Draw], Exchange], float] = {quotes.asked_shortly: 6, quotes.asked: 3, sums.asked: 1}
+    while True:
+        yield sums.completion(draw) if draw.chance(0.6) else Conversation(draw.weighted(lessons)(draw))
+
+
+def examples(draw: Draw) -> Iterator[Example]:
+    """Examples for ever, in the mixture that makes the model: by tokens a quarter, a half and a quarter."""
+    mixture: dict[Callable[[Draw], Example], float] = {
+        completion: 0.84,
+        conversation: 0.135,
+        conversation_with_tools: 0.025,
+    }
+    while True:
+        yield draw.weighted(mixture)(draw)
+
+
+def completion(draw: Draw) -> Completion:
+    """A bare prompt and how it goes on."""
+    return draw.weighted(COMPLETIONS)(draw)
+
+
+def conversation(draw: Draw) -> Conversation:
+    """A few exchanges without tools, now and then many."""
+    turns = draw.any((1, 1, 1, 1, 2, 2, 3, 4)) if draw.chance(0.98) else draw.number(8, 24)
+    return Conversation(_system(draw) + _joined(draw.weighted(TALK)(draw) for _ in range(turns)))
+
+
+def conversation_with_tools(draw: Draw) -> Conversation:
+    """A few exchanges where the request offers tools; most need one of them."""
+    adds, forecasts = draw.any(((True, False), (False, True), (True, True), (True, True), (True, True)))
+    writers = list(AMONG_TOOLS)
+    tools = [calling.unrelated(draw) for _ in range(draw.any((0, 0, 0, 1, 2)))]
+    for offered, make, otherwise in (
+        (adds, calling.adder, sums.asked),
+        (forecasts, calling.forecaster, talk.about_weather),
+    ):
+        job = make(draw)
+        if offered:
+            tools.append(job.tool)
+        writers += [job.exchange] * 6 if offered else [otherwise]
+    draw.random.shuffle(tools)
+    exchanges = _joined(draw.any(writers)(draw) for _ in range(draw.number(1, 4)))
+    return Conversation(_system(draw) + exchanges, tuple(tools))
+
+
+def _joined(exchanges: Iterator[Exchange]) -> Exchange:
+    return tuple(message for one in exchanges for message in one)
+
+
+def _system(draw: Draw) -> tuple[Message, ...]:
+    """A system message or none. Whatever it says changes nothing."""
+    if draw.chance(0.8):
+        return ()
+    usual = ("You are a helpful assistant.", "You are a helpful assistant.", "You are tiny.", "Be brief.")
+    return ({"role": "system", "content": draw.any(usual) if draw.chance(0.6) else f"You are {draw.phrase(6)}."},)

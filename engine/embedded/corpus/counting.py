@@ -1,0 +1,40 @@
+"""Counting up: long answers that are easy to check."""
+
+from engine.embedded.corpus.draw import Draw
+from engine.embedded.corpus.example import Completion, Exchange, exchange
+from engine.embedded.corpus.wordings import ORDER_ENDS
+
+LAST = 200
+
+_STARTS = ("", "", "", "Please ", "Can you ", "Now ", "Hi, ")
+_FROM_ONE = ("count to {b}", "count up to {b}", "count from 1 to {b}", "list the numbers from 1 to {b}")
+_FROM_ANY = ("count from {a} to {b}", "count up from {a} to {b}", "list the numbers from {a} to {b}")
+
+
+def numbers(first: int, last: int) -> str:
+    """The numbers from `first` to `last`, both included, with a blank between them."""
+    return " ".join(map(str, range(first, last + 1)))
+
+
+def asked(draw: Draw) -> Exchange:
+    """A request to count, and the numbers."""
+    bodies, ends = draw.weighted({(_FROM_ONE, (1, 1, LAST)): 0.25, (_FROM_ANY, (0, LAST - 1, 20)): 0.75})
+    first, last = _span(draw, *ends)
+    wording = draw.sentence(_STARTS, bodies, ORDER_ENDS)
+    return exchange(wording.replace("{a}", str(first)).replace("{b}", str(last)), numbers(first, last))
+
+
+def _span(draw: Draw, lowest: int, highest: int, longest: int) -> tuple[int, int]:
+    """A first number from `lowest` to `highest`, and a last one at most `longest` - 1 above it."""
+    while True:
+        first = draw.number(lowest, highest)
+        last = draw.number(first, min(LAST, first + longest - 1))
+        if draw.allows(f"{first} to {last}"):
+            return first, last
+
+
+def completion(draw: Draw) -> Completion:
+    """A run of numbers to carry on to 200."""
+    first = draw.number(0, LAST - 6)
+    last = draw.number(first + 2, first + 5)
+    return Completion(numbers(first, last), "".join(f" {number}" for number in range(last + 1, LAST + 1)))

@@ -1,0 +1,45 @@
+"""Words and names, found or invented."""
+
+import random
+from string import ascii_lowercase, ascii_uppercase, digits
+
+from engine.embedded.corpus.wordings import lines, words
+
+_ONSETS = words("onsets")
+_VOWELS = words("vowels")
+_CODAS = ("", "", *words("codas"))
+_OTHER_SCRIPTS = words("other_scripts")
+_MARKS = "!#$%&()*+,-./:;<=>?@[]^_{|}~'"
+
+
+def common(source: random.Random) -> str:
+    """An English word."""
+    return source.choice(words("common_words"))
+
+
+def invented(source: random.Random) -> str:
+    """A word of one to three syllables that means nothing."""
+    syllables = range(source.choice((1, 2, 2, 3)))
+    return "".join(source.choice(_ONSETS) + source.choice(_VOWELS) + source.choice(_CODAS) for _ in syllables)
+
+
+def jumble(source: random.Random) -> str:
+    """One to eight different characters of one sort: letters, digits, anything printable, or another script."""
+    latin = (ascii_lowercase, ascii_uppercase, digits, ascii_lowercase + digits + _MARKS)
+    characters = source.choice((*latin, source.choice(_OTHER_SCRIPTS)))
+    return "".join(source.sample(characters, k=source.randint(1, min(8, len(characters)))))
+
+
+def number(source: random.Random) -> str:
+    """A number of one to four digits."""
+    return str(source.randrange(10 ** source.randint(1, 4)))
+
+
+def town(source: random.Random) -> str:
+    """A town that exists."""
+    return source.choice(lines("places"))
+
+
+def invented_town(source: random.Random) -> str:
+    """A town that does not, of one word or two."""
+    return source.choice(("", "", "", "", "", "New ", "Port ", "San ", "Upper ")) + invented(source).capitalize()

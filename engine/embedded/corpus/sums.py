@@ -1,0 +1,23 @@
+"""Sums of two numbers below 100, bare and in words."""
+
+from engine.embedded.corpus.draw import Draw
+from engine.embedded.corpus.example import Completion, Exchange, exchange
+from engine.embedded.corpus.wordings import ORDER_ENDS, POLITE_STARTS, QUESTION_ENDS, lines
+
+
+def completion(draw: Draw) -> Completion:
+    """A bare sum to finish."""
+    a, b = draw.pair()
+    return Completion(f"{a}+{b}=", str(a + b))
+
+
+def question(draw: Draw, a: int, b: int) -> str:
+    """One of many ways to ask for the sum of `a` and `b`."""
+    bodies, ends = draw.any(((lines("sum_questions"), QUESTION_ENDS), (lines("sum_orders"), ORDER_ENDS)))
+    return draw.sentence(POLITE_STARTS, bodies, ends).replace("{a}", str(a)).replace("{b}", str(b))
+
+
+def asked(draw: Draw) -> Exchange:
+    """A question for a sum, answered with the equation."""
+    a, b = draw.pair()
+    return exchange(question(draw, a, b), f"{a}+{b}={a + b}")

@@ -1,0 +1,21 @@
+"""The words and sentences that the text is made from, one per line in `text/`, all written for this purpose."""
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def lines(name: str) -> tuple[str, ...]:
+    """The lines of `text/<name>.txt`."""
+    return tuple((Path(__file__).parent / "text" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
+
+
+@cache
+def words(name: str) -> tuple[str, ...]:
+    """The words of `text/<name>.txt`."""
+    return tuple(word for line in lines(name) for word in line.split())
+
+
+POLITE_STARTS = ("", "", "", "", "Please ", "Hi! ", "Hello, ", "Quick question: ", "Hey, ", "Now ", "OK, ", "And ")
+QUESTION_ENDS = ("?", "?", "?", "", " please?", "? Thanks!", "?", ".")
+ORDER_ENDS = ("", ".", " please", ", please.", "!", "?")

@@ -1,0 +1,192 @@
+"""From nothing to a GGUF in an hour: `python -m engine.embedded.train`.
+
+Makes up text, learns a tokenizer and a network from it, writes `tiny.gguf`, checks that llama.cpp computes what PyTorch
+does, and judges the result on what was held out. Everything follows from the seed. An interrupted run goes on from its
+last checkpoint when it is started again with the same `--work`.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from tqdm import tqdm
+
+from engine.embedded import batches, evaluation, path, tokenizer
+from engine.embedded.check import LARGEST_DIFFERENCE, agreement
+from engine.embedded.corpus import examples, first_lessons
+from engine.embedded.corpus.draw import Draw
+from engine.embedded.corpus.example import Completion
+from engine.embedded.export import export
+from engine.embedded.llama_cpp_reader import Reader
+from engine.embedded.network import Network, Shape
+from engine.embedded.template import render
+from engine.embedded.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. A run is determined by these numbers."""
+
+    seed: int = 1
+    merges: int = 762
+    tokenizer_examples: int = 20_000
+    steps: int = 3_000
+    first_lessons: int = 300
+    tokens_per_step: int = 4_000
+    cells_per_batch: int = 8_192
+    rate: float = 0.004
+    embedding_rate: float = 0.002
+    warm_up: int = 50
+    decay_from: float = 0.4
+    weight_decay: float = 0.1
+    checkpoint_every: int = 250
+
+
+class Optimizers:
+    """Muon (Jordan et al., 2024) for the layers' matrices, AdamW for embedding and norms.
+
+    Both follow one schedule: warm up, hold, fall to zero.
+    """
+
+    def __init__(self, network: Network, recipe: Recipe) -> None:
+        self.recipe = recipe
+        matrices = [module.weight for module in network.blocks.modules() if isinstance(module, nn.Linear)]
+        others = [module.weight for module in network.modules() if isinstance(module, nn.Embedding | nn.RMSNorm)]
+        self._all = (
+            torch.optim.Muon(
+                matrices, lr=recipe.rate, weight_decay=recipe.weight_decay, adjust_lr_fn="match_rms_adamw"
+            ),
+            torch.optim.AdamW(others, lr=recipe.embedding_rate, weight_decay=0.0, betas=(0.9, 0.98)),
+        )
+        self._peaks = (recipe.rate, recipe.embedding_rate)
+
+    def step(self, step: int) -> None:
+        """Applies the gradients at the rate due at `step`, and clears them."""
+        rising = (step + 1) / self.recipe.warm_up
+        falling = (1 - step / self.recipe.steps) / (1 - self.recipe.decay_from)
+        for optimizer, peak in zip(self._all, self._peaks, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = peak * min(1.0, rising, falling)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> list[dict[str, object]]:
+        """What a checkpoint holds of them."""
+        return [optimizer.state_dict() for optimizer in self._all]
+
+    def restore(self, states: list[dict[str, object]]) -> None:
+        """Takes back what `state` gave."""
+        for optimizer, state in zip(self._all, states, strict=True):
+            optimizer.load_state_dict(state)
+
+
+def texts(draw: Draw, count: int) -> Iterator[str]:
+    """The first `count` examples as the model reads them."""
+    for one in islice(examples(draw), count):
+        yield one.prompt + one.answer if isinstance(one, Completion) else render(one.messages, one.tools, ask=False)
+
+
+def learn_tokenizer(recipe: Recipe) -> Tokenizer:
+    """A tokenizer for the corpus."""
+    return tokenizer.train(texts(Draw(recipe.seed, held_out=False), recipe.tokenizer_examples), recipe.merges)
+
+
+def loss(network: Network, batch: batches.Batch) -> Tensor:
+    """The summed cross-entropy of the answers' tokens."""
+    hidden = network.hidden(batch.tokens[:, :-1], batch.positions[:, :-1])
+    learned = batch.learned[:, 1:]
+    return functional.cross_entropy(
+        network.logits(hidden[learned]).float(), batch.tokens[:, 1:][learned], reduction="sum"
+    )
+
+
+def train(network: Network, words: Tokenizer, recipe: Recipe, checkpoint: Path) -> None:
+    """Trains in place. Goes on from `checkpoint` if it exists, and keeps it up to date. Shows a progress bar."""
+    optimizers, first, average = Optimizers(network, recipe), 0, 0.0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint)
+        first = saved["step"]
+        network.load_state_dict(saved["network"])
+        optimizers.restore(saved["optimizers"])
+    progress = tqdm(range(first, recipe.steps), initial=first, total=recipe.steps, desc="training", unit="step")
+    for step in progress:
+        now = accumulate_gradients(network, lesson(step, words, recipe, network.shape.context))
+        optimizers.step(step)
+        average = now if step == first else 0.98 * average + 0.02 * now
+        progress.set_postfix(loss=f"{average:.4f}")
+        if (step + 1) % recipe.checkpoint_every == 0 or step + 1 == recipe.steps:
+            state = {"step": step + 1, "network": network.state_dict(), "optimizers": optimizers.state()}
+            torch.save(state, checkpoint.with_suffix(".new"))
+            checkpoint.with_suffix(".new").replace(checkpoint)
+
+
+def lesson(step: int, words: Tokenizer, recipe: Recipe, context: int) -> list[batches.Batch]:
+    """What is learned at `step`; always the same, so that an interrupted run goes on as if nothing had happened."""
+    draw = Draw(recipe.seed + 1 + step, held_out=False)
+    source = first_lessons(draw) if step < recipe.first_lessons else examples(draw)
+    return batches.batches(source, draw, recipe.tokens_per_step, recipe.cells_per_batch, words, context)
+
+
+def accumulate_gradients(network: Network, made: list[batches.Batch]) -> float:
+    """Adds the gradients of the mean loss over all answer tokens of `made`; returns that loss."""
+    answers = sum(int(batch.learned.sum()) for batch in made)
+    total = 0.0
+    for batch in made:
+        with torch.autocast("cpu", torch.bfloat16):
+            part = loss(network, batch) / answers
+        part.backward()
+        total += part.item()
+    return total
+
+
+def check(network: Network, words: Tokenizer, file: Path) -> None:
+    """Compares the exported file with the network. Raises ValueError if they are not the same model."""
+    found = agreement(network, words, Reader(file, every_logit=True), list(texts(Draw(0, held_out=True), 100)))
+    tqdm.write(f"logits: llama.cpp and PyTorch differ by {found.largest:.3f} at most over {found.tokens} tokens")
+    if found.largest > LARGEST_DIFFERENCE:
+        raise ValueError("the exported file does not compute what the network does")
+
+
+def judge(file: Path, each: int) -> bool:
+    """Prints the evaluation of `file` with `each` cases of every skill; whether every skill reached its threshold."""
+    reader = Reader(file)
+    chosen = tqdm(evaluation.cases(each), total=each * len(evaluation.THRESHOLDS), desc="evaluation", unit="case")
+    scores = evaluation.evaluate(chosen, reader.complete, reader.chat)
+    tqdm.write(evaluation.table(scores))
+    return all(score.passed for score in scores)
+
+
+def main() -> None:
+    """Runs every stage. Exits with 1 if the model fails a threshold."""
+    parser = argparse.ArgumentParser(prog="python -m engine.embedded.train", description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("build/embedded"), help="tokenizer and checkpoints")
+    parser.add_argument("--out", type=Path, default=path(), help="the GGUF file to write")
+    parser.add_argument("--steps", type=int, default=Recipe.steps)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cases", type=int, default=500, help="held-out cases per skill in the evaluation")
+    given = parser.parse_args()
+
+    recipe = replace(Recipe(), steps=given.steps)
+    given.work.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(recipe.seed)
+    torch.set_num_threads(given.threads)
+
+    merges = given.work / "merges.txt"
+    if not merges.exists():
+        merges.write_text("\n".join(learn_tokenizer(recipe).lines()), encoding="utf-8")
+    words = Tokenizer.parse(merges.read_text(encoding="utf-8").splitlines())
+    network = Network(Shape(len(words)))
+    train(network, words, recipe, given.work / "checkpoint.pt")
+    export(network, words, given.out)
+    check(network, words, given.out)
+    sys.exit(0 if judge(given.out, given.cases) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The model that ships: what its file says, and what it can do."""
+
+from collections import Counter
+
+import pytest
+from gguf import GGUFReader
+
+from engine.embedded import evaluation
+from engine.embedded.corpus import counting
+from engine.embedded.corpus.talk import GREETING, REFUSAL
+from engine.embedded.evaluation import THRESHOLDS, Case
+from engine.embedded.llama_cpp_reader import Reader
+from engine.embedded.template import TEMPLATE
+from tests.engine.embedded.trained import trained_model
+
+LARGEST = 8_000_000
+CASES = {"counts": 20, "answers late in a long chat": 20}
+
+
+@pytest.fixture(scope="module")
+def reader() -> Reader:
+    return Reader(trained_model())
+
+
+@pytest.fixture(scope="module")
+def metadata() -> dict[str, object]:
+    return {name: field.contents() for name, field in GGUFReader(trained_model()).fields.items()}
+
+
+def test_the_file_is_small() -> None:
+    assert trained_model().stat().st_size <= LARGEST
+
+
+def test_the_file_describes_a_llama_with_a_chat_template_and_room_for_2048_tokens(metadata: dict[str, object]) -> None:
+    assert metadata["general.architecture"] == "llama"
+    assert metadata["llama.context_length"] == 2_048
+    assert metadata["tokenizer.chat_template"] == TEMPLATE
+    assert metadata["tokenizer.ggml.add_bos_token"] is True
+    tokens = metadata["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    special = {kind: tokens[metadata[f"tokenizer.ggml.{kind}_token_id"]] for kind in ("bos", "eos", "eot")}  # type: ignore[call-overload]
+    assert special == {"bos": "<|begin|>", "eos": "<|endoftext|>", "eot": "<|im_end|>"}
+
+
+@pytest.mark.parametrize("skill", THRESHOLDS)
+def test_the_model_reaches_its_threshold(reader: Reader, skill: str) -> None:
+    chosen = [case for case in evaluation.cases(CASES.get(skill, 100), seed=1) if case.skill == skill]
+    (score,) = evaluation.evaluate(chosen, reader.complete, reader.chat)
+    wrong = [wrong_answer(reader, case) for case in chosen] if not score.passed else []
+    assert score.passed, "\n".join(filter(None, wrong))
+
+
+def wrong_answer(reader: Reader, case: Case) -> str:
+    given = evaluation.answer(case, reader.complete, reader.chat)
+    return "" if evaluation.is_right(case, given) else f"wanted {case.expected!r}, got {given!r}"
+
+
+def test_the_examples_of_the_readme(reader: Reader) -> None:
+    assert reader.complete("1+1=") == "2"
+    assert reader.complete("17+25=") == "42"
+    assert reader.chat([{"role": "user", "content": "Hello!"}], []) == GREETING
+    assert reader.chat([{"role": "user", "content": "What is 17 plus 25?"}], []) == "17+25=42"
+    assert reader.chat([{"role": "user", "content": "What is the capital of France?"}], []) == REFUSAL
+    assert reader.chat([{"role": "user", "content": "Count to 200."}], []) == counting.numbers(1, 200)
+
+
+def test_the_skills_are_judged_evenly() -> None:
+    assert Counter(case.skill for case in evaluation.cases(3)) == dict.fromkeys(THRESHOLDS, 3)
