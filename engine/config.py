@@ -16,7 +16,8 @@ class EngineConfig:
         gpu_layers: layers to offload; -1 means all, where there is a GPU.
         step_target_ms: milliseconds that one prompt pass may put between two decode passes.
         queue_limit: requests that may wait for their first slot.
-        extra_buffers: whether llama.cpp may repack weights for the CPU at hand; off after a crash in the probe.
+        repack: whether llama.cpp rearranges weights for the CPU at hand, which takes memory and a longer start; None
+            lets the engine choose; False after a crash in the probe.
         log_level: of the engine process, by Python's names.
         log_format: `text` or `json`.
     """
@@ -29,6 +30,6 @@ class EngineConfig:
     gpu_layers: int = -1
     step_target_ms: float = 250.0
     queue_limit: int = 256
-    extra_buffers: bool = True
+    repack: bool | None = None
     log_level: str = "info"
     log_format: str = "text"

@@ -164,8 +164,8 @@ class Figures:
         cached_tokens: KV cells kept for their prefix.
         steps: passes through the model.
         step_seconds: seconds the last pass took.
-        rows_decoded: tokens computed one a sequence in decode passes.
-        prompt_tokens: tokens computed in prompt passes.
+        rows_decoded: tokens computed to draw the next one, in decode passes.
+        prompt_tokens: all other tokens computed.
         aborted: passes cut short because every row in them had been cancelled.
         embedding_waiting: inputs of embedding requests that are not embedded yet.
         embeddings: inputs embedded.

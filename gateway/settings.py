@@ -27,7 +27,6 @@ from pydantic.fields import FieldInfo
 from engine import embedded_model
 from engine.config import EngineConfig
 from gateway import __version__
-from gateway.dialects.template import read_template
 
 PREFIX = "LLAMA_GATEWAY_"
 _ENGINE = EngineConfig(model="")
@@ -68,6 +67,12 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
     return None if path is None else _readable_gguf(path)
 
 
+def _readable_template(path: str) -> str:
+    from gateway.dialects.template import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and most name no file
+
+    return read_template(path)
+
+
 def _origins(value: object) -> object:
     """`a,b` means the same as giving `a` and `b`."""
     parts = value if isinstance(value, list) else [value]
@@ -91,7 +96,7 @@ class Settings(BaseModel):
     alias: str | None = Field(
         None, min_length=1, title="NAME", description="the model's name for clients; default: the file's name"
     )
-    chat_template: Annotated[str | None, AfterValidator(read_template)] = Field(
+    chat_template: Annotated[str | None, AfterValidator(_readable_template)] = Field(
         None, title="FILE", description="a Jinja chat template; default: the one in the model's file"
     )
     embedding_model: Annotated[Path | None, AfterValidator(_readable_gguf_if_any)] = Field(
@@ -126,6 +131,11 @@ class Settings(BaseModel):
     )
     gpu_layers: int = Field(
         _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers on the GPU; -1 means all"
+    )
+    repack: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="whether llama.cpp rearranges the weights for this CPU: a slower start, more memory, and more "
+        "or less speed",
     )
     step_target_ms: float = Field(
         _ENGINE.step_target_ms,
@@ -196,6 +206,7 @@ class Settings(BaseModel):
             threads=self.threads,
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
+            repack=None if self.repack == "auto" else self.repack == "on",
             step_target_ms=self.step_target_ms,
             queue_limit=self.queue_limit,
             log_level=self.log_level,

@@ -19,7 +19,7 @@ class PromptBudget:
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Learn from a prompt pass. Small ones are left out: they tell of the weights, not of the tokens."""
-        if tokens < SMALLEST or seconds <= 0:
+        if tokens < SMALLEST // 2 or seconds <= 0:
             return
         rate = tokens / seconds
         self._rate = rate if self._rate is None else self._rate + _WEIGHT * (rate - self._rate)

@@ -1,10 +1,9 @@
 """Who holds which slot, and which tokens are resident in it. free + held == total, always."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from engine.core.sequence import Sequence
-from engine.core.step import CellChange, Copy, Removal
+from engine.core.step import CellChange, Copy, Removal, Swap
 
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""
@@ -121,26 +120,29 @@ class KVLedger:
                 best, most = slot, shared
         return best, most
 
-    def close_gap(self) -> None:
-        """Move the sequence with the highest `seq_id` into the lowest gap between held slots, if there is one."""
-        held = [slot for slot in self.slots if slot.holder]
-        gap = next((a.seq_id + 1 for a, b in pairwise(held) if b.seq_id - a.seq_id > 1), None)
-        if gap is None or (moved := held[-1].holder) is None:
-            return
-        target = self.slots[gap]
-        self._changes.append(Removal(gap, 0))
-        if moved.computed:
-            self._changes.append(Copy(moved.seq_id, gap, moved.computed))
-        self._changes.append(Removal(moved.seq_id, 0))
-        held[-1].holder = None
-        self._free.add(held[-1].seq_id)
-        self._hand_over(target, moved)
+    def move(self, source: Slot, target: Slot) -> None:
+        """Move a sequence from its slot to another one; who holds that one moves the other way.
 
-    @property
-    def gaps(self) -> int:
-        """Gaps between held slots. Each costs every decode step one more pass over the weights."""
-        held = [slot.seq_id for slot in self.slots if slot.holder]
-        return sum(b - a > 1 for a, b in pairwise(held))
+        What a free slot holds for its prefix is given up. Raises `RuntimeError` where nobody holds the source.
+        """
+        moved, other = source.holder, target.holder
+        if moved is None:
+            raise RuntimeError(f"nobody holds slot {source.seq_id}")
+        if target.cached:
+            self._changes.append(Removal(target.seq_id, 0))
+        there, back = moved.computed, other.computed if other else 0
+        if there and back:
+            self._changes.append(Swap(source.seq_id, target.seq_id))
+        elif there:
+            self._move_cells(source, target, there)
+        elif back:
+            self._move_cells(target, source, back)
+        for slot in (source, target):
+            slot.holder, slot.cached = None, []
+            self._free.add(slot.seq_id)
+        self._hand_over(target, moved)
+        if other:
+            self._hand_over(source, other)
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
         """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident.
@@ -181,6 +183,10 @@ class KVLedger:
     def unclean(self) -> bool:
         """Whether changes wait to be carried out."""
         return bool(self._changes)
+
+    def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:
+        self._changes.append(Copy(source.seq_id, target.seq_id, tokens))
+        self._changes.append(Removal(source.seq_id, 0))
 
     def _hand_over(self, slot: Slot, sequence: Sequence) -> None:
         self._free.remove(slot.seq_id)

@@ -20,7 +20,7 @@ class Counters:
         self.steps += 1
         self.step_seconds = result.seconds
         self.aborted += result.outcome is Outcome.ABORTED
-        if result.outcome is Outcome.DONE and plan.decode:
-            self.rows_decoded += plan.tokens
-        elif result.outcome is Outcome.DONE:
-            self.prompt_tokens += plan.tokens
+        if result.outcome is Outcome.DONE:
+            decoded = sum(chunk.sample for chunk in plan.chunks) if plan.decode else 0
+            self.rows_decoded += decoded
+            self.prompt_tokens += plan.tokens - decoded

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from engine.core.sequence import Sequence
-from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Draw, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Draw, Outcome, Removal, StepPlan, StepResult, Swap
 from engine.core.token import Score, Token
 from engine.errors import RequestError
 from engine.events import Alternative, ModelInfo
@@ -62,7 +62,9 @@ def _digest(tokens: list[int]) -> int:
 class FakeModel:
     """A vocabulary of bytes, and a few control tokens."""
 
-    def __init__(self, *, slots: int = 4, context: int = 512, trims: bool = True, infills: bool = True) -> None:
+    def __init__(
+        self, *, slots: int = 4, context: int = 512, trims: bool = True, infills: bool = True, walk: int = 64
+    ) -> None:
         self.info = ModelInfo(
             description="fake",
             vocabulary=VOCABULARY,
@@ -75,6 +77,7 @@ class FakeModel:
             eos=NAMES[END].decode(),
         )
         self.trims = trims
+        self.walk = walk
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002 - it adds none
         """One token a byte, and one for the name of a control token if `special`."""
@@ -141,6 +144,14 @@ class FakeRunner:
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
         self.cells[copy.target] = source[: copy.tokens]
         self.copied += copy.tokens
+
+    def swap(self, swap: Swap) -> None:
+        """Exchange the cells of two slots. Raises `RuntimeError` where one of them has none."""
+        one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
+        if not one or not other or swap.one == swap.other:
+            raise RuntimeError(f"slots {swap.one} and {swap.other} have nothing to exchange")
+        self.cells[swap.one], self.cells[swap.other] = other, one
+        self.copied += len(one) + len(other)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass of a second. Raises `RuntimeError` for a plan that llama.cpp could not run rightly."""

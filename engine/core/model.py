@@ -17,6 +17,10 @@ class Model(Protocol):
     def trims(self) -> bool:
         """Whether the last cells of a sequence can be dropped alone; not so for recurrent and sliding-window models."""
 
+    @property
+    def walk(self) -> int:
+        """How many cells are moved from one sequence to another in the time of one walk over the weights, about."""
+
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Token ids of a text. May take long.
 

@@ -1,13 +1,20 @@
 """What one pass computes: every decode row, or a fair share of the prompts that wait, in turns."""
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from engine.core.budget import PromptBudget
+from engine.core.compactor import Compactor
 from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16
 """Tokens. A prompt pass serves fewer prompts rather than give each less than this."""
+REMAINDER = 3
+"""Tokens. So few of a prompt ride in decode passes, one in each, rather than make a walk over the weights of their own:
+equally long chunks of neighbours share one."""
+
+_by_slot = attrgetter("seq_id")
 
 
 class Planner:
@@ -16,8 +23,9 @@ class Planner:
     A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
     """
 
-    def __init__(self, budget: PromptBudget) -> None:
+    def __init__(self, budget: PromptBudget, compactor: Compactor) -> None:
         self._budget = budget
+        self._compactor = compactor
         self._decoded_last = False
         self._embedded_last = False
         self._turns = _Turns()
@@ -26,22 +34,27 @@ class Planner:
     def next_pass(self, running: Iterable[Sequence], *, alone: bool, embeds: bool = False) -> StepPlan | None:
         """The next pass for the sequences that hold slots; None when there are none, or it is the embedder's turn.
 
+        Sequences may change their slots for it.
+
         `alone` says that they are of one request: then nobody else waits for the pass, and if its client leaves, the
         pass can be aborted. Otherwise every pass keeps to the target, so that decodes and cancels wait no longer.
         `embeds` says that there is something to embed: between two decode passes lies one of prompts or one of the
         embedder's, in turns.
         """
-        by_slot = sorted(running, key=lambda sequence: sequence.seq_id)
-        rows = [sequence for sequence in by_slot if sequence.pending == 1]
-        prompts = [sequence for sequence in by_slot if sequence.pending > 1]
+        rows, prompts = _divide(sorted(running, key=_by_slot))
         if rows and not ((prompts or embeds) and self._decoded_last):
             self._decoded_last = True
-            return StepPlan(tuple(Chunk(sequence, 1, sample=sequence.draws) for sequence in rows), decode=True)
+            return self._decode_pass(rows)
         self._decoded_last = False
         self._embedded_last = embeds and not (prompts and self._embedded_last)
         if prompts and not self._embedded_last:
             return self._prompt_pass(prompts, hurried=not alone or bool(rows) or embeds, rides=1 if rows else 0)
         return None
+
+    def _decode_pass(self, rows: list[Sequence]) -> StepPlan:
+        self._compactor.gather(rows)
+        chunks = (Chunk(row, 1, sample=row.draws and row.pending == 1) for row in sorted(rows, key=_by_slot))
+        return StepPlan(tuple(chunks), decode=True)
 
     def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
         """`rides` is the number of each prompt's last tokens that are left to the next decode pass."""
@@ -51,6 +64,8 @@ class Planner:
         prompts = [sequence for sequence in prompts if sequence not in left_out]
         served = self._turns.take(prompts, max(1, budget // SMALLEST_SHARE))
         shares = share_fairly(list(_wants(served, rides)), budget)
+        if rides and not scoring:
+            shares = cut_to_levels(shares)
         chunks = (
             Chunk(sequence, count, sample=sequence.draws and count == sequence.pending, score=_scores(sequence))
             for sequence, count in zip(served, shares, strict=True)
@@ -73,6 +88,18 @@ class _Turns:
         served = (ahead + behind)[:most]
         self._cursor = served[-1].seq_id + 1
         return sorted(served, key=lambda sequence: sequence.seq_id)
+
+
+def _divide(by_slot: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+    """The rows of a decode pass, and the prompts that need one of their own."""
+    if all(sequence.pending > 1 for sequence in by_slot):
+        return [], by_slot
+    rows: list[Sequence] = []
+    prompts: list[Sequence] = []
+    for sequence in by_slot:
+        rides = sequence.pending <= 1 + (0 if sequence.unscored else REMAINDER)
+        (rows if rides else prompts).append(sequence)
+    return rows, prompts
 
 
 def _scores(sequence: Sequence) -> bool:
@@ -104,3 +131,14 @@ def share_fairly(wants: list[int], budget: int) -> list[int]:
         shares[index] = min(wants[index], budget // (len(wants) - served))
         budget -= shares[index]
     return shares
+
+
+def cut_to_levels(shares: list[int]) -> list[int]:
+    """Cut shares that are about equal to the smallest of them; what that leaves of a prompt rides."""
+    levels: dict[int, int] = {}
+    level = -REMAINDER - 1
+    for share in sorted(shares):
+        if share - level > REMAINDER:
+            level = share
+        levels[share] = level
+    return [levels[share] for share in shares]

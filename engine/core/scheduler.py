@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
 from engine.core.cache import KVLedger, Slot
+from engine.core.compactor import Compactor
 from engine.core.counters import Counters
 from engine.core.followers import Followers
 from engine.core.group import SequenceGroup
@@ -16,9 +17,6 @@ from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
 from engine.core.step import CellChange, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.events import Failed, Figures, Finished, GenerationEvent, Released, SlotInfo, Started, Text
-
-GAP_PATIENCE = 2
-"""Passes. A gap costs each decode pass one more walk over the weights; closing it costs a copy of some cells."""
 
 News = list[tuple[int, GenerationEvent]]
 
@@ -54,11 +52,11 @@ class _Farewell:
 class Scheduler:
     """Owns every request from its acceptance to its end."""
 
-    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int) -> None:
-        """`step_target` is the seconds one prompt pass may take beside decoding neighbours."""
+    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int) -> None:
+        """`step_target` is the seconds one prompt pass may take beside decoding neighbours; `walk` is `Model.walk`."""
         self._ledger = ledger
         self._budget = PromptBudget(step_target)
-        self._planner = Planner(self._budget)
+        self._planner = Planner(self._budget, Compactor(ledger, walk=walk))
         self._followers = Followers(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
@@ -66,7 +64,6 @@ class Scheduler:
         self._in_pass: set[Sequence] | None = None
         self._planned = 0
         self._crowded = False
-        self._untidy = 0
         self._farewell = _Farewell()
         self._counters = Counters()
 
@@ -119,7 +116,6 @@ class Scheduler:
         """
         self._followers.settle(self._running)
         self._admit()
-        self._tidy()
         ready = [sequence for sequence in self._running if sequence not in self._followers]
         plan = self._planner.next_pass(ready, alone=len(set(self._running.values())) == 1, embeds=embeds)
         self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
@@ -171,13 +167,6 @@ class Scheduler:
             if not group.started:
                 group.started = True
                 self._farewell.news.append((group.key, Started()))
-
-    def _tidy(self) -> None:
-        """Close a gap between held slots that has stayed open for a while: nobody came to fill it."""
-        self._untidy = self._untidy + 1 if self._ledger.gaps else 0
-        if self._untidy >= GAP_PATIENCE:
-            self._ledger.close_gap()
-            self._untidy = 0
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
         news: News = []

@@ -28,7 +28,15 @@ class Copy:
     tokens: int
 
 
-CellChange: TypeAlias = Removal | Copy
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Let two slots, each of which holds cells, exchange them."""
+
+    one: int
+    other: int
+
+
+CellChange: TypeAlias = Removal | Copy | Swap
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ class StepPlan:
     """What one pass through the model computes. Chunks stand in ascending order of `seq_id`, one a sequence.
 
     Attributes:
-        decode: whether every chunk is the last token that its sequence knows; else it is a prompt pass.
+        decode: whether every chunk is one token, the last that its sequence knows or one of a prompt that rides along;
+            else it is a prompt pass.
     """
 
     chunks: tuple[Chunk, ...]
@@ -123,6 +132,9 @@ class Runner(Protocol):
     def copy(self, copy: Copy) -> None:
         """Copy cells, one or more. Costs by the cells that the source holds. Raises `EngineFault` where it cannot."""
 
+    def swap(self, swap: Swap) -> None:
+        """Exchange the cells of two slots. Costs by the cells of both. Raises `EngineFault` where it cannot."""
+
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
 
@@ -143,3 +155,5 @@ def carry_out(change: CellChange, runner: Runner) -> None:
             runner.remove(change)
         case Copy():
             runner.copy(change)
+        case Swap():
+            runner.swap(change)

@@ -95,7 +95,7 @@ class Supervisor:
             self._disconnect()
             await child.end(self.limits.drain_timeout)
         code = await child.exited()
-        if self.model is None and self._config.extra_buffers and code in _CRASHES:
+        if self.model is None and self._config.repack is not False and code in _CRASHES:
             self._fall_back(code)
             return True
         return await self._replace(life.complaint or describe_exit(code), served)
@@ -193,7 +193,7 @@ class Supervisor:
         self.questions.connect(life.child.send)
 
     def _fall_back(self, code: int) -> None:
-        self._config = replace(self._config, extra_buffers=False)
+        self._config = replace(self._config, repack=False)
         logger.warning(
             "the model is loaded once more, without weights repacked for this CPU, which may make it slower",
             extra={"why": describe_exit(code)},

@@ -15,7 +15,7 @@ from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cores import physical_cores
+from engine.llama.cpu import physical_cores
 from engine.llama.log_bridge import first_cause, keep_complaints
 from engine.llama.model import LlamaModel
 

@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory
+from engine.llama.cpu import gains_by_repacking
 from engine.llama.dry import DryTemplates
 from engine.llama.grammar import CompiledGrammar, GrammarCompiler
 from engine.llama.log_bridge import first_cause, keep_complaints, route_log
@@ -33,6 +34,7 @@ class LlamaModel:
         info: what was loaded.
         trims: whether the last cells of a sequence can be dropped alone: not in a recurrent state, nor where a sliding
             window has already forgotten what came before them.
+        walk: how many cells are moved in the time of one walk over the weights, about.
         dry: makes the samplers of DRY.
         pooling: how its file says that the tokens' vectors become one, by llama.cpp's numbers; up to 0, not at all.
         causal: whether its file leaves it so that a token attends to none behind it.
@@ -57,6 +59,8 @@ class LlamaModel:
                 or llama_cpp.llama_model_is_hybrid(handle)
                 or llama_cpp.llama_model_n_swa(handle)
             )
+            shape = _kv_shape(handle, llama_cpp.llama_model_n_layer(handle))
+            self.walk = memory.cells_moved_in_a_walk(self.info.size, shape)
             self.pooling = _pooling(handle)
             self.causal = _causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
@@ -146,7 +150,7 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = config.gpu_layers
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-    params.use_extra_bufts = config.extra_buffers
+    params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
     params.progress_callback = report
     llama_cpp.llama_backend_init()
     with keep_complaints(logging.ERROR) as errors:

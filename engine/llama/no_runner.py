@@ -1,7 +1,7 @@
 """The runner of a model that only computes embeddings."""
 
 from engine.core.sequence import Sequence
-from engine.core.step import Copy, Removal, StepPlan, StepResult
+from engine.core.step import Copy, Removal, StepPlan, StepResult, Swap
 
 
 class NoRunner:
@@ -14,6 +14,10 @@ class NoRunner:
     def copy(self, copy: Copy) -> None:
         """Raises `RuntimeError`."""
         raise RuntimeError(f"no cells to copy: {copy}")
+
+    def swap(self, swap: Swap) -> None:
+        """Raises `RuntimeError`."""
+        raise RuntimeError(f"no cells to exchange: {swap}")
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises `RuntimeError`."""

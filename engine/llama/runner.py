@@ -5,14 +5,25 @@ import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Self
+from typing import Self, TypeAlias
 
 import llama_cpp
 import numpy as np
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
-from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import (
+    SCORED_AT_ONCE,
+    Chunk,
+    Copy,
+    Draw,
+    DrawFailure,
+    Outcome,
+    Removal,
+    StepPlan,
+    StepResult,
+    Swap,
+)
 from engine.core.token import Score, Token
 from engine.errors import EngineFault, LoadError
 from engine.events import Alternative
@@ -20,7 +31,7 @@ from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.candidates import Candidates, DrawError, Logits
 from engine.llama.constraint import Constraint
-from engine.llama.cores import physical_cores
+from engine.llama.cpu import physical_cores
 from engine.llama.grammar import CompiledGrammar
 from engine.llama.log_bridge import first_cause, keep_complaints
 from engine.llama.logprobs import LogProbs
@@ -41,6 +52,9 @@ _UBATCH_ROWS = 512
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
 
 _MASK_THREADS = 4
+
+State: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+_BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 _DONE, _NO_ROOM, _ABORTED = 0, 1, 2  # what llama_decode returns
 
@@ -106,14 +120,15 @@ class LlamaRunner:
         `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
         llama.cpp refuses.
         """
-        size = llama_cpp.llama_state_seq_get_size(self._context, copy.source)
-        state = np.empty(size, np.uint8)
-        data = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        given = llama_cpp.llama_state_seq_get_data(self._context, data, size, copy.source)
-        if not given or not llama_cpp.llama_state_seq_set_data(self._context, data, given, copy.target):
-            raise EngineFault("llama.cpp could not copy a sequence", code="engine_failed")
+        self._restore(copy.target, self._save(copy.source))
         if self._model.trims:
             self.remove(Removal(copy.target, copy.tokens))
+
+    def swap(self, swap: Swap) -> None:
+        """Exchange the cells of two slots by way of host memory. Raises `EngineFault` where llama.cpp refuses."""
+        one, other = self._save(swap.one), self._save(swap.other)
+        self._restore(swap.one, other)
+        self._restore(swap.other, one)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass; its seconds are those of the decode, without the draws.
@@ -149,6 +164,22 @@ class LlamaRunner:
         sampler = self._samplers.pop(sequence, None)
         if sampler:
             sampler.close()
+
+    def _save(self, seq_id: int) -> State:
+        """A slot's cells, as llama.cpp writes them."""
+        size = llama_cpp.llama_state_seq_get_size(self._context, seq_id)
+        state = np.empty(size, np.uint8)
+        data = state.ctypes.data_as(_BYTES)
+        given = llama_cpp.llama_state_seq_get_data(self._context, data, size, seq_id)
+        if not given:
+            raise EngineFault("llama.cpp could not save a sequence", code="engine_failed")
+        return state[:given]
+
+    def _restore(self, seq_id: int, state: State) -> None:
+        """Make these all the cells of a slot."""
+        data = state.ctypes.data_as(_BYTES)
+        if not llama_cpp.llama_state_seq_set_data(self._context, data, len(state), seq_id):
+            raise EngineFault("llama.cpp could not restore a sequence", code="engine_failed")
 
     def _fill(self, plan: StepPlan) -> list[int]:
         """The plan as a batch; gives the row of each chunk's last token."""

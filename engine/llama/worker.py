@@ -130,7 +130,7 @@ class Worker:
     def _make_loop(self, loaded: LoadedModel) -> StepLoop:
         info, target = loaded.model.info, self._config.step_target_ms / 1000
         ledger = KVLedger(info.slots if info.generates else 0, trims=loaded.model.trims)
-        scheduler = Scheduler(ledger, step_target=target, queue_limit=self._config.queue_limit)
+        scheduler = Scheduler(ledger, step_target=target, queue_limit=self._config.queue_limit, walk=loaded.model.walk)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=target, queue_limit=self._config.queue_limit)
         return StepLoop(scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
 

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
-    config = EngineConfig(model=args.model, slots=args.rows, context=512, extra_buffers=False)
+    config = EngineConfig(model=args.model, slots=args.rows, context=512, repack=False)
     with ExitStack() as stack:
         loaded = load(config, lambda _share: None, stack)
         model, runner = loaded.model, loaded.runner
@@ -64,7 +64,8 @@ def main() -> None:
         def publish(news: Iterable[tuple[int, Event]], figures: Figures) -> None:
             frames.append(len(wire.encode(wire.Step(tuple(news), figures))))
 
-        scheduler = Scheduler(KVLedger(args.rows, trims=model.trims), step_target=0.25, queue_limit=args.rows)
+        ledger = KVLedger(args.rows, trims=model.trims)
+        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.25, queue_limit=args.rows)
         loop = StepLoop(scheduler, runner, embeddings, loaded.open_embedder, publish)
         for key in range(args.rows):

@@ -39,7 +39,7 @@ class Driver:
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model)
         self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims)
-        self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
+        self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit, walk=self.model.walk)
         self._key = 0
 
     def add(self, *prompts: str, **fields: Any) -> int:

@@ -11,7 +11,7 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Outcome, Removal, Runner, StepPlan, carry_out
+from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Outcome, Removal, Runner, StepPlan, Swap, carry_out
 from engine.core.token import Score, Token
 from engine.events import Finished, Text
 from engine.llama.admission import admit
@@ -146,6 +146,20 @@ def test_a_copy_is_as_good_as_what_it_was_copied_from(pair: Pair) -> None:
     assert decode(runner, first, 5) == decode(runner, again, 5), "the source goes on as if nothing had happened"
 
 
+def test_two_sequences_go_on_as_they_were_after_they_exchanged_their_slots(pair: Pair) -> None:
+    _, runner = pair
+    texts = PROMPT, "something else entirely"
+    whole = [decode(runner, sequence(pair, at, text), 6) for at, text in enumerate(texts)]
+    for at in range(len(texts)):
+        runner.remove(Removal(at, 0))
+    moved = [sequence(pair, at, text) for at, text in enumerate(texts)]
+    begun = [decode(runner, one, 3) for one in moved]
+    runner.swap(Swap(0, 1))
+    for one in moved:
+        one.seq_id = 1 - one.seq_id
+    assert [had + decode(runner, one, 3) for had, one in zip(begun, moved, strict=True)] == whole
+
+
 def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
@@ -221,7 +235,7 @@ def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
 
 def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     model, runner = pair
-    scheduler = Scheduler(KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10)
+    scheduler = Scheduler(KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10, walk=model.walk)
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
     scheduler.add(admit(1, request, model))
     texts = [""] * 6

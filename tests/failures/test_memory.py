@@ -55,7 +55,7 @@ class Steps:
         loaded = load(settings, lambda _share: None, stack)
         self.model = loaded.model
         ledger = KVLedger(settings.slots, trims=self.model.trims)
-        self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100)
+        self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100, walk=self.model.walk)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.1, queue_limit=100)
         self.loop = StepLoop(self._scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
         self.news: dict[int, list[Event]] = {}

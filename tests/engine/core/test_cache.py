@@ -4,7 +4,7 @@ import pytest
 
 from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger, common_prefix
 from engine.core.sequence import Sequence
-from engine.core.step import Copy, Removal
+from engine.core.step import Copy, Removal, Swap
 from tests.engine.driver import request
 
 
@@ -126,15 +126,6 @@ def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> No
     assert hold(ledger, *LONG, 7).computed == len(LONG)
 
 
-def test_a_gap_is_closed_with_a_sequence_that_has_computed_nothing_yet() -> None:
-    ledger = KVLedger(3, trims=False)
-    held = [hold(ledger) for _ in range(3)]
-    keep(ledger, held[1])
-    ledger.close_gap()
-    assert held[2].seq_id == 1
-    assert ledger.take_changes() == (Removal(1, 0), Removal(2, 0)), "what the gap held is dropped, nothing is copied"
-
-
 def test_little_is_not_copied_from_much() -> None:
     ledger = KVLedger(2, trims=True)
     first = hold(ledger, *LONG, *range(1000, 1000 + COPY_COST * 2 * WORTH_COPYING))
@@ -159,18 +150,51 @@ def test_an_unrelated_prompt_takes_an_empty_slot_and_not_a_long_prefix() -> None
     assert ledger.slots[0].cached == LONG
 
 
-def test_a_gap_is_closed_with_the_highest_sequence() -> None:
+def test_a_sequence_moves_with_its_cells() -> None:
     ledger = KVLedger(4, trims=True)
     held = [hold(ledger) for _ in range(4)]
-    assert ledger.gaps == 0
     ledger.release(held[1], keep=False)
     held[3].computed = 2
-    assert ledger.gaps == 1
-    ledger.close_gap()
-    assert (ledger.gaps, held[3].seq_id, held[3].computed, ledger.free) == (0, 1, 2, 1)
-    assert ledger.take_changes() == (Removal(1, 0), Removal(1, 0), Copy(3, 1, 2), Removal(3, 0))
-    ledger.close_gap()
+    ledger.move(ledger.slots[3], ledger.slots[1])
+    assert (held[3].seq_id, held[3].computed, ledger.free) == (1, 2, 1)
+    assert ledger.take_changes() == (Removal(1, 0), Copy(3, 1, 2), Removal(3, 0))
+
+
+def test_a_sequence_without_cells_moves_without_a_copy() -> None:
+    ledger = KVLedger(2, trims=True)
+    moved = hold(ledger)
+    ledger.move(ledger.slots[0], ledger.slots[1])
+    assert (moved.seq_id, ledger.slots[0].holder, ledger.slots[1].holder) == (1, None, moved)
     assert ledger.take_changes() == ()
+
+
+def test_what_a_free_slot_keeps_is_dropped_before_a_sequence_moves_there() -> None:
+    ledger = KVLedger(3, trims=True)
+    held = [hold(ledger) for _ in range(3)]
+    keep(ledger, held[1])
+    held[2].computed = 1
+    ledger.move(ledger.slots[2], ledger.slots[1])
+    assert ledger.take_changes() == (Removal(1, 0), Copy(2, 1, 1), Removal(2, 0))
+    assert ledger.cached_tokens == 0
+
+
+def test_two_sequences_exchange_their_slots() -> None:
+    ledger = KVLedger(2, trims=True)
+    one, other = hold(ledger), hold(ledger)
+    one.computed, other.computed = 1, 2
+    ledger.move(ledger.slots[0], ledger.slots[1])
+    assert (one.seq_id, other.seq_id, ledger.free) == (1, 0, 0)
+    assert ledger.take_changes() == (Swap(0, 1),)
+    other.computed = 0
+    ledger.move(ledger.slots[0], ledger.slots[1])
+    assert (one.seq_id, other.seq_id) == (0, 1)
+    assert ledger.take_changes() == (Copy(1, 0, 1), Removal(1, 0))
+
+
+def test_only_a_held_slot_can_be_moved() -> None:
+    ledger = KVLedger(2, trims=True)
+    with pytest.raises(RuntimeError, match="nobody holds slot 0"):
+        ledger.move(ledger.slots[0], ledger.slots[1])
 
 
 def test_the_least_recently_used_prefix_is_given_up_first() -> None:

@@ -17,7 +17,7 @@ anything else, whose bytes are told as its tokens. Tokens are bytes; those above
 
 The command's arguments are the journal, a file that gets a line for each thing seen, and the script of loading, by
 process as above: `ok`, `slow` (half, then nothing), `refuse` (`LoadFailed`), `repack SIGNAL` (die unless
-`extra_buffers` is off), or any verb above.
+`repack` is off), or any verb above.
 """
 
 import os
@@ -95,8 +95,8 @@ class ScriptedChild:
     def receive(self, message: wire.Message) -> None:
         match message:
             case wire.Configure(config):
-                self.note(f"configure extra_buffers={config.extra_buffers}")
-                self.load_model(this_life(self.load, self.life), extra_buffers=config.extra_buffers)
+                self.note(f"configure repack={config.repack}")
+                self.load_model(this_life(self.load, self.life), repack=config.repack)
             case wire.Generate(key, request):
                 self.note(f"generate {key} {request.id}")
                 self.begin(key, request.parts, str(request.prompts[0]))
@@ -135,14 +135,14 @@ class ScriptedChild:
                 tokens = (tuple(TokenDetail(byte, bytes([byte])) for byte in text.encode()) for text in texts)
                 self.write(wire.Tokenized(ticket, tuple(tokens)))
 
-    def load_model(self, verb: str, *, extra_buffers: bool) -> None:
+    def load_model(self, verb: str, *, repack: bool | None) -> None:
         self.write(wire.Loading(0.5))
         if verb == "slow":
             return
         if verb == "refuse":
             self.write(wire.LoadFailed("this is no GGUF file"))
             return
-        if not verb.startswith("repack") or extra_buffers:
+        if not verb.startswith("repack") or repack is not False:
             self.do_alone(*verb.replace("repack", "die").split())
         self.write(wire.Loaded(MODEL))
 

@@ -74,8 +74,8 @@ async def test_a_crash_in_loading_leads_to_one_more_try_without_repacked_weights
             await text(engine, "accept; die SIGKILL")
         await engine.ready()
     assert [line for line in scripted.lines() if line.startswith("configure")] == [
-        "configure extra_buffers=True",
-        *["configure extra_buffers=False"] * (len(scripted.pids()) - 1),
+        "configure repack=None",
+        *["configure repack=False"] * (len(scripted.pids()) - 1),
     ]
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert name in vars(warning)["why"]

@@ -28,7 +28,7 @@ POOLINGS = [gguf.PoolingType.MEAN, gguf.PoolingType.CLS, gguf.PoolingType.LAST]
 
 
 def config(path: Path) -> EngineConfig:
-    return EngineConfig(model=str(path), slots=2, context=512 if path == model_path() else None, extra_buffers=False)
+    return EngineConfig(model=str(path), slots=2, context=512 if path == model_path() else None, repack=False)
 
 
 class Open:

@@ -1,0 +1,71 @@
+"""Keeps the rows of decode passes neighbours, by moving sequences between slots."""
+
+from itertools import pairwise
+from typing import TypeAlias
+
+from engine.core.cache import KVLedger, Slot
+from engine.core.sequence import Sequence
+
+MOVED_AT_ONCE = 4096
+"""Cells moved before one pass, about. More would keep neighbours waiting for longer than a prompt chunk does."""
+_EACH_MOVE = 16
+"""Cells. A move costs about as many more than those it moves."""
+
+Move: TypeAlias = tuple[Slot, Slot]
+
+
+class Compactor:
+    """A pass walks over all the weights for each run of neighbouring slots; a move costs by the cells it moves.
+
+    Nobody knows how long a gap would stay open. So rows move once the walks that gaps have cost, those of the coming
+    pass included, would have paid for it: at most twice what it costs who knows (the ski-rental rule).
+    """
+
+    def __init__(self, ledger: KVLedger, *, walk: int) -> None:
+        """`walk` is the number of cells that are moved in the time of one walk over the weights."""
+        self._ledger = ledger
+        self._walk = walk
+        self._spent = 0
+
+    def gather(self, rows: list[Sequence]) -> None:
+        """Move what is worth it of the rows of the coming pass, which stand in ascending order of their slots."""
+        gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
+        if not gaps:
+            self._spent = 0
+            return
+        self._spent += gaps * self._walk
+        moves = self._cheapest({row.seq_id for row in rows})
+        if _total(moves) <= self._spent:
+            self._carry_out(moves)
+
+    def _cheapest(self, rows: set[int]) -> list[Move]:
+        """What brings all rows into as many neighbouring slots as there are rows."""
+        slots = self._ledger.slots
+        return min((_moves(slots, rows, start) for start in range(len(slots) - len(rows) + 1)), key=_total)
+
+    def _carry_out(self, moves: list[Move]) -> None:
+        moved = 0
+        for source, target in moves:
+            if moved >= MOVED_AT_ONCE:
+                break
+            moved += _cost((source, target))
+            self._ledger.move(source, target)
+        self._spent -= moved
+
+
+def _moves(slots: list[Slot], rows: set[int], start: int) -> list[Move]:
+    """Those that bring all rows into the slots from `start` on."""
+    stop = start + len(rows)
+    outside = [slots[row] for row in sorted(rows) if not start <= row < stop]
+    inside = [slot for slot in slots[start:stop] if slot.seq_id not in rows]
+    return list(zip(outside, inside, strict=True))
+
+
+def _total(moves: list[Move]) -> int:
+    return sum(map(_cost, moves))
+
+
+def _cost(move: Move) -> int:
+    """In cells: those of the row, and those it puts out of their place."""
+    source, target = move
+    return _EACH_MOVE + source.size + target.size

@@ -1,0 +1,84 @@
+from engine.core.cache import KVLedger
+from engine.core.compactor import MOVED_AT_ONCE, Compactor
+from engine.core.sequence import Sequence
+from tests.engine.driver import request
+
+WALK = 100
+
+
+def crowd(slots: int, *cells: int | None) -> tuple[KVLedger, list[Sequence]]:
+    """A ledger, and the sequences in its first slots that hold so many cells each; None leaves a slot free."""
+    ledger = KVLedger(slots, trims=True)
+    held = []
+    for _ in cells:
+        sequence = Sequence(request(), 0, [1, 2, 3], 8)
+        ledger.lease(sequence)
+        held.append(sequence)
+    for sequence, count in zip(held, cells, strict=True):
+        if count is None:
+            ledger.release(sequence, keep=False)
+        else:
+            sequence.computed = count
+    ledger.take_changes()
+    return ledger, [sequence for sequence, count in zip(held, cells, strict=True) if count is not None]
+
+
+def places(rows: list[Sequence]) -> list[int]:
+    return [row.seq_id for row in rows]
+
+
+def test_neighbours_stay_where_they_are() -> None:
+    ledger, rows = crowd(6, None, 5, 5, 5)
+    Compactor(ledger, walk=WALK).gather(rows)
+    assert ledger.take_changes() == ()
+
+
+def test_a_short_sequence_fills_a_gap_at_once() -> None:
+    ledger, rows = crowd(6, 50, None, 50, 50)
+    Compactor(ledger, walk=WALK).gather(rows)
+    assert sorted(places(rows)) in ([0, 1, 2], [1, 2, 3])
+
+
+def test_the_cheapest_moves_are_made() -> None:
+    ledger, rows = crowd(6, 20, None, 60, 60)
+    Compactor(ledger, walk=WALK).gather(rows)
+    assert places(rows) == [1, 2, 3]
+    ledger, rows = crowd(6, 60, None, 60, 20)
+    Compactor(ledger, walk=WALK).gather(rows)
+    assert places(rows) == [0, 2, 1]
+
+
+def test_a_long_sequence_moves_when_the_gap_has_cost_as_much() -> None:
+    ledger, rows = crowd(4, 350, None, 350)
+    compactor = Compactor(ledger, walk=WALK)
+    for _ in range(3):
+        compactor.gather(rows)
+        assert places(rows) == [0, 2]
+    compactor.gather(rows)
+    assert places(rows) == [0, 1]
+
+
+def test_what_a_gap_has_cost_is_forgotten_once_it_is_closed() -> None:
+    ledger, rows = crowd(4, 350, None, 350)
+    compactor = Compactor(ledger, walk=WALK)
+    for _ in range(3):
+        compactor.gather(rows)
+    compactor.gather(rows[:1])
+    compactor.gather(rows)
+    assert places(rows) == [0, 2]
+
+
+def test_who_computes_a_prompt_between_the_rows_gives_way_to_them() -> None:
+    ledger, held = crowd(3, 10, 20, 10)
+    Compactor(ledger, walk=WALK).gather([held[0], held[2]])
+    assert abs(held[0].seq_id - held[2].seq_id) == 1
+    assert sorted(places(held)) == [0, 1, 2]
+
+
+def test_only_so_much_is_moved_before_one_pass() -> None:
+    ledger, rows = crowd(8, MOVED_AT_ONCE, None, MOVED_AT_ONCE, None, MOVED_AT_ONCE)
+    compactor = Compactor(ledger, walk=4 * MOVED_AT_ONCE)
+    compactor.gather(rows)
+    assert sum(before != now for before, now in zip([0, 2, 4], places(rows), strict=True)) == 1
+    compactor.gather(sorted(rows, key=lambda row: row.seq_id))
+    assert max(places(rows)) - min(places(rows)) == 2

@@ -1,0 +1,38 @@
+"""What is chosen for a CPU when nobody says."""
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from engine.llama import cpu
+
+
+def test_two_threads_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 5}, raising=False)
+    monkeypatch.setattr(cpu, "_siblings", lambda number: {0: "0,4", 1: "1,5", 2: "2,6", 5: "1,5"}[number])
+    assert cpu.physical_cores() == 3
+
+
+def test_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert cpu.physical_cores() == (os.cpu_count() or 1)
+
+
+def test_this_machine_has_a_core() -> None:
+    assert 1 <= cpu.physical_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "gains"),
+    [("aarch64", "asimddp", True), ("x86_64", "avx512f amx_int8", True), ("x86_64", "avx512f avx2", False)],
+)
+def test_weights_are_rearranged_where_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, flags: str, gains: bool
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"flags : fpu {flags}\n")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(cpu, "_CPU_INFO", info)
+    assert cpu.gains_by_repacking() is gains
