@@ -1,30 +1,25 @@
 """The fields of OpenAI's chat requests."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from engine import GenerationRequest
 from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.conversation import NOT_RESERVED, RESERVED, ChatPrompt, Conversation
-from gateway.dialects.fields import Fields, refused
+from gateway.dialects.conversation import ChatPrompt, Conversation
+from gateway.dialects.fields import Fields
 from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, read_messages
-from gateway.dialects.nested import Nested, refusal
+from gateway.dialects.nested import Nested
 from gateway.dialects.prompts import MAX_CHOICES
+from gateway.dialects.refusing import RefusingFields
 from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.dialects.streaming import StreamFields
+from gateway.dialects.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 from gateway.dialects.tool_fields import ToolFields
 
 MAX_TOP_LOGPROBS = 20
 MAX_METADATA = 16
-
-_UNSUPPORTED = {
-    "audio": "is not supported: this server's models write text only",
-    "web_search_options": "is not supported: this server does not search",
-    "moderation": "is not supported: this server does not moderate",
-    "chat_template": "is not supported: the template is chosen where the server is started, by --chat-template",
-}
 
 
 class Prediction(Nested):
@@ -38,21 +33,14 @@ class TemplateFields(Fields):
     """What the conversation is, and what its template is told besides."""
 
     messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(read_messages, json_schema_input_type=ChatMessages)]
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, json_schema_extra=NOT_RESERVED)
+    chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     documents: list[dict[str, Any]] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    verbosity: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: Effort | None = None
+    verbosity: Verbosity | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = Field(
         False, description="Needs a last message that is an assistant's, without calls, and no `add_generation_prompt`."
     )
-
-    @field_validator("chat_template_kwargs")
-    @classmethod
-    def _free_names(cls, variables: dict[str, Any]) -> dict[str, Any]:
-        if taken := RESERVED & variables.keys():
-            raise ValueError(f"should not have {min(taken)}, which follows from other fields")
-        return variables
 
     @field_validator("continue_final_message")
     @classmethod
@@ -66,22 +54,16 @@ class TemplateFields(Fields):
             raise ValueError("should be true only where the last message is an assistant's, without calls")
         return True
 
-    def template_variables(self) -> Mapping[str, Any]:
-        """Further variables for the template. Without effort there is no thinking, where a template can do that."""
-        variables: dict[str, Any] = {
-            "documents": self.documents,
-            "reasoning_effort": self.reasoning_effort,
-            "verbosity": self.verbosity,
-            "enable_thinking": False if self.reasoning_effort == "none" else None,
-        }
-        given = {name: value for name, value in variables.items() if value is not None}
-        return {**given, **self.chat_template_kwargs}
 
-
-class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFields, TemplateFields):
+class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFields, TemplateFields, RefusingFields):
     """The body of a request."""
 
-    model_config = refused(_UNSUPPORTED)
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "audio": "is not supported: this server's models write text only",
+        "web_search_options": "is not supported: this server does not search",
+        "moderation": "is not supported: this server does not moderate",
+        "chat_template": "is not supported: the template is chosen where the server is started, by --chat-template",
+    }
 
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_CHOICES)
@@ -99,15 +81,6 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: dict[str, Any] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_unsupported(cls, body: object) -> object:
-        given = body if isinstance(body, dict) else {}
-        for name, reason in _UNSUPPORTED.items():
-            if given.get(name) is not None:
-                raise refusal(name, reason)
-        return body
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -145,7 +118,9 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
             tool_choice=offer.choice,
             parallel_tool_calls=self.parallel_tool_calls and not self.deprecated_calls,
             grammar=self.constraint(),
-            template_kwargs=self.template_variables(),
+            template_kwargs=template_variables(
+                self.reasoning_effort, self.verbosity, self.chat_template_kwargs, documents=self.documents
+            ),
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
         )

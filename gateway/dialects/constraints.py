@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError
+from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from gateway.dialects.fields import Fields, given
+from gateway.dialects.nested import refusal
 
 MAX_CHOICES = 1024
 
@@ -137,11 +138,11 @@ class GrammarFields(Fields):
         if not given:
             return None
         if len(given) > 1:
-            raise _refusal(given[1], f"cannot be combined with {given[0]}")
+            raise refusal(given[1], f"cannot be combined with {given[0]}")
         try:
             return _READERS[given[0]](getattr(self, given[0]))
         except ValueError as error:
-            raise _refusal(given[0], str(error)) from error
+            raise refusal(given[0], str(error)) from error
 
     def _constraints(self) -> list[str]:
         """The fields that constrain the text, by name."""
@@ -149,10 +150,6 @@ class GrammarFields(Fields):
         if self.response_format is not None and self.response_format.type == "text":
             given.remove("response_format")
         return given
-
-
-def _refusal(field: str, reason: str) -> RequestError:
-    return RequestError(f"{field}: {reason}", code="invalid_value", param=field)
 
 
 def json_schema(schema: Mapping[str, Any]) -> Grammar:

@@ -16,12 +16,6 @@ from gateway.dialects.tools import Tool, ToolChoice
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. Private-use characters, which no template looks for."""
 
-RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
-"""Variables of a template that no client sets directly."""
-
-NOT_RESERVED: dict[str, Any] = {"propertyNames": {"not": {"enum": sorted(RESERVED)}}}
-"""The same as JSON schema."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
@@ -33,7 +27,7 @@ class Conversation:
         tool_choice: whether and what it must call; "none" hides the tools.
         parallel_tool_calls: whether it may make several calls at once.
         grammar: what its answer must match, if it is no call.
-        template_kwargs: further variables for the template; none of `RESERVED`.
+        template_kwargs: further variables for the template; none of `template_variables.RESERVED`.
         continue_final: whether the last message, an assistant's, is to go on instead of another beginning.
         open_answer: whether the prompt ends where an assistant's message begins; always if it continues one.
     """

@@ -1,6 +1,6 @@
 """How the fields of every body are read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -29,17 +29,6 @@ class Fields(BaseModel):
         for name in fields.keys() - schema.get("required", ()):
             fields[name] = _or_null(fields[name])
         return reference
-
-
-def refused(fields: Mapping[str, str], **more: object) -> ConfigDict:
-    """Describes fields that have no value here but `null`, with the reason for each; `more` is added as it is."""
-    described = {name: {"type": "null", "description": reason} for name, reason in fields.items()}
-
-    def describe(schema: JsonSchemaValue) -> None:
-        schema["properties"] |= described
-        schema |= more
-
-    return ConfigDict(json_schema_extra=describe)
 
 
 def given(*names: str, **schemas: JsonSchemaValue) -> JsonSchemaValue:

@@ -1,12 +1,13 @@
 """Messages as OpenAI's chat clients write them, checked, and in one form for templates."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gateway.dialects.fields import given
-from gateway.dialects.nested import Nested, read_nested, refusal
+from gateway.dialects.nested import Nested, read_kind, refusal
+from gateway.dialects.parts import TextPart
 from gateway.dialects.shapes import Message
 
 MAX_MESSAGES = 2**13
@@ -23,30 +24,18 @@ _MEDIA = {
 }
 
 
-class ContentPart(Nested):
+class ContentPart(TextPart):
     """One part of a content that is an array."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [given(kind, type={"const": kind}) for kind in ("text", "refusal")]}
     )
 
+    unsupported: ClassVar[Mapping[str, str]] = {
+        kind: f"this server's models take text only, no {media}" for kind, media in _MEDIA.items()
+    }
+
     type: Literal["text", "refusal"]
-    text: str | None = None
-    refusal: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_text(cls, part: object) -> object:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in _MEDIA:
-            raise ValueError(f"this server's models take text only, no {_MEDIA[kind]}")
-        return part
-
-    @model_validator(mode="after")
-    def _has_its_text(self) -> "ContentPart":
-        if (self.text if self.type == "text" else self.refusal) is None:
-            raise ValueError(f"should have a {self.type}")
-        return self
 
     @property
     def words(self) -> str:
@@ -178,7 +167,7 @@ class FunctionMessage(_MessageFields):
 ChatMessage: TypeAlias = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
 ChatMessages: TypeAlias = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
 
-_KINDS: dict[object, type[ChatMessage]] = {
+_KINDS: dict[str, type[ChatMessage]] = {
     "system": InstructionMessage,
     "developer": InstructionMessage,
     "user": UserMessage,
@@ -194,16 +183,7 @@ def read_messages(value: object) -> tuple[ChatMessage, ...]:
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_MESSAGES:
         raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
-    return tuple(_read_message(message, f"messages[{at}]") for at, message in enumerate(value))
-
-
-def _read_message(value: object, place: str) -> ChatMessage:
-    if not isinstance(value, dict):
-        raise refusal(place, "should be an object")
-    role = value.get("role")
-    if not isinstance(role, str) or role not in _KINDS:
-        raise refusal(f"{place}.role", f"should be one of {', '.join(map(str, _KINDS))}")
-    return read_nested(_KINDS[role], value, place)
+    return tuple(read_kind(_KINDS, message, f"messages[{at}]", told_by="role") for at, message in enumerate(value))
 
 
 def for_template(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:

@@ -1,7 +1,7 @@
 """The fields of OpenAI's response requests."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -9,30 +9,25 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from engine import GenerationRequest, Grammar, RequestError
 from gateway.dialects import constraints
 from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.conversation import NOT_RESERVED, RESERVED, ChatPrompt, Conversation
-from gateway.dialects.fields import Fields, given, refused
+from gateway.dialects.conversation import ChatPrompt, Conversation
+from gateway.dialects.fields import Fields, given
 from gateway.dialects.nested import refusal
+from gateway.dialects.refusing import RefusingFields
 from gateway.dialects.responses_items import InputForms, InputItem, Item, read_input
 from gateway.dialects.responses_tools import ResponseToolFields
 from gateway.dialects.responses_transcript import messages_of
 from gateway.dialects.sampling import MAX_INT, SamplingFields
+from gateway.dialects.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
 MAX_TOP_LOGPROBS = 20
 MAX_METADATA = 16
 LOGPROBS = "message.output_text.logprobs"
 
-_UNSUPPORTED = {
-    "conversation": "is not supported: use previous_response_id",
-    "prompt": "is not supported: this server stores no prompt templates",
-    "context_management": "is not supported: this server does not compact",
-    "moderation": "is not supported: this server does not moderate",
-}
-
 
 class Reasoning(Fields):
     """How much the model is to think, and what is told of that: its own words, which nobody summarises here."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto"] | None = None
     generate_summary: Literal["auto"] | None = None
     mode: Literal["standard"] | None = None
@@ -81,7 +76,7 @@ class TextOptions(Fields):
     """What the answer's text should be like."""
 
     format: TextFormat = Field(default_factory=TextFormat)
-    verbosity: Literal["low", "medium", "high"] | None = None
+    verbosity: Verbosity | None = None
 
 
 class ResponseStreamOptions(Fields):
@@ -90,10 +85,16 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields):
+class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFields):
     """The body of a request."""
 
-    model_config = refused(_UNSUPPORTED, anyOf=[given("input"), given("previous_response_id")])
+    model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "conversation": "is not supported: use previous_response_id",
+        "prompt": "is not supported: this server stores no prompt templates",
+        "context_management": "is not supported: this server does not compact",
+        "moderation": "is not supported: this server does not moderate",
+    }
 
     model: str | None = None
     input: Annotated[tuple[InputItem, ...], BeforeValidator(read_input, json_schema_input_type=InputForms)] = Field(
@@ -103,7 +104,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields):
     previous_response_id: str | None = None
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning = Field(default_factory=Reasoning)
-    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict, json_schema_extra=NOT_RESERVED)
+    chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
     top_logprobs: int = Field(0, ge=0, le=MAX_TOP_LOGPROBS)
     include: list[
@@ -132,21 +133,6 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields):
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
     prompt_cache_options: dict[str, Any] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_unsupported(cls, body: object) -> object:
-        for name, reason in _UNSUPPORTED.items():
-            if isinstance(body, dict) and body.get(name) is not None:
-                raise refusal(name, reason)
-        return body
-
-    @field_validator("chat_template_kwargs")
-    @classmethod
-    def _free_names(cls, variables: dict[str, Any]) -> dict[str, Any]:
-        if taken := RESERVED & variables.keys():
-            raise ValueError(f"should not have {min(taken)}, which follows from other fields")
-        return variables
 
     @field_validator("truncation")
     @classmethod
@@ -207,18 +193,8 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields):
             tool_choice=offer.choice,
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
-            template_kwargs=self._template_variables(),
+            template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
         )
-
-    def _template_variables(self) -> Mapping[str, Any]:
-        """Without effort there is no thinking, where a template can do that."""
-        variables: dict[str, Any] = {
-            "reasoning_effort": self.reasoning.effort,
-            "verbosity": self.text.verbosity,
-            "enable_thinking": False if self.reasoning.effort == "none" else None,
-        }
-        given = {name: value for name, value in variables.items() if value is not None}
-        return {**given, **self.chat_template_kwargs}
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
         """What the engine is asked, under this id. Tokens are told so that those of the reasoning can be counted."""

@@ -1,13 +1,14 @@
 """The items of a response's input, checked, and in the one form in which they are stored and told."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.dialects.fields import given
-from gateway.dialects.nested import Nested, read_nested, refusal
+from gateway.dialects.nested import Nested, read_kind, refusal
+from gateway.dialects.parts import TextPart
 
 Item: TypeAlias = dict[str, Any]
 """A message, reasoning, a call or a call's output, as OpenAI describes it; always with `id`, `type` and `status`."""
@@ -29,7 +30,7 @@ def output_text(text: str, logprobs: Sequence[Mapping[str, Any]] = ()) -> dict[s
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
 
 
-class Part(Nested):
+class Part(TextPart):
     """Text that somebody gave, that the model wrote, or that it said instead of an answer."""
 
     model_config = ConfigDict(
@@ -41,23 +42,11 @@ class Part(Nested):
         }
     )
 
+    unsupported: ClassVar[Mapping[str, str]] = {
+        kind: f"this model takes text only, and no {media}" for kind, media in _MEDIA.items()
+    }
+
     type: Literal["input_text", "output_text", "refusal"]
-    text: str | None = None
-    refusal: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _is_text(cls, part: object) -> object:
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in _MEDIA:
-            raise ValueError(f"this model takes text only, and no {_MEDIA[kind]}")
-        return part
-
-    @model_validator(mode="after")
-    def _has_its_text(self) -> "Part":
-        if (self.refusal if self.type == "refusal" else self.text) is None:
-            raise ValueError(f"should have a {'refusal' if self.type == 'refusal' else 'text'}")
-        return self
 
     def told(self, *, own: bool) -> dict[str, Any]:
         """Its stored form; `own` are the model's words."""
@@ -170,7 +159,7 @@ class Reference(Nested):
 InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CallOutputItem | Reference
 InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_ITEMS)]
 
-_KINDS: dict[object, type[InputItem]] = {
+_KINDS: dict[str, type[InputItem]] = {
     "message": MessageItem,
     "reasoning": ReasoningItem,
     "function_call": CallItem,
@@ -194,14 +183,9 @@ def read_input(value: object) -> tuple[InputItem, ...]:
 
 
 def _read_item(value: object, place: str) -> InputItem:
-    if not isinstance(value, dict):
-        raise refusal(place, "should be an object")
-    kind = value.get("type")
-    if kind is None:
-        kind = "message" if "role" in value else _REFERENCE
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise refusal(f"{place}.type", f"should be one of {', '.join(map(str, _KINDS))}")
-    return read_nested(_KINDS[kind], value, place)
+    if isinstance(value, dict) and value.get("type") is None:
+        value = {**value, "type": "message" if "role" in value else _REFERENCE}
+    return read_kind(_KINDS, value, place)
 
 
 def resolve(items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, Item]]) -> list[Item]:

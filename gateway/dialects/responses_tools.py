@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.dialects.fields import Fields
-from gateway.dialects.nested import Nested, read_nested, refusal
+from gateway.dialects.nested import Nested, read_kind, read_nested, refusal
 from gateway.dialects.tool_fields import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
 from gateway.dialects.tool_fields import ToolFields as ChatTools
 
@@ -52,7 +52,7 @@ class AllowedChoice(Nested):
 
 Choice: TypeAlias = Literal["none", "auto", "required"] | NamedTool | AllowedChoice
 
-_CHOICES: dict[object, type[NamedTool | AllowedChoice]] = {"function": NamedTool, "allowed_tools": AllowedChoice}
+_CHOICES: dict[str, type[NamedTool | AllowedChoice]] = {"function": NamedTool, "allowed_tools": AllowedChoice}
 
 
 def _tools(value: object) -> tuple[ResponseFunction, ...]:
@@ -69,12 +69,7 @@ def _tool(value: object, place: str) -> ResponseFunction:
 
 
 def _choice(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    kind = value.get("type")
-    if not isinstance(kind, str) or kind not in _CHOICES:
-        raise refusal("tool_choice.type", f"should be one of {', '.join(map(str, _CHOICES))}")
-    return read_nested(_CHOICES[kind], value, "tool_choice")
+    return read_kind(_CHOICES, value, "tool_choice") if isinstance(value, dict) else value
 
 
 def _named(name: str) -> NamedFunction:

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.dialects.fields import Fields
-from gateway.dialects.nested import Nested, read_nested, refusal
+from gateway.dialects.nested import Nested, read_kind, read_nested, refusal
 from gateway.dialects.tools import Named, Tool, ToolChoice
 
 MAX_TOOLS = 128
@@ -70,7 +70,7 @@ class AllowedTools(Nested):
     allowed_tools: _Allowed
 
 
-_CHOICES: dict[object, type[NamedFunction | AllowedTools]] = {"function": NamedFunction, "allowed_tools": AllowedTools}
+_CHOICES: dict[str, type[NamedFunction | AllowedTools]] = {"function": NamedFunction, "allowed_tools": AllowedTools}
 
 
 def read_tools(value: object) -> tuple[FunctionTool, ...]:
@@ -90,12 +90,7 @@ def _functions(value: object) -> tuple[FunctionObject, ...]:
 
 
 def _choice(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    kind = value.get("type")
-    if not isinstance(kind, str) or kind not in _CHOICES:
-        raise refusal("tool_choice.type", f"should be one of {', '.join(map(str, _CHOICES))}")
-    return read_nested(_CHOICES[kind], value, "tool_choice")
+    return read_kind(_CHOICES, value, "tool_choice") if isinstance(value, dict) else value
 
 
 def _function_choice(value: object) -> object:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from engine import Engine, RequestError
+from engine import Engine
 from gateway.dialects.conversation import ChatPrompt
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.responses_items import Item, resolve
@@ -96,9 +96,5 @@ class Responses:
         previous = body.previous_response_id
         history = [] if previous is None else self._store.history(previous)
         inputs = resolve(body.input, self._store.items)
-        try:
-            prompt = await self._prompts.prompt(body.conversation([*history, *inputs]))
-        except RequestError as error:
-            param = body.engine_names.get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param) from error
+        prompt = await self._prompts.prompt(body.conversation([*history, *inputs]), body.engine_names)
         return Asked(body, inputs, prompt)

@@ -128,13 +128,18 @@ async def serving(
                     connection.abort("the test is over")
 
 
-def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
+def post(request_id: str, path: str, **body: Any) -> bytes:
     """The bytes of a POST."""
-    data = orjson.dumps({"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, **body})
+    data = orjson.dumps(body)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data
+
+
+def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
+    """The bytes of a POST that asks for text."""
+    return post(request_id, path, **{"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, **body})
 
 
 async def ask(served: Served, **body: Any) -> dict[str, Any]:

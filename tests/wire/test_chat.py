@@ -1,22 +1,19 @@
 """OpenAI's own client and document against the chat of the program, on a real model with a chat template."""
 
-import gzip
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import anyio
 import openai
 import orjson
 import pytest
-import yaml
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
 from tests.program import ROOT, serving_program
+from tests.wire.description import Description
 from tests.wire.served import GUARD
-from tests.wire.test_openapi import DOCUMENT, Description
 
 pytestmark = [
     pytest.mark.anyio,
@@ -69,31 +66,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["trio", "asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Of the server, and of the async client."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module")
 def url(anyio_backend: str) -> Iterator[str]:
     flags = ("--slots", "2", "--context", "2048", "--alias", "tiny", "--chat-template", str(TEMPLATE))
     with serving_program(*flags, "--async-backend", anyio_backend) as (_process, port):
         yield f"http://127.0.0.1:{port}/v1"
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=GUARD) as client:
-        yield client
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[AsyncOpenAI]:
-    with anyio.fail_after(GUARD):
-        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            yield client
 
 
 def create(client: OpenAI, **fields: Any) -> ChatCompletion:
@@ -207,14 +184,15 @@ def test_the_helper_for_streams(client: OpenAI) -> None:
     assert isinstance(call.function.parsed_arguments, Add)
 
 
-async def test_many_at_once(url: str) -> None:
+async def test_many_at_once(async_client: AsyncOpenAI) -> None:
+    asked: dict[str, Any] = {"model": "tiny", "messages": ASKED, "max_tokens": 8, "temperature": 0}
     answers: list[str | None] = []
-    async with connected(url) as client:
 
-        async def ask() -> None:
-            answer = await client.chat.completions.create(model="tiny", messages=ASKED, max_tokens=8, temperature=0)
-            answers.append(answer.choices[0].message.content)
+    async def ask() -> None:
+        answer = await async_client.chat.completions.create(**asked)
+        answers.append(answer.choices[0].message.content)
 
+    with anyio.fail_after(GUARD):
         async with anyio.create_task_group() as tasks:
             for _ in range(6):
                 tasks.start_soon(ask)
@@ -242,26 +220,6 @@ def test_a_last_message_goes_on(client: OpenAI) -> None:
     further = create(client, messages=said, max_tokens=4, extra_body={"continue_final_message": True})
     assert further.usage is not None
     assert further.usage.completion_tokens <= 4
-
-
-@pytest.fixture(scope="module")
-def description() -> Description:
-    if not DOCUMENT.is_file():
-        pytest.skip(f"no description of OpenAI's interface at {DOCUMENT}")
-    with gzip.open(DOCUMENT) as file:
-        document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    allow_null_in_chunks(document["components"]["schemas"]["CreateChatCompletionStreamResponse"]["properties"])
-    return Description(document)
-
-
-def allow_null_in_chunks(chunk: dict[str, Any]) -> None:
-    """Say `nullable`, which JSON Schema does not know, in its words."""
-    choice = chunk["choices"]["items"]["properties"]
-    logprobs = choice["logprobs"]["properties"]
-    places = [(logprobs, name) for name in logprobs] + [(choice, name) for name in ("finish_reason", "logprobs")]
-    for owner, name in [*places, (chunk, "usage")]:
-        assert owner[name].pop("nullable")
-        owner[name] = {"anyOf": [owner[name], {"type": "null"}]}
 
 
 @pytest.mark.parametrize("case", CASES)

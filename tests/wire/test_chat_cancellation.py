@@ -1,41 +1,47 @@
-"""A client that leaves the chat in any phase frees all it held."""
+"""A client that leaves the chat in any phase, by either of OpenAI's interfaces to it, frees all it held."""
 
 from typing import Any
 
-import orjson
 import pytest
 
 from tests.gateway.edge.wire import Client
-from tests.wire.served import Served, serving
+from tests.wire.served import Served, post, serving
 from tests.wire.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"]),
+    pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"]),
+]
 
 TEMPLATE = "{{ messages[-1].content }}"
-PHASES: dict[str, dict[str, Any]] = {
-    "prefill": {"messages": [{"role": "user", "content": LONG_PROMPT}], "max_tokens": 5},
-    "decode": {"messages": [{"role": "user", "content": "Once"}], "max_tokens": MANY, "n": 2},
+PHASES: dict[str, dict[str, dict[str, Any]]] = {
+    "/v1/chat/completions": {
+        "prefill": {"messages": [{"role": "user", "content": LONG_PROMPT}], "max_tokens": 5},
+        "decode": {"messages": [{"role": "user", "content": "Once"}], "max_tokens": MANY, "n": 2},
+    },
+    "/v1/responses": {
+        "prefill": {"input": LONG_PROMPT, "max_output_tokens": 5},
+        "decode": {"input": "Once", "max_output_tokens": MANY},
+    },
 }
 
 
-async def send(served: Served, request_id: str, **body: Any) -> Client:
+async def send(served: Served, request_id: str, path: str, phase: str, *, stream: bool) -> Client:
     """Someone who asks and reads nothing."""
     client = served.client()
-    data = orjson.dumps({"ignore_eos": True, **body})
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-request-id: {request_id}\r\n"
-    await client.send(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+    await client.send(post(request_id, path, stream=stream, ignore_eos=True, **PHASES[path][phase]))
     return client
 
 
 @pytest.mark.parametrize("leave", [Client.close, Client.reset, Client.half_close])
-@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-@pytest.mark.parametrize("phase", PHASES)
-async def test_leaving_frees_everything(phase: str, stream: bool, leave: Any) -> None:
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+async def test_leaving_frees_everything(path: str, phase: str, stream: bool, leave: Any) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=4, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
     ):
-        client = await send(served, "leaver", stream=stream, **PHASES[phase])
+        client = await send(served, "leaver", path, phase, stream=stream)
         await served.until_in(phase, "leaver")
         leave(client)
         await served.until_gone("leaver")
@@ -45,13 +51,12 @@ async def test_leaving_frees_everything(phase: str, stream: bool, leave: Any) ->
         client.close()
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_leaving_the_queue(stream: bool) -> None:
+async def test_leaving_the_queue(path: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=1, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
     ):
-        client = await send(served, "waits", stream=stream, **PHASES["decode"])
+        client = await send(served, "waits", path, "decode", stream=stream)
         await served.until(lambda _, figures: figures.waiting > 0)
         client.close()
         await served.until(lambda _, figures: figures.waiting == 0)

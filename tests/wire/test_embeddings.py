@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import httpx
 import openai
-import orjson
 import pytest
 from openai import OpenAI
 
@@ -16,7 +15,7 @@ from engine import Figures
 from tests.gateway.edge.wire import Client
 from tests.program import engines_of, serving_program
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
-from tests.wire.served import GUARD, Served, completion, serving
+from tests.wire.served import GUARD, Served, completion, post, serving
 from tests.wire.test_cancellation import neighbours
 
 PASS = 0.01
@@ -32,9 +31,7 @@ WAYS = {"close": Client.close, "reset": Client.reset, "half-close": Client.half_
 
 def embedding(texts: object, request_id: str = "embed") -> bytes:
     """The bytes of a POST."""
-    body = orjson.dumps({"input": texts})
-    head = f"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\nx-request-id: {request_id}\r\ncontent-length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
+    return post(request_id, "/v1/embeddings", input=texts)
 
 
 def is_under_way(figures: Figures) -> bool:
@@ -103,17 +100,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def port(bert: Path) -> Iterator[int]:
+def url(bert: Path) -> Iterator[str]:
     flags = ("--slots", "2", "--context", "512", "--alias", "tiny", "--embedding-model", str(bert))
     with serving_program(*flags) as (process, port):
         assert len(engines_of(process.pid)) == 2
-        yield port
-
-
-@pytest.fixture(scope="module")
-def client(port: int) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=GUARD) as client:
-        yield client
+        yield f"http://127.0.0.1:{port}/v1"
 
 
 def length(vector: list[float]) -> float:

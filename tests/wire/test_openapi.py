@@ -1,24 +1,15 @@
 """Our answers against OpenAI's own description of its interface."""
 
-import gzip
 from collections.abc import Iterator
-from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 import pytest
-import yaml
-from jsonschema import Draft202012Validator, ValidationError
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from jsonschema import ValidationError
 
 from tests.program import serving_program
-
-DOCUMENT = Path(__file__).parents[3] / "shared" / "openai" / "openapi.yaml.gz"
-NAME = "urn:openai"
-pytestmark = pytest.mark.skipif(not DOCUMENT.is_file(), reason=f"no description of OpenAI's interface at {DOCUMENT}")
+from tests.wire.description import Description
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -34,40 +25,6 @@ ERRORS: dict[str, tuple[int, dict[str, Any]]] = {
     "too long": (400, {"max_tokens": 100_000}),
     "no such model": (404, {"model": "other"}),
 }
-
-
-class Description:
-    """The document, by the names of its schemas."""
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.schemas = document["components"]["schemas"]
-        self._registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document))
-
-    def check(self, content: Any, name: str) -> None:
-        """Raises `ValidationError` unless `content` is what the schema describes."""
-        schema = {"$ref": f"{NAME}#/components/schemas/{name}"}
-        Draft202012Validator(schema, registry=self._registry).validate(content)
-
-
-@pytest.fixture(scope="module")
-def description() -> Description:
-    with gzip.open(DOCUMENT) as file:
-        document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    allow_null_in_chunks(document["components"]["schemas"])
-    return Description(document)
-
-
-def allow_null_in_chunks(schemas: dict[str, Any]) -> None:
-    """Add `CompletionChunk`.
-
-    The document has one schema for whole answers and chunks, and forgets what it says elsewhere: that before the
-    last chunk there is no reason yet, and that with `include_usage` the usage of all chunks but the last is null.
-    """
-    chunk = deepcopy(schemas["CreateCompletionResponse"])
-    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["enum"].append(None)
-    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["type"] = ["string", "null"]
-    chunk["properties"]["usage"] = {"anyOf": [chunk["properties"]["usage"], {"type": "null"}]}
-    schemas["CompletionChunk"] = chunk
 
 
 @pytest.fixture(scope="module")

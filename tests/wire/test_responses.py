@@ -1,13 +1,11 @@
 """OpenAI's own client and document against `/v1/responses` of the program, on a real model with a chat template."""
 
-import gzip
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import anyio
 import openai
 import pytest
-import yaml
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import (
     Response,
@@ -20,8 +18,8 @@ from openai.types.responses.response_output_text import Logprob
 from pydantic import BaseModel
 
 from tests.program import ROOT, serving_program
+from tests.wire.description import Description
 from tests.wire.served import GUARD
-from tests.wire.test_openapi import DOCUMENT, Description
 
 pytestmark = [
     pytest.mark.anyio,
@@ -53,32 +51,11 @@ class Add(BaseModel):
 CALLED: dict[str, Any] = {"tools": [openai.pydantic_function_tool(Add)], "tool_choice": "required"}
 
 
-@pytest.fixture(scope="module", params=["trio", "asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Of the server, and of the async client."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module")
 def url(anyio_backend: str) -> Iterator[str]:
     flags = ("--slots", "2", "--context", "16384", "--alias", "tiny", "--chat-template", str(TEMPLATE))
     with serving_program(*flags, "--async-backend", anyio_backend) as (_process, port):
         yield f"http://127.0.0.1:{port}/v1"
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=GUARD) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def description() -> Description:
-    if not DOCUMENT.is_file():
-        pytest.skip(f"no description of OpenAI's interface at {DOCUMENT}")
-    with gzip.open(DOCUMENT) as file:
-        return Description(yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))  # noqa: S506
 
 
 def until_idle(client: OpenAI) -> None:
@@ -203,14 +180,13 @@ def test_a_stream_that_is_left_frees_its_slot_and_is_forgotten(client: OpenAI) -
         client.responses.retrieve(created.response.id)
 
 
-async def test_the_async_client(url: str, client: OpenAI) -> None:
+async def test_the_async_client(client: OpenAI, async_client: AsyncOpenAI) -> None:
     with anyio.fail_after(GUARD):
-        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as async_client:
-            async with async_client.responses.stream(**ASKED) as stream:
-                text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
-            assert text == (await async_client.responses.create(**ASKED)).output_text
-            with pytest.raises(openai.APITimeoutError):
-                await async_client.with_options(timeout=0.2).responses.create(**ON_AND_ON)
+        async with async_client.responses.stream(**ASKED) as stream:
+            text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
+        assert text == (await async_client.responses.create(**ASKED)).output_text
+        with pytest.raises(openai.APITimeoutError):
+            await async_client.with_options(timeout=0.2).responses.create(**ON_AND_ON)
     until_idle(client)
 
 

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gateway.dialects.formats.format import TaggedFormat
-from gateway.dialects.formats.lark import Rules, arguments, either
+from gateway.dialects.formats.lark import Rules, arguments
 from gateway.dialects.formats.output import Output
-from gateway.dialects.formats.parser import Reader, Tags, read_calls
-from gateway.dialects.formats.source import Broken, Cut, Reading, Source
-from gateway.dialects.formats.values import read_value
+from gateway.dialects.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.dialects.formats.source import Broken, Reading, Source
 from gateway.dialects.tools import Tool
 
 _BAR = "\uff5c"  # these models' bars are wide
@@ -43,9 +42,8 @@ class DeepSeek(TaggedFormat):
 
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
-        call = rules.rule(either([self._call(rules, tool) for tool in tools]))
-        more = f"({rules.text(_NEWLINE)}? {call})*" if parallel else ""
-        return f"{call} {more} {rules.text(_END)}"
+        written = [self._call(rules, tool) for tool in tools]
+        return f"{rules.several(written, f'{rules.text(_NEWLINE)}?', parallel=parallel)} {rules.text(_END)}"
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         head = (_TYPE, _SEPARATOR, f"{tool.name}\n{BLOCK}\n") if self._typed else (tool.name, _SEPARATOR)
@@ -75,11 +73,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
         yield from source.blanks()
     if name not in tools:
         raise Broken
-    if (yield from source.peek()) != "{":
-        raise Cut if source.finished() else Broken
-    source.settle()
-    out.call(name)
-    yield from read_value(source, out.arguments)
+    yield from read_arguments(source, out, name)
     yield from source.blanks()
     if typed:
         yield from source.closing(_BLOCK_END)

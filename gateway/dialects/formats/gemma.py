@@ -15,12 +15,12 @@ from gateway.dialects.formats.hermes import described
 from gateway.dialects.formats.lark import Rules, either, json_value
 from gateway.dialects.formats.output import Output
 from gateway.dialects.formats.parameters import ParameterSchema
-from gateway.dialects.formats.parser import Reader, Tags, read_calls
+from gateway.dialects.formats.parser import Reader, Tags, read_arguments, read_calls
 from gateway.dialects.formats.prose import IN_PYTHON
 from gateway.dialects.formats.python_calls import python_call, read_python_call
-from gateway.dialects.formats.source import Broken, Cut, Reading, Source
+from gateway.dialects.formats.source import Broken, Reading, Source
 from gateway.dialects.formats.text_arguments import listed_arguments, text_value
-from gateway.dialects.formats.values import Notation, read_value
+from gateway.dialects.formats.values import Notation
 from gateway.dialects.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
@@ -57,19 +57,15 @@ class Gemma(TaggedFormat):
 
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
-        call = rules.rule(either([self._call(rules, tool) for tool in tools]))
-        return f"{call} ({rules.text(self.opening)} {call})*" if parallel else call
+        written = [self._call(rules, tool) for tool in tools]
+        return rules.several(written, rules.text(self.opening), parallel=parallel)
 
     def _read_call(self, source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
         yield from source.expect("call:")
         name = yield from source.word(_NAME)
         if name not in tools:
             raise Broken
-        if (yield from source.peek()) != "{":
-            raise Cut if source.finished() else Broken
-        source.settle()
-        out.call(name)
-        yield from read_value(source, out.arguments, self._notation)
+        yield from read_arguments(source, out, name, self._notation)
         yield from source.closing(self._marks.call.closing)
 
     def _call(self, rules: Rules, tool: Tool) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gateway.dialects.formats.format import BLANKS, TaggedFormat
-from gateway.dialects.formats.lark import Rules, either
+from gateway.dialects.formats.lark import Rules
 from gateway.dialects.formats.output import Output
 from gateway.dialects.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
 from gateway.dialects.formats.parser import Reader
@@ -36,8 +36,8 @@ class Glm(TaggedFormat):
 
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
-        call = rules.rule(either([_call(rules, tool) for tool in tools]))
-        return f"{call} ({BLANKS} {rules.text(_OPENING)} {call})*" if parallel else call
+        written = [_call(rules, tool) for tool in tools]
+        return rules.several(written, f"{BLANKS} {rules.text(_OPENING)}", parallel=parallel)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:

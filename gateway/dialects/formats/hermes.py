@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.dialects.formats.format import TaggedFormat
 from gateway.dialects.formats.json_calls import read_object
-from gateway.dialects.formats.lark import Rules, arguments, either
+from gateway.dialects.formats.lark import Rules, arguments
 from gateway.dialects.formats.output import Output
 from gateway.dialects.formats.parser import Reader, Tags
 from gateway.dialects.formats.source import Reading, Source
@@ -31,8 +31,8 @@ class Hermes(TaggedFormat):
 
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
-        call = rules.rule(either([_call(rules, tool) for tool in tools]))
-        return f"{call} ({rules.text(_NEWLINE, OPENING)} {call})*" if parallel else call
+        written = [_call(rules, tool) for tool in tools]
+        return rules.several(written, rules.text(_NEWLINE, OPENING), parallel=parallel)
 
 
 class Plain(Hermes):

@@ -46,6 +46,11 @@ class Rules:
             return f"{ANYTHING} {self._part(marker)}"
         return self.rule(ANYTHING, f"[suffix={json.dumps(marker)}]")
 
+    def several(self, expressions: list[str], separator: str, *, parallel: bool) -> str:
+        """One of them; where `parallel`, perhaps more of them, with `separator` between."""
+        one = self.rule(either(expressions))
+        return f"{one} ({separator} {one})*" if parallel else one
+
     def grammar(self, start: str) -> Grammar:
         """The grammar that matches `start`."""
         return Grammar(GrammarKind.LARK, "\n".join([f"start: {start}", *self._lines]))

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.dialects.formats.format import TaggedFormat
 from gateway.dialects.formats.json_calls import read_object
-from gateway.dialects.formats.lark import Rules, arguments, either
+from gateway.dialects.formats.lark import Rules, arguments
 from gateway.dialects.formats.output import Output
 from gateway.dialects.formats.parser import Reader, Tags, read_calls
 from gateway.dialects.formats.python_calls import python_call, read_python_call
@@ -47,10 +47,9 @@ class Llama(TaggedFormat):
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
         if self._pythonic:
-            call = rules.rule(either([python_call(rules, tool) for tool in tools]))
-            return f'{call} (", " {call})* "]"' if parallel else f'{call} "]"'
-        call = rules.rule(either([_json_call(rules, tool) for tool in tools]))
-        return f'{call} ("; {{" {call})*' if parallel else call
+            listed = rules.several([python_call(rules, tool) for tool in tools], '", "', parallel=parallel)
+            return f'{listed} "]"'
+        return rules.several([_json_call(rules, tool) for tool in tools], '"; {"', parallel=parallel)
 
     def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:  # noqa: ARG002 (the calls know)
         """An answer that begins as a call does is one."""

@@ -11,11 +11,10 @@ from functools import partial
 
 from gateway.dialects.formats.format import TaggedFormat
 from gateway.dialects.formats.json_calls import read_object
-from gateway.dialects.formats.lark import Rules, arguments, either
+from gateway.dialects.formats.lark import Rules, arguments
 from gateway.dialects.formats.output import Output
-from gateway.dialects.formats.parser import Reader, Tags, read_calls
-from gateway.dialects.formats.source import Broken, Cut, Reading, Source
-from gateway.dialects.formats.values import read_value
+from gateway.dialects.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.dialects.formats.source import Broken, Reading, Source
 from gateway.dialects.tools import Tool
 
 TAG, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
@@ -41,10 +40,9 @@ class Mistral(TaggedFormat):
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """See `TaggedFormat`."""
         if self._listed:
-            call = rules.rule(either([_object(rules, tool) for tool in tools]))
-            return f'"[" {call} (", " {call})* "]"' if parallel else f'"[" {call} "]"'
-        call = rules.rule(either([_named(rules, tool) for tool in tools]))
-        return f"{call} ({rules.text(TAG)} {call})*" if parallel else call
+            objects = rules.several([_object(rules, tool) for tool in tools], '", "', parallel=parallel)
+            return f'"[" {objects} "]"'
+        return rules.several([_named(rules, tool) for tool in tools], rules.text(TAG), parallel=parallel)
 
 
 def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
@@ -65,11 +63,7 @@ def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
         yield from source.word(_NAME)
     yield from source.follows(ARGUMENTS)
     yield from source.blanks()
-    if (yield from source.peek()) != "{":
-        raise Cut if source.finished() else Broken
-    source.settle()
-    out.call(name)
-    yield from read_value(source, out.arguments)
+    yield from read_arguments(source, out, name)
 
 
 def _object(rules: Rules, tool: Tool) -> str:

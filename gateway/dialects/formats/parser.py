@@ -8,6 +8,7 @@ from typing import TypeAlias
 from gateway.dialects.deltas import Content, Delta
 from gateway.dialects.formats.output import Output
 from gateway.dialects.formats.source import Broken, Cut, Reading, Source
+from gateway.dialects.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
 
@@ -112,6 +113,15 @@ def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading
         if out.calls == began:
             out.content(source.take(len(marker)))
     source.settle()
+
+
+def read_arguments(source: Source, out: Output, name: str, notation: Notation = JSON) -> Reading[None]:
+    """Begins a call, and reads its arguments, an object. Raises `Broken` where none comes next."""
+    if (yield from source.peek()) != "{":
+        raise Cut if source.finished() else Broken
+    source.settle()
+    out.call(name)
+    yield from read_value(source, out.arguments, notation)
 
 
 def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -> Reading[None]:

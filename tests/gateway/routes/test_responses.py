@@ -314,6 +314,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"include": ["nonsense"]}, "include"),
     ({"text": {"format": {"type": "json_schema"}}}, "text"),
     ({"text": {"format": {"type": "json_object"}}, "guided_regex": "a"}, "guided_regex"),
+    ({"response_format": {"type": "json_object"}, "grammar": 'start: "a"'}, "grammar"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),

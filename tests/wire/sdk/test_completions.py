@@ -23,24 +23,11 @@ PROMPT = "Once upon a time"
 ON_AND_ON: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 15_000, "extra_body": {"ignore_eos": True}}
 
 
-@pytest.fixture(scope="module", params=["trio", "asyncio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Of the server, and of the async client."""
-    name: str = request.param
-    return name
-
-
 @pytest.fixture(scope="module")
 def url(anyio_backend: str) -> Iterator[str]:
     flags = ("--slots", "2", "--queue-limit", "1", "--context", "16384", "--alias", "tiny")
     with serving_program(*flags, "--async-backend", anyio_backend) as (_process, port):
         yield f"http://127.0.0.1:{port}/v1"
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=GUARD) as client:
-        yield client
 
 
 @asynccontextmanager

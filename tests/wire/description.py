@@ -1,0 +1,60 @@
+"""OpenAI's own description of its interface, to check our answers against."""
+
+import gzip
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+DOCUMENT = Path(__file__).parents[3] / "shared" / "openai" / "openapi.yaml.gz"
+NAME = "urn:openai"
+
+
+class Description:
+    """The document, by the names of its schemas."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.schemas = document["components"]["schemas"]
+        self._registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document))
+
+    def check(self, content: Any, name: str) -> None:
+        """Raises `ValidationError` unless `content` is what the schema describes."""
+        schema = {"$ref": f"{NAME}#/components/schemas/{name}"}
+        Draft202012Validator(schema, registry=self._registry).validate(content)
+
+
+def read_description() -> Description:
+    """The document with what it forgets to say of the chunks of streams. Takes seconds."""
+    with gzip.open(DOCUMENT) as file:
+        document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    schemas = document["components"]["schemas"]
+    schemas["CompletionChunk"] = completion_chunk(schemas["CreateCompletionResponse"])
+    allow_null_in_chat_chunks(schemas["CreateChatCompletionStreamResponse"]["properties"])
+    return Description(document)
+
+
+def completion_chunk(completion: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a completion's chunks.
+
+    The document has one schema for whole answers and chunks, and forgets what it says elsewhere: that before the
+    last chunk there is no reason yet, and that with `include_usage` the usage of all chunks but the last is null.
+    """
+    chunk = deepcopy(completion)
+    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["enum"].append(None)
+    chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["type"] = ["string", "null"]
+    chunk["properties"]["usage"] = {"anyOf": [chunk["properties"]["usage"], {"type": "null"}]}
+    return chunk
+
+
+def allow_null_in_chat_chunks(chunk: dict[str, Any]) -> None:
+    """Say `nullable`, which JSON Schema does not know, in its words."""
+    choice = chunk["choices"]["items"]["properties"]
+    logprobs = choice["logprobs"]["properties"]
+    places = [(logprobs, name) for name in logprobs] + [(choice, name) for name in ("finish_reason", "logprobs")]
+    for owner, name in [*places, (chunk, "usage")]:
+        assert owner[name].pop("nullable")
+        owner[name] = {"anyOf": [owner[name], {"type": "null"}]}
