@@ -32,6 +32,7 @@ RULES: dict[str, set[str]] = {
     "gateway.edge.http1": {"gateway.edge", "anyio", "h11", "hypercorn", "starlette"},
     "gateway.edge.parser": {"h11"},
     "gateway.dialects.fields": {"pydantic", "pydantic_core"},
+    "gateway.dialects.refusing": {"gateway.dialects", "pydantic", "pydantic_core"},
     "gateway.openapi": {"gateway", "engine", "orjson", "pydantic", "typing_extensions"},
     "gateway.dialects.template": {"engine", "jinja2"},
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},

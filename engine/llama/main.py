@@ -1,11 +1,13 @@
 """The entry of the engine's process."""
 
+import gc
 import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
 
 from engine.config import EngineConfig
+from engine.core.store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.no_runner import NoRunner
@@ -28,8 +30,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder.probe()
         return LoadedModel(model, NoRunner(), limits, lambda: embedder)
     runner = stack.enter_context(LlamaRunner(model, config))
-    runner.probe()
-    return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)))
+    store = PrefixStore(model.prefix_store, runner.probe().of)
+    return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
 
 
 def main() -> None:
@@ -38,6 +40,7 @@ def main() -> None:
     Descriptor 1 becomes standard error, because C libraries print to it when they please. The process leaves by
     `_exit`: nothing may hang on a thread inside a driver, and the operating system frees what is left.
     """
+    gc.freeze()  # a full collection would look through all that was imported, while a pass waits
     out = os.dup(1)
     os.dup2(2, 1)
     code = EXIT_FAULT

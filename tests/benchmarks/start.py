@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""How long after `llama-gateway serve` is typed does the first token come? Seen from outside, started again each time.
+
+    python tests/benchmarks/start.py [--model MODEL.gguf] [--starts 9] [--slots 8] [--backend trio]
+
+A client asks `GET /health` as soon as the port can be reached, and is answered once the gateway serves HTTP. When the
+program says that the model is loaded, one streaming completion of a short prompt is sent. All times are from the start.
+A first start is not counted: it compiles the bytecode, which an installed program has, and reads the files from disk.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import astuple, dataclass
+from threading import Timer
+
+GUARD = 120.0
+PARTS = ("gateway answers", "model loaded", "first token")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds from the spawn to each of `PARTS`."""
+
+    answers: float
+    loaded: float
+    token: float
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def connect(port: int) -> http.client.HTTPConnection:
+    """A connection, made as soon as the port listens."""
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+        else:
+            return connection
+
+
+def wait_until_loaded(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        if "listening on" in line:
+            return
+        lines.append(line)
+    raise RuntimeError(f"the program ended: {''.join(lines)}")
+
+
+def wait_for_token(connection: http.client.HTTPConnection) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0, "stream": True}
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    line = response.readline()
+    if response.status != http.client.OK or not line.startswith(b"data: {"):
+        raise RuntimeError(f"status {response.status}: {line!r}")
+
+
+def compiling_into(folder: str) -> dict[str, str]:
+    """The environment of a Python that keeps its bytecode, there."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": folder}
+
+
+def measure(arguments: list[str], environment: dict[str, str]) -> Start:
+    port = free_port()
+    command = [sys.executable, "-m", "gateway", "serve", "--port", str(port), *arguments]
+    begun = time.perf_counter()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        guard = Timer(GUARD, process.kill)
+        guard.start()
+        try:
+            connection = connect(port)
+            connection.request("GET", "/health")
+            connection.getresponse().read()
+            answers = time.perf_counter() - begun
+            wait_until_loaded(process)
+            loaded = time.perf_counter() - begun
+            wait_for_token(connection)
+            return Start(answers, loaded, time.perf_counter() - begun)
+        finally:
+            guard.cancel()
+            process.send_signal(signal.SIGTERM)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="default: the model inside the package")
+    parser.add_argument("--starts", type=int, default=9)
+    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--backend", default="trio")
+    args = parser.parse_args()
+    arguments = ["--slots", str(args.slots), "--async-backend", args.backend]
+    if args.model:
+        arguments += ["--model", args.model]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = compiling_into(folder)
+        _compiles, *starts = [astuple(measure(arguments, environment)) for _ in range(1 + args.starts)]
+    print("| seconds from the start until | median | best | worst |\n|---|---|---|---|")
+    for part, times in zip(PARTS, zip(*starts, strict=True), strict=True):
+        print(f"| {part} | {statistics.median(times):.3f} | {min(times):.3f} | {max(times):.3f} |")
+
+
+main()

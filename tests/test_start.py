@@ -1,0 +1,50 @@
+"""What each process imports at its start, since that is most of the time until the first token."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.link.process import command_for
+from gateway.routes import openapi
+
+ROOT = Path(__file__).parents[1]
+
+BEFORE_THE_ENGINE = {"gateway.app", "gateway.bench", "gateway.edge.server", "hypercorn", "jinja2", "starlette", "tqdm"}
+NOT_THE_GATEWAYS = {"engine.core", "engine.llama", "llama_cpp", "llguidance", "matplotlib", "numpy", "torch", "tqdm"}
+NOT_THE_ENGINES = {"gateway", "hypercorn", "matplotlib", "pydantic", "starlette", "torch", "trio"}
+
+
+def imported_by(command: list[str]) -> set[str]:
+    """Names of every module that an interpreter has imported when it ends."""
+    *options, code = command
+    code += "; import sys; print(*sys.modules)"
+    run = subprocess.run([*options, code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    return set(run.stdout.split())
+
+
+def test_the_engine_is_started_before_the_server_is_imported() -> None:
+    modules = imported_by([sys.executable, "-c", "import gateway.__main__"])
+    assert "engine.link.process" in modules
+    assert not modules & (BEFORE_THE_ENGINE | NOT_THE_GATEWAYS)
+
+
+def test_the_gateways_process_never_imports_what_computes() -> None:
+    modules = imported_by([sys.executable, "-c", "import gateway.__main__, gateway.serving"])
+    assert "gateway.app" in modules
+    assert not modules & NOT_THE_GATEWAYS
+
+
+def test_the_engines_process_imports_nothing_of_the_gateway() -> None:
+    *options, code = command_for("engine.llama.main")
+    modules = imported_by([*options, code.removesuffix("; main()")])
+    assert "llama_cpp" in modules
+    assert not modules & NOT_THE_ENGINES
+
+
+def test_the_description_of_the_interface_is_not_made_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    monkeypatch.setattr(openapi, "document", lambda *, strict: made.append(strict))
+    openapi.Description(strict=True)
+    assert made == []
