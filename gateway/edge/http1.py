@@ -14,12 +14,12 @@ import anyio
 import h11
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.events import Closed, Event, Updated
+from hypercorn.protocol.events import Body, Request, Response
 from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import Request, Response
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
-from hypercorn.typing import ASGIFramework, ConnectionState, TaskGroup, WorkerContext
+from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
 
 from gateway.edge import ids, problems
@@ -28,6 +28,8 @@ from gateway.edge.parser import Parser
 from gateway.edge.requests import Requests
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
+CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
+"""As h11 writes it, where it has chosen so."""
 Address = tuple[str, int]
 
 
@@ -116,6 +118,7 @@ class Http1(H11Protocol):
         self._limits = worker.limits
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
+        self._chunked = False  # the body of the response under way
 
     def _new_parser(self) -> Parser:
         return Parser(h11.SERVER, self.config.h11_max_incomplete_size)
@@ -156,9 +159,6 @@ class Http1(H11Protocol):
 
     async def _deliver(self, event: Event) -> None:
         match event:
-            case RawData(data=data):
-                if data:
-                    await self._wire.send(data)
             case Updated(idle=idle):
                 self._wire.set_idle(idle)
             case Closed():
@@ -216,9 +216,34 @@ class Http1(H11Protocol):
 
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response. While the server shuts down, responses say that the connection closes."""
+        if isinstance(event, Body):
+            await self._send_body(event.data)
+            return
         if isinstance(event, Response) and self.context.terminated.is_set():
             event = replace(event, headers=[*event.headers, (b"connection", b"close")])
         await super().stream_send(event)
+
+    async def _send_h11_event(self, event: H11SendableEvent) -> None:
+        try:
+            data = self.connection.send(event)
+        except h11.LocalProtocolError:
+            if self.connection.their_state is not h11.ERROR:
+                raise
+            return
+        if isinstance(event, h11.Response):
+            self._chunked = CHUNKED in data
+        if data:
+            await self._wire.send(data)
+
+    async def _send_body(self, data: bytes) -> None:
+        """Send a part of a body, not empty.
+
+        A chunk is framed here. h11 keeps no account of chunks, and its checks cost as much as the send itself.
+        """
+        if self._chunked and self.connection.our_state is h11.SEND_BODY:
+            await self._wire.send(b"%x\r\n%b\r\n" % (len(data), data))
+        else:
+            await self._send_h11_event(h11.Data(data=data))
 
     async def _send_error_response(self, status_code: int) -> None:
         # Before a head is complete there is no request that this could answer.

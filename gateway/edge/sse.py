@@ -1,5 +1,6 @@
 """A response of server-sent events that sends itself."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
@@ -77,10 +78,18 @@ class EventStream:
             await self._send(self._end, send, last=True)
 
     async def _send_events(self, take: Take, send: Send) -> None:
+        """Send all events, and a comment in each silence.
+
+        A silence is a cancel scope, and one for each event would cost as much as the sending. So it is made anew only
+        once it has been filled. It never cancels a send, nor loses events that come at the moment it ends.
+        """
         while True:
             events = None
-            with anyio.move_on_after(self._keep_alive):
-                events = await take()
+            with anyio.move_on_after(self._keep_alive) as silence:
+                while (events := await take()) and not silence.cancel_called:
+                    silence.deadline = math.inf
+                    await self._send(b"".join(events), send)
+                    silence.deadline, events = anyio.current_time() + self._keep_alive, None
             if events is None:
                 await self._send(KEEP_ALIVE, send)
             elif events:

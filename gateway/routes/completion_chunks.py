@@ -39,17 +39,16 @@ class CompletionChunks:
         return b"".join(parts)
 
     def _choice(self, event: Text | Finished) -> Iterable[bytes]:
-        yield self._head
-        yield b',"choices":[{"index":%d,"text":' % event.choice
-        yield orjson.dumps(event.text)
-        yield b',"logprobs":'
-        yield self._told(event)
-        if isinstance(event, Finished):
-            yield b',"finish_reason":"%b","stop_reason":%b' % (event.reason.encode(), orjson.dumps(event.stop))
-        else:
-            yield b',"finish_reason":null'
-        if self._body.return_token_ids:
-            yield self._tokens(event)
+        """An event's chunk up to where its choice ends."""
+        return (
+            self._head,
+            b',"choices":[{"index":%d,"text":' % event.choice,
+            orjson.dumps(event.text),
+            b',"logprobs":',
+            self._told(event),
+            _reason(event) if isinstance(event, Finished) else b',"finish_reason":null',
+            self._tokens(event) if self._body.return_token_ids else b"",
+        )
 
     def _told(self, event: Text | Finished) -> bytes:
         """A choice's log-probabilities go on where its last ones ended; a chunk without a token has none."""
@@ -72,3 +71,7 @@ class CompletionChunks:
             return b"}]", timed, b"}\n\n"
         spent = orjson.dumps(usage(prompt_tokens, self._ends))
         return self._tail, self._head, b',"choices":[],"usage":', spent, timed, b"}\n\n"
+
+
+def _reason(end: Finished) -> bytes:
+    return b',"finish_reason":"%b","stop_reason":%b' % (end.reason.encode(), orjson.dumps(end.stop))

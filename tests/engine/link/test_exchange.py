@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
 from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavailable
@@ -52,6 +53,22 @@ async def test_everything_that_is_ready_is_taken_at_once_and_in_order(line: Line
     assert await mailbox.take() == [HELLO, HELLO, HELLO, END]
     assert await mailbox.take() == []
     assert line.exchange.oldest is None
+
+
+async def test_a_step_wakes_its_reader_once_whatever_it_brings(line: Line) -> None:
+    mailbox = line.open()
+    woken: list[int] = []
+
+    async def read() -> None:
+        while events := await mailbox.take():
+            woken.append(len(events))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        for step in ([HELLO, HELLO, HELLO], [HELLO], [HELLO, END]):
+            await anyio.wait_all_tasks_blocked()
+            line.news(mailbox, *step)
+    assert woken == [3, 1, 2]
 
 
 async def test_a_request_ends_when_every_choice_has(line: Line) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +14,7 @@ from engine.errors import Busy, EngineFault
 from gateway.edge.closing import Closing
 from gateway.edge.problems import DEADLINE_PASSED, Problem, RefusedError
 from gateway.edge.sse import KEEP_ALIVE, EventStream, Take
+from gateway.edge.transport import Transport
 from tests.gateway.edge.apps import scoped
 from tests.gateway.edge.wire import get, serving
 
@@ -63,9 +65,9 @@ class Reader:
         raise AssertionError("only RequestScope receives")
 
     async def send(self, message: Message) -> None:
-        await anyio.lowlevel.checkpoint()
         self.messages.append(message)
         self.news.set()
+        await anyio.lowlevel.checkpoint()  # as where the kernel has no room: the message is taken all the same
 
     @property
     def bodies(self) -> list[bytes]:
@@ -124,6 +126,43 @@ async def test_silence_is_filled_with_comments() -> None:
     assert reader.messages[0]["status"] == 200
     assert reader.bodies[:2] == [KEEP_ALIVE, KEEP_ALIVE]
     assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+
+
+async def test_events_that_come_as_the_silence_ends_are_all_sent() -> None:
+    def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
+        async def take() -> Sequence[bytes]:
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # the silence ends here, and the events are there
+            return [event]
+
+        return take
+
+    numbers = [b"data: %d\n\n" % number for number in range(5)]
+    reader = Reader()
+    with anyio.fail_after(20):
+        await reader.run(EventStream(Script(*map(late, numbers), []), keep_alive=0))
+    assert reader.bodies == [*numbers, b"data: [DONE]\n\n"]
+
+
+async def test_an_event_costs_one_write_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted over the wire: the head, each event, the end of the stream and the end of the body."""
+    scopes, writes = [], []
+
+    def move_on_after(delay: float, **options: Any) -> anyio.CancelScope:
+        scopes.append(delay)
+        return real_scope(delay, **options)
+
+    async def send(transport: Transport, data: bytes) -> None:
+        writes.append(data)
+        await real_send(transport, data)
+
+    real_scope, real_send = anyio.move_on_after, Transport.send
+    monkeypatch.setattr(Transport, "send", send)
+    async with serving(scoped(EventStream(Script(*([b"data: 1\n\n"] for _ in range(50)), []), keep_alive=77))) as site:
+        monkeypatch.setattr(anyio, "move_on_after", move_on_after)
+        answer = await site.ask(get())
+    assert answer.body.count(b"data: 1\n\n") == 50
+    assert len(writes) == 1 + 50 + 2
+    assert scopes.count(77) == 1
 
 
 @pytest.mark.parametrize("where", ["opening", "first events"])
