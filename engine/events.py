@@ -77,7 +77,9 @@ class Finished:
         details: as in `Text`.
         stop: the stop string or stop token that ended it, if one did.
         prompt_seconds: time of the passes that computed its prompt.
-        decode_seconds: time of the passes that computed one token of it each.
+        decode_seconds: time of the passes that computed one token of it each, and guesses behind it.
+        drafted: guesses at its tokens that were computed.
+        accepted: how many of them were right, and so cost no pass of their own.
     """
 
     choice: int
@@ -89,6 +91,8 @@ class Finished:
     stop: str | int | None = None
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,11 @@ class Figures:
         rows_decoded: tokens computed to draw the next one, in decode passes.
         prompt_tokens: all other tokens computed.
         aborted: passes cut short because every row in them had been cancelled.
+        drafted: guesses at tokens that were computed behind them.
+        accepted: how many of them were right.
+        stored_tokens: those whose cells are saved in host memory, for their prefix.
+        saved_tokens: tokens saved there.
+        restored_tokens: tokens brought back from there.
         embedding_waiting: inputs of embedding requests that are not embedded yet.
         embeddings: inputs embedded.
         embedding_tokens: tokens computed for embeddings.
@@ -183,6 +192,11 @@ class Figures:
     rows_decoded: int
     prompt_tokens: int
     aborted: int
+    drafted: int = 0
+    accepted: int = 0
+    stored_tokens: int = 0
+    saved_tokens: int = 0
+    restored_tokens: int = 0
     embedding_waiting: int = 0
     embeddings: int = 0
     embedding_tokens: int = 0

@@ -122,7 +122,12 @@ class GenerationRequest:
         sampling: how tokens are drawn.
         stream: whether text is wanted as it comes. If not, each choice arrives whole in its `Finished`.
         cache_prompt: whether resident tokens of earlier prompts may be reused, and this prompt kept for later ones.
+        cache_partition: who else may share them: requests of the same partition.
         grammar: what the text must match; None leaves it free.
+        speculative: whether several tokens may be computed at once where the text seems to repeat what was said, which
+            changes its time alone, and its rounding: True always, False never, None where it is faster, as measured,
+            and no seed asks for what can be repeated exactly.
+        prediction: a text that the answers may repeat, wholly or in parts.
         echo: whether each choice's text begins with its prompt, which no stop string ends. Its details, if they are
             asked for, begin with the prompt's tokens, of which the first has no probability.
         logprobs: how many of the likeliest alternatives are told of each token, beside its own log-probability under
@@ -140,7 +145,10 @@ class GenerationRequest:
     sampling: Sampling = field(default_factory=Sampling)
     stream: bool = False
     cache_prompt: bool = True
+    cache_partition: str = ""
     grammar: Grammar | None = None
+    speculative: bool | None = None
+    prediction: str = ""
     echo: bool = False
     logprobs: int | None = None
     token_ids: bool = False

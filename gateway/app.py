@@ -52,7 +52,12 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
     bodies = BodyReader(strict=settings.strict_fields)
     models = _models(engine, settings, embedder)
     vocabulary = Vocabulary(bodies, models)
-    generations = Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience)
+    generations = Generations(
+        engine,
+        queue_timeout=settings.queue_timeout,
+        patience=settings.client_patience,
+        partition=settings.partition_cache,
+    )
     health = Health([engine] if embedder is None else [engine, embedder])
     prompts = ChatPrompts(engine, settings.chat_template)
     chat = Chat(engine, bodies, models, prompts, generations)

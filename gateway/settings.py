@@ -144,6 +144,22 @@ class Settings(BaseModel):
         title="MS",
         description="milliseconds that somebody's long prompt may put between two tokens of everybody else",
     )
+    speculation: Literal["auto", "off"] = Field(
+        "auto",
+        description="whether several tokens are computed at once where a text seems to repeat itself and that is "
+        "faster, as measured; requests may choose for themselves",
+    )
+    prefix_store: int | None = Field(
+        _ENGINE.prefix_store,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="host memory for prompts whose slots were given away, the least recently used go; 0 is none; "
+        "default: a tenth of what is free, at most 8 GiB",
+    )
+    partition_cache: bool = Field(
+        False, description="share cached prompts only among requests with the same Authorization header"
+    )
     queue_limit: int = Field(
         _ENGINE.queue_limit,
         ge=1,
@@ -206,8 +222,10 @@ class Settings(BaseModel):
             threads=self.threads,
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
+            speculation=self.speculation == "auto",
             repack=None if self.repack == "auto" else self.repack == "on",
             step_target_ms=self.step_target_ms,
+            prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
             log_level=self.log_level,
             log_format=self.log_format,

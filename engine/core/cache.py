@@ -1,14 +1,21 @@
 """Who holds which slot, and which tokens are resident in it. free + held == total, always."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
+from engine.core.prefix import Prefix, StoredPrefix
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
+from engine.core.store import WORTH_SAVING, PrefixStore
 
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""
 COPY_COST = 64
 """A copy costs by all cells of its source: about as much for this many of them as to compute one."""
+COPIED_AT_ONCE = 4096
+"""Cells copied, saved and restored between two passes, about. More would keep neighbours waiting for longer than a
+prompt chunk does."""
 
 
 @dataclass(slots=True)
@@ -20,6 +27,7 @@ class Slot:
         holder: the sequence that leases it.
         leaving: the sequence that held it last, until its cells are dropped.
         cached: the tokens resident in a free slot.
+        partition: whose they are, as in `Prefix`.
         used: when it was last released or copied from, by a count of such events; for least-recently-used eviction.
     """
 
@@ -27,16 +35,15 @@ class Slot:
     holder: Sequence | None = None
     leaving: Sequence | None = None
     cached: list[int] = field(default_factory=list)
+    partition: str | None = None
     used: int = 0
 
-    def shared_with(self, sequence: Sequence) -> int:
-        """How many tokens from its start on another sequence could take over."""
-        most = sequence.reusable
-        if self.holder is None:
-            return common_prefix(self.cached, sequence.tokens, min(most, len(self.cached)))
-        if not self.holder.shares:
-            return 0
-        return common_prefix(self.holder.tokens, sequence.tokens, min(most, self.holder.computed))
+    @property
+    def prefix(self) -> Prefix:
+        """What is resident."""
+        if self.holder:
+            return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition)
+        return Prefix(self.cached, len(self.cached), self.partition)
 
     @property
     def size(self) -> int:
@@ -44,21 +51,31 @@ class Slot:
         return self.holder.computed if self.holder else len(self.cached)
 
 
+Source: TypeAlias = Slot | StoredPrefix
+"""What cells can be taken over from."""
+S = TypeVar("S", bound=Source)
+
+
 class KVLedger:
     """Leases slots to sequences, each to one at a time, and remembers what released slots still hold.
 
-    It decides and records; a runner carries out `take_changes`, in order, before its next pass.
+    What a free slot is about to lose is saved to host memory first, where it is worth that and nobody else has it. It
+    decides and records; a runner carries out `take_changes`, in order, before its next pass.
 
     Attributes:
         slots: every slot, by `seq_id`.
+        store: what is saved.
         trims: whether the last cells of a slot can be dropped alone.
     """
 
-    def __init__(self, slots: int, *, trims: bool) -> None:
+    def __init__(self, slots: int, *, trims: bool, store: PrefixStore | None = None) -> None:
+        """Without a `store` nothing is saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
+        self.store = PrefixStore(0, int) if store is None else store
         self.trims = trims
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
+        self._copied = 0
         self._clock = 0
 
     @property
@@ -81,6 +98,11 @@ class KVLedger:
         """Cells kept in free slots for their prefix."""
         return sum(len(slot.cached) for slot in self.slots)
 
+    @property
+    def may_copy(self) -> bool:
+        """Whether more cells may be copied before the next pass."""
+        return self._copied < COPIED_AT_ONCE
+
     def lease(self, sequence: Sequence) -> None:
         """Give a free slot to a sequence; what the slot holds of its prompt's beginning counts as computed.
 
@@ -88,37 +110,42 @@ class KVLedger:
         """
         if not self._free:
             raise IndexError("no slot is free")
-        source, shared = self.best_source(sequence)
+        wanted = _wanted(sequence)
+        best, most = self.best_source(sequence)
+        source, shared = self._best(self.slots, wanted)
         extends = source is not None and 2 * shared >= source.size  # else it is a copy's source, and stays for its own
         slot = self._place(source if extends else None)
-        shared = self._reusable(slot, sequence)
+        shared = self._reusable(slot, wanted)
+        if isinstance(best, StoredPrefix) and _pays(best, most - shared):
+            self.store.use(best)  # it is not to make room for what is saved now
+        self._save(slot, stays=shared)
         if slot.size > shared:
             self._changes.append(Removal(slot.seq_id, shared))
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
 
-    def borrow(self, sequence: Sequence) -> int:
-        """Copy to a sequence's slot what another one holds of its prompt's beginning, if that saves enough.
+    def borrow(self, sequence: Sequence) -> bool:
+        """Give a sequence's slot what another slot or the store holds of its prompt's beginning, if that saves enough.
 
-        Gives the number of cells that the copy moves.
+        Gives False where that is to wait for a later pass: enough is copied before this one, or it is being saved.
         """
         source, shared = self.best_source(sequence)
-        if source is None or shared - sequence.computed < max(WORTH_COPYING, source.size // COPY_COST):
-            return 0
-        self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
-        self._touch(source)
+        if source is None or not _pays(source, shared - sequence.computed):
+            return True
+        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_settled(source)):
+            return False
+        if isinstance(source, StoredPrefix):
+            self._changes.append(self.store.restore(source, sequence.seq_id, shared))
+        else:
+            self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
+            self._touch(source)
+        self._copied += source.size
         sequence.begin_at(shared)
-        return source.size
+        return True
 
-    def best_source(self, sequence: Sequence) -> tuple[Slot | None, int]:
-        """The slot from which a sequence can take over most tokens, and how many; of equal ones the smallest."""
-        best: Slot | None = None
-        most = 0
-        for slot in self.slots:
-            shared = self._reusable(slot, sequence) if slot.holder is not sequence else 0
-            if shared > most or (best and shared == most and slot.size < best.size):
-                best, most = slot, shared
-        return best, most
+    def best_source(self, sequence: Sequence) -> tuple[Source | None, int]:
+        """From where a sequence can take over most tokens, and how many; of equal ones the smallest."""
+        return self._best_of_all((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
 
     def move(self, source: Slot, target: Slot) -> None:
         """Move a sequence from its slot to another one; who holds that one moves the other way.
@@ -128,8 +155,7 @@ class KVLedger:
         moved, other = source.holder, target.holder
         if moved is None:
             raise RuntimeError(f"nobody holds slot {source.seq_id}")
-        if target.cached:
-            self._changes.append(Removal(target.seq_id, 0))
+        self._give_up(target)
         there, back = moved.computed, other.computed if other else 0
         if there and back:
             self._changes.append(Swap(source.seq_id, target.seq_id))
@@ -153,7 +179,7 @@ class KVLedger:
         if slot.holder is not sequence:
             raise RuntimeError(f"slot {slot.seq_id} is not held by the sequence that releases it")
         if keep:
-            slot.cached = sequence.tokens[: sequence.computed]
+            slot.cached, slot.partition = sequence.tokens[: sequence.computed], sequence.partition
         else:
             self._changes.append(Removal(slot.seq_id, 0))
             slot.leaving = sequence
@@ -162,18 +188,23 @@ class KVLedger:
         self._free.add(slot.seq_id)
         return sequence.computed
 
+    def trim(self, seq_id: int, tokens: int) -> None:
+        """Drop the cells of a slot behind its first `tokens`: they were computed for guesses that were wrong."""
+        self._changes.append(Removal(seq_id, tokens))
+
     def evict(self) -> bool:
         """Give up every cached cell; gives whether there were any."""
         cached = [slot for slot in self.slots if slot.cached]
         for slot in cached:
-            self._changes.append(Removal(slot.seq_id, 0))
-            slot.cached = []
+            self._give_up(slot)
         return bool(cached)
 
     def take_changes(self) -> tuple[CellChange, ...]:
         """What to do to the cells before the next pass, in order; each once, and from now on it counts as done."""
         changes = tuple(self._changes)
         self._changes.clear()
+        self._copied = 0
+        self.store.settle()
         for change in changes:
             if isinstance(change, Removal):
                 self.slots[change.seq_id].leaving = None
@@ -183,6 +214,24 @@ class KVLedger:
     def unclean(self) -> bool:
         """Whether changes wait to be carried out."""
         return bool(self._changes)
+
+    def _save(self, slot: Slot, *, stays: int = 0) -> None:
+        """Save what a free slot holds if all but its first `stays` cells are about to go, nobody else has them, and
+        they are worth it."""
+        if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
+            return
+        _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)
+        lost = slot.size - max(stays, elsewhere)
+        if lost >= WORTH_SAVING and _pays(slot, lost):
+            self._changes += self.store.save(slot.seq_id, slot.prefix, trims=self.trims)
+            self._copied += slot.size
+
+    def _give_up(self, slot: Slot) -> None:
+        """Drop what a slot keeps for its prefix, if it does."""
+        if slot.cached:
+            self._save(slot)
+            self._changes.append(Removal(slot.seq_id, 0))
+            slot.cached = []
 
     def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:
         self._changes.append(Copy(source.seq_id, target.seq_id, tokens))
@@ -213,19 +262,34 @@ class KVLedger:
         beside = (slot.seq_id - 1, slot.seq_id + 1)
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
 
-    def _reusable(self, slot: Slot, sequence: Sequence) -> int:
-        """How many of a slot's cells a sequence can start from, if it may."""
-        shared = slot.shared_with(sequence) if sequence.shares else 0
-        return shared if self.trims or shared == slot.size else 0
+    def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[Source | None, int]:
+        """Of these slots and the store."""
+        sources: list[Source] = [*slots]
+        if stored := self.store.find(wanted, trims=self.trims):
+            sources.append(stored)
+        return self._best(sources, wanted)
+
+    def _best(self, sources: Iterable[S], wanted: Prefix) -> tuple[S | None, int]:
+        """The source that holds most of a prefix, and how much; of equal ones the smallest."""
+        best: S | None = None
+        most = 0
+        for source in sources:
+            shared = self._reusable(source, wanted)
+            if shared > most or (best and shared == most and source.size < best.size):
+                best, most = source, shared
+        return best, most
+
+    def _reusable(self, source: Source, wanted: Prefix) -> int:
+        """How many cells can be taken over from a source, if they may."""
+        shared = source.prefix.common(wanted)
+        return shared if self.trims or shared == source.size else 0
 
 
-def common_prefix(a: list[int], b: list[int], most: int) -> int:
-    """How many of their first `most` tokens two sequences share, by bisection: slices compare at the speed of C."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _pays(source: Source, tokens: int) -> bool:
+    """Whether so many tokens are worth a copy of all that a source holds."""
+    return tokens >= max(WORTH_COPYING, source.size // COPY_COST)
+
+
+def _wanted(sequence: Sequence) -> Prefix:
+    """What a sequence could take over."""
+    return Prefix(sequence.tokens, sequence.reusable, sequence.partition)

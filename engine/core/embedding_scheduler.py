@@ -24,7 +24,8 @@ class _Counters:
 class EmbeddingScheduler:
     """Owns every embedding request from its acceptance to its end.
 
-    Requests take turns, a text each, so that one of many texts holds up nobody for longer than those under way.
+    Requests take turns, a text each, so that one of many texts holds up nobody for longer than those under way. What an
+    operation costs does not depend on the length of the queue.
     """
 
     def __init__(self, limits: EmbeddingLimits, *, step_target: float, queue_limit: int) -> None:
@@ -39,6 +40,8 @@ class EmbeddingScheduler:
         self._in_pass: set[EmbeddingText] | None = None
         self._dropped: list[int] = []
         self._farewell: EmbeddingNews = []
+        self._untouched = 0  # requests of which nothing started
+        self._open = 0  # texts that have not ended
         self._counters = _Counters()
 
     @property
@@ -62,12 +65,14 @@ class EmbeddingScheduler:
 
     def check_room(self) -> None:
         """Raises `Busy` when the queue is full."""
-        if sum(not job.started for job in self._turns.values()) >= self._queue_limit:
+        if self._untouched >= self._queue_limit:
             raise Busy(f"{self._queue_limit} requests are waiting already; try again later", code="queue_full")
 
     def add(self, job: EmbeddingJob) -> None:
         """Queue a request."""
         self._jobs[job.key] = self._turns[job.key] = job
+        self._untouched += 1
+        self._open += job.open
 
     def cancel(self, key: int) -> Released | None:
         """End a request; no later pass carries it.
@@ -136,7 +141,7 @@ class EmbeddingScheduler:
             generations,
             steps=generations.steps + counters.steps,
             aborted=generations.aborted + counters.aborted,
-            embedding_waiting=sum(job.open for job in self._jobs.values()),
+            embedding_waiting=self._open,
             embeddings=counters.texts,
             embedding_tokens=counters.tokens,
         )
@@ -152,6 +157,7 @@ class EmbeddingScheduler:
             cells -= len(text.tokens)
             text.seq_id = heapq.heappop(self._free)
             self._under_way[text.seq_id] = text
+            self._untouched -= not job.started
             job.started = True
             self._turns.move_to_end(key)
             if not job.waiting:
@@ -168,6 +174,7 @@ class EmbeddingScheduler:
         news.append((job.key, Embedded(text.index, vector)))
         self._counters.texts += 1
         job.open -= 1
+        self._open -= 1
         if not job.open:
             del self._jobs[job.key]
 
@@ -175,6 +182,8 @@ class EmbeddingScheduler:
         """Take a request out of everything; gives the number of cells it held."""
         del self._jobs[job.key]
         self._turns.pop(job.key, None)
+        self._untouched -= not job.started
+        self._open -= job.open
         held = [text for text in self._under_way.values() if text.job is job]
         for text in held:
             del self._under_way[text.seq_id]

@@ -3,11 +3,25 @@
 import heapq
 import math
 import re
+import sys
 import threading
 from collections.abc import Callable
 
 from engine.core.sequence import Sequence
-from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Draw, Outcome, Removal, StepPlan, StepResult, Swap
+from engine.core.step import (
+    SCORED_AT_ONCE,
+    Chunk,
+    Copy,
+    Draw,
+    Forget,
+    Outcome,
+    Removal,
+    Restore,
+    Save,
+    StepPlan,
+    StepResult,
+    Swap,
+)
 from engine.core.token import Score, Token
 from engine.errors import RequestError
 from engine.events import Alternative, ModelInfo
@@ -110,7 +124,9 @@ class FakeRunner:
 
     Attributes:
         cells: the tokens resident in each `seq_id`.
-        copied: cells copied in all.
+        saved: the tokens of the cells saved under each key.
+        room: how many cells it has memory to save.
+        copied: cells copied, saved and restored in all.
         scored: rows that scored a token, in all.
         passes: every plan that was run, with the `seq_id` and count of each chunk.
         on_pass: called in each pass before anything is computed; may wait, for instance on `aborted`.
@@ -123,6 +139,8 @@ class FakeRunner:
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
+        self.saved: dict[int, list[int]] = {}
+        self.room = sys.maxsize
         self.open: set[Sequence] = set()
         self.copied = 0
         self.scored = 0
@@ -153,6 +171,29 @@ class FakeRunner:
         self.cells[swap.one], self.cells[swap.other] = other, one
         self.copied += len(one) + len(other)
 
+    def save(self, save: Save) -> bool:
+        """Copy cells to memory, if there is any. Raises `RuntimeError` for a key in use, or where there are none."""
+        cells = self.cells.get(save.seq_id, [])
+        if not cells or save.key in self.saved:
+            raise RuntimeError(f"{len(cells)} cells of slot {save.seq_id} to save under the key {save.key}")
+        if sum(map(len, self.saved.values())) + len(cells) > self.room:
+            return False
+        self.saved[save.key] = cells.copy()
+        self.copied += len(cells)
+        return True
+
+    def restore(self, restore: Restore) -> None:
+        """Copy saved cells. Raises `RuntimeError` as `copy` does."""
+        saved = self.saved.get(restore.key, [])
+        if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.trims):
+            raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
+        self.cells[restore.seq_id] = saved[: restore.tokens]
+        self.copied += len(saved)
+
+    def forget(self, forget: Forget) -> None:
+        """Free saved cells."""
+        self.saved.pop(forget.key, None)
+
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass of a second. Raises `RuntimeError` for a plan that llama.cpp could not run rightly."""
         self._check(plan)
@@ -164,7 +205,7 @@ class FakeRunner:
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
-        draws = tuple(self._draw(chunk.sequence, self.cells[chunk.seq_id]) for chunk in plan.chunks if chunk.sample)
+        draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
         told = (of_chunk for chunk, of_chunk in zip(plan.chunks, scores, strict=True) if chunk.score)
         return StepResult(Outcome.DONE, draws, 1.0, tuple(told))
@@ -185,7 +226,7 @@ class FakeRunner:
         """Fill the cells; gives what the rows score."""
         sequence = chunk.sequence
         cells = self.cells.setdefault(chunk.seq_id, [])
-        cells += sequence.tokens[chunk.start : chunk.start + chunk.count]
+        cells += chunk.tokens
         return tuple(
             self._score(sequence, cells[:at], token) for at, token in enumerate(chunk.scored, start=chunk.start + 1)
         )
@@ -193,7 +234,18 @@ class FakeRunner:
     def _score(self, sequence: Sequence, before: list[int], token: int) -> Score:
         return score(weights(before, self._script(before)), token, sequence.logprobs or 0)
 
-    def _draw(self, sequence: Sequence, cells: list[int]) -> Draw:
+    def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
+        """The token after the last known one, and further ones as long as the draft is right."""
+        cells = self.cells[chunk.seq_id]
+        known = chunk.start + chunk.count
+        drawn: list[Draw] = []
+        for right, guess in enumerate([*chunk.draft, None]):
+            drawn.append(token := self._draw(chunk.sequence, cells[: known + right]))
+            if token.id != guess or token.ends:
+                break
+        return tuple(drawn)
+
+    def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
         token = self._choose(sequence, cells)
         piece = self._model.piece(token, special=sequence.show_special)
@@ -203,10 +255,11 @@ class FakeRunner:
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
         """What the grammar asks for, else what the script says, else the likeliest that may come."""
+        generated = len(cells) - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
-            return forced[sequence.generated]
-        early = sequence.generated < sequence.sampling.min_tokens
+            return forced[generated]
+        early = generated < sequence.sampling.min_tokens
         barred = {END} if early or sequence.sampling.ignore_eos else set()
         barred |= sequence.stop_tokens if early else set()
         scripted = self._script(cells)
@@ -229,8 +282,10 @@ class FakeRunner:
         resident = self.cells.get(chunk.seq_id, [])
         if resident != sequence.tokens[: chunk.start]:
             raise RuntimeError(f"slot {chunk.seq_id} does not hold what its sequence has computed")
-        if not 1 <= chunk.count <= sequence.pending or len(resident) + chunk.count > self._model.info.context:
-            raise RuntimeError(f"{chunk.count} tokens do not fit in slot {chunk.seq_id}")
+        if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
+            raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
+        if chunk.draft and not (chunk.sample and self._model.trims):
+            raise RuntimeError(f"guesses in slot {chunk.seq_id} that nobody draws, or that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"a draw in slot {chunk.seq_id} after a token that is not its sequence's last")
         if chunk.score and (sequence.logprobs is None or not chunk.scored):

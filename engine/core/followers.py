@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
-from engine.core.cache import KVLedger, common_prefix
+from engine.core.cache import KVLedger
+from engine.core.prefix import Prefix
 from engine.core.sequence import Sequence
 
 WORTH_WAITING = 64
 """Tokens. Below one efficient prompt chunk, waiting costs more than it saves."""
-COPIED_AT_ONCE = 4096
-"""Cells copied between two passes, about. More would keep neighbours waiting for longer than a prompt chunk does."""
 
 
 class Followers:
@@ -17,7 +16,6 @@ class Followers:
     def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
         self._leaders: dict[Sequence, tuple[Sequence | None, int]] = {}
-        self._allowance = COPIED_AT_ONCE
 
     def __contains__(self, sequence: Sequence) -> bool:
         """Whether a sequence waits."""
@@ -37,9 +35,7 @@ class Followers:
         leader, shared = _longest_prefix(sequence, earlier)
         if leader and self._ledger.trims and shared >= max(sequence.computed, there) + WORTH_WAITING:
             self._leaders[sequence] = leader, shared
-        elif self._allowance > 0:
-            self._allowance -= self._ledger.borrow(sequence)
-        else:
+        elif not self._ledger.borrow(sequence):
             self._leaders[sequence] = None, 0  # has its turn before a later pass
 
     def settle(self, running: Iterable[Sequence]) -> None:
@@ -47,7 +43,6 @@ class Followers:
 
         `running` stands in the order in which sequences started.
         """
-        self._allowance = COPIED_AT_ONCE
         order = list(running)
         alive = set(order)
         for follower, (leader, shared) in list(self._leaders.items()):
@@ -65,10 +60,10 @@ def _scorer(sequence: Sequence, others: Iterable[Sequence]) -> Sequence | None:
 
 def _longest_prefix(sequence: Sequence, others: Iterable[Sequence]) -> tuple[Sequence | None, int]:
     """Which of the others knows, computed or not, most of a prompt's beginning, and how much."""
+    wanted = Prefix(sequence.tokens, sequence.reusable, sequence.partition)
     best, longest = None, 0
     for other in others:
-        if other.shares:
-            shared = common_prefix(other.tokens, sequence.tokens, min(len(other.tokens), sequence.reusable))
-            if shared > longest:
-                best, longest = other, shared
+        shared = Prefix(other.tokens, len(other.tokens), other.partition).common(wanted)
+        if shared > longest:
+            best, longest = other, shared
     return best, longest

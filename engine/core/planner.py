@@ -6,6 +6,7 @@ from operator import attrgetter
 from engine.core.budget import PromptBudget
 from engine.core.compactor import Compactor
 from engine.core.sequence import Sequence
+from engine.core.speculation import Speculator
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16
@@ -23,9 +24,10 @@ class Planner:
     A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
     """
 
-    def __init__(self, budget: PromptBudget, compactor: Compactor) -> None:
+    def __init__(self, budget: PromptBudget, compactor: Compactor, speculator: Speculator) -> None:
         self._budget = budget
         self._compactor = compactor
+        self._speculator = speculator
         self._decoded_last = False
         self._embedded_last = False
         self._turns = _Turns()
@@ -53,7 +55,12 @@ class Planner:
 
     def _decode_pass(self, rows: list[Sequence]) -> StepPlan:
         self._compactor.gather(rows)
-        chunks = (Chunk(row, 1, sample=row.draws and row.pending == 1) for row in sorted(rows, key=_by_slot))
+        rows.sort(key=_by_slot)
+        drafts = self._speculator.draft(rows)
+        chunks = (
+            Chunk(row, 1, sample=row.draws and row.pending == 1, draft=draft)
+            for row, draft in zip(rows, drafts, strict=True)
+        )
         return StepPlan(tuple(chunks), decode=True)
 
     def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:

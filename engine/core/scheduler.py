@@ -4,6 +4,7 @@ There are no phases (after vLLM's V1 scheduler): a sequence has tokens known and
 second catch up with the first.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
@@ -15,7 +16,8 @@ from engine.core.group import SequenceGroup
 from engine.core.planner import Planner
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
-from engine.core.step import CellChange, Draw, DrawFailure, Outcome, StepPlan, StepResult
+from engine.core.speculation import Speculator
+from engine.core.step import CellChange, Chunk, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.events import Failed, Figures, Finished, GenerationEvent, Released, SlotInfo, Started, Text
 
 News = list[tuple[int, GenerationEvent]]
@@ -52,11 +54,22 @@ class _Farewell:
 class Scheduler:
     """Owns every request from its acceptance to its end."""
 
-    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int) -> None:
-        """`step_target` is the seconds one prompt pass may take beside decoding neighbours; `walk` is `Model.walk`."""
+    def __init__(
+        self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int, speculation: bool = True
+    ) -> None:
+        """Own every slot of a ledger.
+
+        Args:
+            ledger: all of whose slots are free.
+            step_target: seconds that one prompt pass may take beside decoding neighbours.
+            queue_limit: requests that may wait for their first slot.
+            walk: `Model.walk`.
+            speculation: whether passes compute guesses at tokens that nobody asked for, where that is faster.
+        """
         self._ledger = ledger
         self._budget = PromptBudget(step_target)
-        self._planner = Planner(self._budget, Compactor(ledger, walk=walk))
+        self._speculator = Speculator(trims=ledger.trims, by_default=speculation)
+        self._planner = Planner(self._budget, Compactor(ledger, walk=walk), self._speculator)
         self._followers = Followers(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
@@ -135,6 +148,11 @@ class Scheduler:
                 return self._advance(plan, result)
         return []
 
+    def lose(self, keys: Iterable[int]) -> None:
+        """Take note of saved prefixes for which there was no memory. Belongs before the next `plan`."""
+        for key in keys:
+            self._ledger.store.lose(key)
+
     def figures(self) -> Figures:
         """The state and the counters of this moment."""
         counters, ledger = self._counters, self._ledger
@@ -145,11 +163,16 @@ class Scheduler:
             waiting=len(self._queue),
             active_tokens=ledger.active_tokens,
             cached_tokens=ledger.cached_tokens,
+            stored_tokens=ledger.store.tokens,
+            saved_tokens=ledger.store.saved,
+            restored_tokens=ledger.store.restored,
             steps=counters.steps,
             step_seconds=counters.step_seconds,
             rows_decoded=counters.rows_decoded,
             prompt_tokens=counters.prompt_tokens,
             aborted=counters.aborted,
+            drafted=counters.drafted,
+            accepted=counters.accepted,
         )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
@@ -159,7 +182,7 @@ class Scheduler:
     def _admit(self) -> None:
         if self._crowded and self._running:
             return
-        while self._ledger.free and (turn := self._queue.start_next()):
+        while self._ledger.free and self._ledger.may_copy and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
             self._followers.start(sequence, self._running)
@@ -172,18 +195,31 @@ class Scheduler:
         news: News = []
         draws, scores = iter(result.draws), iter(result.scores)
         for chunk in plan.chunks:
-            draw = next(draws) if chunk.sample else None
+            drawn = next(draws) if chunk.sample else ()
             sequence = chunk.sequence
             if chunk.score and sequence.echo:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled while the pass ran
                 continue
             sequence.advance(chunk.count, result.seconds)
-            if draw is not None:
-                self._accept(sequence, draw, news)
+            if chunk.sample:
+                self._accept_all(chunk, drawn, news)
             elif sequence.pending == 0:
                 self._finish(sequence, sequence.complete(), news)
         return news
+
+    def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
+        """Take the tokens drawn, up to one that ends the sequence; the cells behind them are of wrong guesses."""
+        sequence = chunk.sequence
+        sequence.note_draft(len(chunk.draft), len(drawn) - 1)
+        for guessed_right, draw in enumerate(drawn):
+            if guessed_right:
+                sequence.advance(1, 0.0)
+            self._accept(sequence, draw, news)
+            if sequence.state is not State.RUNNING:
+                break
+        if sequence.computed < chunk.start + chunk.count + len(chunk.draft):
+            self._ledger.trim(chunk.seq_id, sequence.computed)
 
     def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
         group = self._running[sequence]
@@ -247,8 +283,10 @@ class Scheduler:
         return self._ledger.release(sequence, keep=keep)
 
     def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
-        """From prompt passes alone. One that scores is left out: it tells of the logits, not of the tokens."""
-        if not plan.decode and not result.scores:
+        """A prompt pass that scores is left out: it tells of the logits, not of the tokens."""
+        if plan.decode:
+            self._speculator.observe(plan.tokens, result.seconds)
+        elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds)
 
 

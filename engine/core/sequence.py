@@ -2,6 +2,7 @@
 
 from enum import Enum
 
+from engine.core.drafter import Drafter
 from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript
@@ -36,7 +37,7 @@ class Sequence:
         prompt: how many of them are the prompt.
         computed: how many of them have cells in the KV cache.
         cached: how many of the prompt it took over from cells that were there.
-        shares: whether it may take over cells, and others may take over its own.
+        partition: whose cells it may take over, and who its own: those of the same partition. None shares with nobody.
         seq_id: the slot it holds or held last, -1 before the first.
         state: waiting, running or ended.
         sampling: how its tokens are drawn.
@@ -46,6 +47,8 @@ class Sequence:
         logprobs: how many alternatives to tell of each token, beside its own log-probability; None tells neither.
         show_special: whether control tokens are part of its text, by their names.
         echo: what it tells of its prompt, shared by the choices of the prompt; None tells nothing.
+        drafter: guesses its next tokens; None where nobody may.
+        speculates: whether guesses are computed even where that promises no gain.
     """
 
     def __init__(
@@ -57,15 +60,26 @@ class Sequence:
         *,
         grammar: object | None = None,
         echo: Echo | None = None,
+        prediction: list[int] | None = None,
     ) -> None:
-        """`limit` is the number of tokens to generate at most; with 0 the prompt is computed and nothing is drawn."""
+        """Make it wait for a slot.
+
+        Args:
+            request: what it answers.
+            choice: its index in the request.
+            prompt: its tokens, which choices share.
+            limit: tokens to generate at most; with 0 the prompt is computed and nothing is drawn.
+            grammar: what `Model.compile` made of the request's.
+            echo: for the choices of one prompt.
+            prediction: tokens of a text that the answer may repeat.
+        """
         self.request_id = request.id
         self.choice = choice
         self.tokens = prompt
         self.prompt = len(prompt)
         self.computed = 0
         self.cached = 0
-        self.shares = request.cache_prompt
+        self.partition = request.cache_partition if request.cache_prompt else None
         self.seq_id = -1
         self.state = State.WAITING
         self.sampling = request.sampling
@@ -76,12 +90,17 @@ class Sequence:
         self.logprobs = request.logprobs
         self.show_special = request.show_special
         self.echo = echo
+        self.speculates = bool(request.speculative)
+        may_guess = request.speculative is None and seed is None
+        self.drafter = Drafter(prediction or []) if self.speculates or may_guess else None
         self._limit = limit
         self._stream = request.stream
         tells_tokens = request.token_ids or request.logprobs is not None
         self._transcript = Transcript(request.stop, tells_tokens=tells_tokens)
         self._prompt_seconds = 0.0
         self._decode_seconds = 0.0
+        self._drafted = 0
+        self._accepted = 0
 
     @property
     def pending(self) -> int:
@@ -92,6 +111,16 @@ class Sequence:
     def generated(self) -> int:
         """Tokens generated so far."""
         return len(self.tokens) - self.prompt
+
+    @property
+    def left(self) -> int:
+        """Tokens that it may still generate."""
+        return self._limit - self.generated
+
+    @property
+    def shares(self) -> bool:
+        """Whether it shares cells with anybody."""
+        return self.partition is not None
 
     @property
     def draws(self) -> bool:
@@ -127,6 +156,11 @@ class Sequence:
         else:
             self._decode_seconds += seconds
         self.computed += tokens
+
+    def note_draft(self, guesses: int, right: int) -> None:
+        """Count the guesses that a pass computed, and those of them that were right."""
+        self._drafted += guesses
+        self._accepted += right
 
     def accept(self, token: Token) -> Text | Finished | None:
         """Take the token drawn after all computed ones; gives the choice's news, if any.
@@ -165,5 +199,5 @@ class Sequence:
 
     def _finish(self, reason: FinishReason, stop: str | int | None = None) -> Finished:
         text, details = self._transcript.close()
-        seconds = self._prompt_seconds, self._decode_seconds
-        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *seconds)
+        costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
+        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs)

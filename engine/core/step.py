@@ -1,5 +1,6 @@
 """One step: the contract between the scheduler, which decides, and a runner, which computes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -36,7 +37,31 @@ class Swap:
     other: int
 
 
-CellChange: TypeAlias = Removal | Copy | Swap
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Copy the cells of `seq_id`, which keeps its own, to host memory, under a new key."""
+
+    key: int
+    seq_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make the cells of `seq_id` the first `tokens` cells of those saved under a key, which stay saved."""
+
+    key: int
+    seq_id: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Free what was saved under a key, if it could be saved."""
+
+    key: int
+
+
+CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +71,8 @@ class Chunk:
     Where the tokens go is noted when the plan is made: a cancel may take the slot from the sequence during the pass.
 
     Attributes:
+        draft: guesses at the tokens that follow. They are computed behind the known ones, and each of them that is
+            drawn, after all before it, has the token behind it drawn in the same pass.
         score: whether each row gives the `Score` of the token that follows it, as far as that one is of the prompt.
         seq_id: the slot the sequence held.
         start: how many of its tokens were computed.
@@ -55,12 +82,18 @@ class Chunk:
     count: int
     sample: bool
     score: bool = False
+    draft: tuple[int, ...] = ()
     seq_id: int = field(init=False)
     start: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seq_id", self.sequence.seq_id)
         object.__setattr__(self, "start", self.sequence.computed)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of its rows."""
+        return [*self.sequence.tokens[self.start : self.start + self.count], *self.draft]
 
     @property
     def scored(self) -> list[int]:
@@ -85,7 +118,7 @@ class StepPlan:
     @property
     def tokens(self) -> int:
         """Tokens it computes."""
-        return sum(chunk.count for chunk in self.chunks)
+        return sum(chunk.count + len(chunk.draft) for chunk in self.chunks)
 
 
 class Outcome(Enum):
@@ -112,13 +145,14 @@ class StepResult:
 
     Attributes:
         outcome: DONE; or nothing was computed, because the pass was aborted or found no room for its cells.
-        draws: a draw for each chunk that samples, in the plan's order; empty unless DONE.
+        draws: for each chunk that samples, in the plan's order, the token drawn after its last one, preceded by those
+            of its draft that were drawn; the last one may be a failure. Empty unless DONE.
         seconds: how long the pass took.
         scores: for each chunk that scores, in the plan's order, a score for each of `Chunk.scored`; empty unless DONE.
     """
 
     outcome: Outcome
-    draws: tuple[Draw, ...]
+    draws: tuple[tuple[Draw, ...], ...]
     seconds: float
     scores: tuple[tuple[Score, ...], ...] = ()
 
@@ -135,6 +169,15 @@ class Runner(Protocol):
     def swap(self, swap: Swap) -> None:
         """Exchange the cells of two slots. Costs by the cells of both. Raises `EngineFault` where it cannot."""
 
+    def save(self, save: Save) -> bool:
+        """Copy cells to host memory; gives whether there was memory for them. Costs by the cells."""
+
+    def restore(self, restore: Restore) -> None:
+        """Copy saved cells to a slot. Costs by all cells saved under the key. Raises `EngineFault` where it cannot."""
+
+    def forget(self, forget: Forget) -> None:
+        """Free saved cells. Quick."""
+
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
 
@@ -148,12 +191,22 @@ class Runner(Protocol):
         """Free what was held for a sequence (its sampler). Does not touch its cells. Repeatable."""
 
 
-def carry_out(change: CellChange, runner: Runner) -> None:
-    """Let a runner do what a ledger decided."""
-    match change:
-        case Removal():
-            runner.remove(change)
-        case Copy():
-            runner.copy(change)
-        case Swap():
-            runner.swap(change)
+def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
+    """Let a runner do what a ledger decided, in order; gives the keys under which there was no memory to save."""
+    lost = []
+    for change in changes:
+        match change:
+            case Removal():
+                runner.remove(change)
+            case Copy():
+                runner.copy(change)
+            case Swap():
+                runner.swap(change)
+            case Save():
+                if not runner.save(change):
+                    lost.append(change.key)
+            case Restore():
+                runner.restore(change)
+            case Forget():
+                runner.forget(change)
+    return lost

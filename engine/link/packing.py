@@ -43,7 +43,8 @@ def pack_event(key: int, event: Event) -> list[Any]:
         case Text(choice, text, details):
             return [key, "text", choice, text, *pack_details(details)]
         case Finished():
-            rest = [event.reason, event.tokens, event.cached, event.stop, event.prompt_seconds, event.decode_seconds]
+            seconds = event.prompt_seconds, event.decode_seconds
+            rest = [event.reason, event.tokens, event.cached, event.stop, *seconds, event.drafted, event.accepted]
             return [key, "finished", event.choice, event.text, rest, *pack_details(event.details)]
         case Embedded(index, vector):
             return [key, "embedded", index, b64encode(vector).decode()]
@@ -84,7 +85,7 @@ def read_event(packed: list[Any]) -> tuple[int, Event]:
     """What `pack_event` packed. Raises `ValueError` for anything else."""
     match packed:
         case [key, "text", choice, text, *details]:
-            return key, Text(choice, text, read_details(details))
+            return key, Text(choice, text, read_details(details) if details else ())
         case [key, "finished", choice, text, [reason, tokens, cached, *rest], *details]:
             return key, Finished(choice, text, FinishReason(reason), tokens, cached, read_details(details), *rest)
         case [key, "embedded", index, vector]:

@@ -1,6 +1,7 @@
 """The engine's process as the gateway sees it: messages in, messages out, and its end."""
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,11 @@ def describe_exit(code: int) -> str:
     return f"The engine process was killed by {name}."
 
 
+def _environment() -> dict[str, str]:
+    """The child's: numpy's library for matrices, of which nothing is used, would start a thread for each core."""
+    return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+
+
 class EngineProcess:
     """A running child. One task reads from it, one writes to it; `send` and `kill` may be called from any."""
 
@@ -60,7 +66,7 @@ class EngineProcess:
         order. Raises `OSError`.
         """
         with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(command, stderr=None, start_new_session=True)
+            process = await anyio.open_process(command, stderr=None, start_new_session=True, env=_environment())
         return cls(process)
 
     def send(self, message: wire.ToEngine) -> None:

@@ -2,25 +2,39 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+import anyio
 
 from engine.errors import RequestError, Unavailable
 from engine.link import wire
 from engine.link.exchange import Send
 from engine.link.faults import error_of
-from engine.link.notifier import Notifier
 
 _Answer = TypeVar("_Answer", wire.Inspected, wire.Tokenized, wire.Detokenized)
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A question that was sent.
+
+    Attributes:
+        answer: None until it comes.
+        settled: set once it is there, or will never be.
+    """
+
+    answer: wire.Answer | wire.Declined | None = None
+    settled: anyio.Event = field(default_factory=anyio.Event)
+
+
 class Questions:
-    """Joins those who ask to the task that reads the engine's frames."""
+    """Joins those who ask to the task that reads the engine's frames. An answer wakes nobody but who asked for it."""
 
     def __init__(self) -> None:
         self._send: Send | None = None
-        self._answers: dict[int, wire.Answer | wire.Declined | None] = {}
+        self._asked: dict[int, _Asked] = {}
         self._tickets = itertools.count(1)
-        self._news = Notifier()
 
     def connect(self, send: Send) -> None:
         """An engine is ready."""
@@ -36,38 +50,42 @@ class Questions:
         Raises `Unavailable` if there is no engine, or it dies meanwhile, and what the engine declines with:
         `RequestError` for one that has no answer or that no frame can carry.
         """
+        if self._send is None:
+            raise _ended()
         ticket = next(self._tickets)
-        if self._send is not None:
-            try:
-                self._send(question(ticket))
-            except ValueError as error:
-                raise RequestError(f"The request cannot be sent to the engine: {error}") from error
-            self._answers[ticket] = None
         try:
-            while ticket in self._answers:
-                answer = self._answers[ticket]
-                if isinstance(answer, wire.Declined):
-                    raise error_of(answer)
-                if isinstance(answer, kind):
-                    return answer
-                await self._news.wait()
+            self._send(question(ticket))
+        except ValueError as error:
+            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
+        asked = self._asked[ticket] = _Asked()
+        try:
+            await asked.settled.wait()
         finally:
             self._forget(ticket)
-        raise Unavailable("The engine ended.", code="engine_unavailable")
+        if isinstance(asked.answer, wire.Declined):
+            raise error_of(asked.answer)
+        if not isinstance(asked.answer, kind):
+            raise _ended()
+        return asked.answer
 
     def answer(self, message: wire.Answer | wire.Declined) -> None:
         """Pass on an answer; nobody may wait for it any more."""
-        if message.ticket in self._answers:
-            self._answers[message.ticket] = message
-            self._news.notify()
+        if asked := self._asked.get(message.ticket):
+            asked.answer = message
+            asked.settled.set()
 
     def disconnect(self) -> None:
         """The engine is dead: no answer will come."""
         self._send = None
-        self._answers.clear()
-        self._news.notify()
+        lost, self._asked = self._asked, {}
+        for asked in lost.values():
+            asked.settled.set()
 
     def _forget(self, ticket: int) -> None:
-        unanswered = ticket in self._answers and self._answers.pop(ticket) is None
-        if unanswered and self._send is not None:
+        asked = self._asked.pop(ticket, None)
+        if asked is not None and asked.answer is None and self._send is not None:
             self._send(wire.Withdraw(ticket))
+
+
+def _ended() -> Unavailable:
+    return Unavailable("The engine ended.", code="engine_unavailable")

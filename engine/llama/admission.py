@@ -25,13 +25,14 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     grammar = model.compile(request.grammar) if request.grammar else None
     model.prepare(request.sampling)
+    prediction = model.tokenize(request.prediction, special=False, begin=False) if request.prediction else None
     sequences: list[Sequence] = []
     for prompt in request.prompts:
         tokens = _tokens(prompt, model)
         limit = _limit(len(tokens), request.max_tokens, model.info.context)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
-            Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo)
+            Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
             for choice in range(request.n)
         ]
     return SequenceGroup(key, sequences)

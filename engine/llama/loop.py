@@ -122,8 +122,9 @@ class StepLoop:
             work = self._scheduler.plan(embeds=embeds)
             dropped, partings = self._embeddings.part()
             figures = self._figures()
-        for change in work.changes:
-            carry_out(change, self._runner)
+        if lost := carry_out(work.changes, self._runner):
+            with self._lock:
+                self._scheduler.lose(lost)
         self._drop(dropped)
         for sequence in work.ended:
             self._end(sequence)

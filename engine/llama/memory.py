@@ -15,6 +15,9 @@ _HOST_SHARE = 0.25
 """llama.cpp takes the whole cache at its start, used or not, and others use the machine too."""
 _GPU_SHARE = 0.8
 """The rest is for compute buffers."""
+_STORE_SHARE = 0.1
+_LARGEST_STORE = 8 * 2**30
+"""Bytes. Prefixes take memory only as they come, but who would ask for them again after so many others?"""
 _F16 = 2
 _MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
 
@@ -87,7 +90,7 @@ def choose_context(config: EngineConfig, trained: int, shape: KVShape, stores: l
 
 
 def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -> None:
-    cells = slots * -(-context // CELL_BLOCK) * CELL_BLOCK
+    cells = _all_cells(slots, context)
     needed = cells * shape.bytes_per_token
     room = min(store.total / store.share for store in stores if store.share > 0)
     if cells > _MOST_CELLS or needed > room:
@@ -95,6 +98,21 @@ def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -
             f"{slots} slots of {context} tokens need {needed / 2**30:.1f} GiB for their cells, and there are "
             f"{max(room, 0) / 2**30:.1f}: choose fewer slots or a smaller context"
         )
+
+
+def choose_prefix_store(config: EngineConfig, context: int, shape: KVShape, host: Store) -> int:
+    """Bytes of host memory for prefixes that outlive their slots: as many as the operator says, else a modest share.
+
+    `context` is in tokens a slot. What weights and KV cache take of the host's memory is not counted as free.
+    """
+    if config.prefix_store is not None:
+        return config.prefix_store
+    free = host.total - _all_cells(config.slots, context) * shape.bytes_per_token * host.share
+    return int(min(max(free, 0) * _STORE_SHARE, _LARGEST_STORE))
+
+
+def _all_cells(slots: int, context: int) -> int:
+    return slots * -(-context // CELL_BLOCK) * CELL_BLOCK
 
 
 def _fitting_tokens(cost: int, stores: list[Store]) -> int:

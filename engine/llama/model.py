@@ -34,7 +34,9 @@ class LlamaModel:
         info: what was loaded.
         trims: whether the last cells of a sequence can be dropped alone: not in a recurrent state, nor where a sliding
             window has already forgotten what came before them.
+        head_size: numbers in the key of one head.
         walk: how many cells are moved in the time of one walk over the weights, about.
+        prefix_store: bytes of host memory for prefixes that outlive their slots.
         dry: makes the samplers of DRY.
         pooling: how its file says that the tokens' vectors become one, by llama.cpp's numbers; up to 0, not at all.
         causal: whether its file leaves it so that a token attends to none behind it.
@@ -53,13 +55,18 @@ class LlamaModel:
             resources.callback(llama_cpp.llama_model_free, handle)
             _check_usable(handle, config.model)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
-            self.info = _describe(handle, config, available, self._tokenizer)
+            layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
+            stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
+            shape = _kv_shape(handle, layers)
+            context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
+            self.info = _describe(handle, config, context, self._tokenizer)
             self.trims = not (
                 llama_cpp.llama_model_is_recurrent(handle)
                 or llama_cpp.llama_model_is_hybrid(handle)
                 or llama_cpp.llama_model_n_swa(handle)
             )
-            shape = _kv_shape(handle, llama_cpp.llama_model_n_layer(handle))
+            self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
+            self.head_size = shape.key
             self.walk = memory.cells_moved_in_a_walk(self.info.size, shape)
             self.pooling = _pooling(handle)
             self.causal = _causal(handle)
@@ -204,21 +211,18 @@ def _pooling(handle: int) -> int:
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
-def _describe(handle: int, config: EngineConfig, available: int, tokenizer: Tokenizer) -> ModelInfo:
-    """`available` is the host's memory before the model was loaded, in bytes."""
-    layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
-    trained = llama_cpp.llama_model_n_ctx_train(handle)
-    stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
+def _describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
+    """`context` is in tokens a slot."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     return ModelInfo(
         description=description.value.decode(errors="replace"),
         vocabulary=tokenizer.size,
-        context=memory.choose_context(config, trained, _kv_shape(handle, layers), stores),
-        trained_context=trained,
+        context=context,
+        trained_context=llama_cpp.llama_model_n_ctx_train(handle),
         slots=config.slots,
         parameters=llama_cpp.llama_model_n_params(handle),
-        size=size,
+        size=llama_cpp.llama_model_size(handle),
         architecture=_metadata(handle, "general.architecture") or "",
         generates=_generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),

@@ -1,7 +1,7 @@
 """The runner of a model that only computes embeddings."""
 
 from engine.core.sequence import Sequence
-from engine.core.step import Copy, Removal, StepPlan, StepResult, Swap
+from engine.core.step import Copy, Forget, Removal, Restore, Save, StepPlan, StepResult, Swap
 
 
 class NoRunner:
@@ -18,6 +18,18 @@ class NoRunner:
     def swap(self, swap: Swap) -> None:
         """Raises `RuntimeError`."""
         raise RuntimeError(f"no cells to exchange: {swap}")
+
+    def save(self, save: Save) -> bool:
+        """Raises `RuntimeError`."""
+        raise RuntimeError(f"no cells to save: {save}")
+
+    def restore(self, restore: Restore) -> None:
+        """Raises `RuntimeError`."""
+        raise RuntimeError(f"no cells to restore: {restore}")
+
+    def forget(self, forget: Forget) -> None:
+        """Raises `RuntimeError`."""
+        raise RuntimeError(f"no saved cells to forget: {forget}")
 
     def run(self, plan: StepPlan) -> StepResult:
         """Raises `RuntimeError`."""

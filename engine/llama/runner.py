@@ -3,9 +3,10 @@
 import ctypes
 import logging
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Self, TypeAlias
+from typing import Self
 
 import llama_cpp
 import numpy as np
@@ -18,8 +19,11 @@ from engine.core.step import (
     Copy,
     Draw,
     DrawFailure,
+    Forget,
     Outcome,
     Removal,
+    Restore,
+    Save,
     StepPlan,
     StepResult,
     Swap,
@@ -39,6 +43,7 @@ from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
 from engine.llama.resources import SamplerResources
 from engine.llama.sampler import SequenceSampler
+from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
 
 logger = logging.getLogger(__name__)
 
@@ -51,16 +56,19 @@ BATCH_ROWS = 2048
 _UBATCH_ROWS = 512
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
 
-_MASK_THREADS = 4
+_SMALLEST_FLASH_HEAD = 32
+"""Numbers. Its kernels take as many at a time: heads of 8 take 1.8 times as long with flash attention as without."""
 
-State: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
-_BYTES = ctypes.POINTER(ctypes.c_uint8)
+_MASK_THREADS = 4
 
 _DONE, _NO_ROOM, _ABORTED = 0, 1, 2  # what llama_decode returns
 
 
 class LlamaRunner:
-    """Owns the C context and the samplers of its sequences, and frees them once. See `engine.core.step.Runner`."""
+    """Owns the C context, the samplers of its sequences and the cells it saved, and frees them once.
+
+    See `engine.core.step.Runner`.
+    """
 
     def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
         """Make the context, which takes the KV cache's memory. `model` must outlive the runner.
@@ -74,6 +82,9 @@ class LlamaRunner:
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
         )
         self._samplers: dict[Sequence, SequenceSampler] = {}
+        self._row = ctypes.c_float * model.info.vocabulary
+        self._saved: dict[int, State] = {}
+        self._state_memory = StateMemory()
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = _open_context(model, config, self._abort)
@@ -82,6 +93,8 @@ class LlamaRunner:
             if not self._memory:
                 raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
             resources.callback(self._close_samplers)
+            resources.callback(self._state_memory.close)
+            resources.callback(self._saved.clear)
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -94,12 +107,13 @@ class LlamaRunner:
         """Free everything. Repeatable; no other method may be called after it."""
         self._resources.close()
 
-    def probe(self) -> None:
+    def probe(self) -> StateSize:
         """Prove that this machine can run the model: decode a small prompt and a single token, and forget them.
 
-        Takes as long as two small passes, and the first reading of the weights. A machine that cannot may die here.
-        Raises `LoadError` where what comes out is no logits.
+        Gives what saved cells take. Takes as long as two small passes, and the first reading of the weights. A machine
+        that cannot may die here. Raises `LoadError` where what comes out is no logits.
         """
+        sizes: dict[int, int] = {}
         for rows in (min(_PROBE_ROWS, self._model.info.context), 1):
             self._batch.clear()
             tokens = [at % self._model.info.vocabulary for at in range(rows)]
@@ -107,7 +121,9 @@ class LlamaRunner:
             status = self._decode()
             if status != _DONE or not np.isfinite(self._logits(row)).all():
                 raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens failed (status {status})")
+            sizes[rows] = state_bytes(self._context, 0)
             self.remove(Removal(0, 0))
+        return measure(sizes)
 
     def remove(self, removal: Removal) -> None:
         """Drop cells. Raises `EngineFault` for a part of a sequence whose model cannot forget parts."""
@@ -120,15 +136,30 @@ class LlamaRunner:
         `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
         llama.cpp refuses.
         """
-        self._restore(copy.target, self._save(copy.source))
-        if self._model.trims:
-            self.remove(Removal(copy.target, copy.tokens))
+        self._fill_slot(copy.target, read_state(self._context, copy.source), copy.tokens)
 
     def swap(self, swap: Swap) -> None:
         """Exchange the cells of two slots by way of host memory. Raises `EngineFault` where llama.cpp refuses."""
-        one, other = self._save(swap.one), self._save(swap.other)
-        self._restore(swap.one, other)
-        self._restore(swap.other, one)
+        one, other = read_state(self._context, swap.one), read_state(self._context, swap.other)
+        write_state(self._context, swap.one, other)
+        write_state(self._context, swap.other, one)
+
+    def save(self, save: Save) -> bool:
+        """Copy cells to host memory; gives whether that could be done."""
+        try:
+            self._saved[save.key] = read_state(self._context, save.seq_id, self._state_memory.take)
+        except (OSError, EngineFault) as error:  # the cells are as they were
+            logger.warning("a prefix cannot be saved, and will be computed again: %s", error)
+            return False
+        return True
+
+    def restore(self, restore: Restore) -> None:
+        """Copy saved cells to a slot. Raises `EngineFault` where llama.cpp refuses."""
+        self._fill_slot(restore.seq_id, self._saved[restore.key], restore.tokens)
+
+    def forget(self, forget: Forget) -> None:
+        """Free saved cells."""
+        self._saved.pop(forget.key, None)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Make one pass; its seconds are those of the decode, without the draws.
@@ -142,7 +173,7 @@ class LlamaRunner:
         if status == _DONE:
             placed = list(zip(plan.chunks, rows, strict=True))
             scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
-            draws = tuple(self._draw(chunk.sequence, row) for chunk, row in placed if chunk.sample)
+            draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
             return StepResult(Outcome.DONE, draws, seconds, scores)
         if status == _NO_ROOM:
             return StepResult(Outcome.NO_ROOM, (), seconds)
@@ -165,30 +196,21 @@ class LlamaRunner:
         if sampler:
             sampler.close()
 
-    def _save(self, seq_id: int) -> State:
-        """A slot's cells, as llama.cpp writes them."""
-        size = llama_cpp.llama_state_seq_get_size(self._context, seq_id)
-        state = np.empty(size, np.uint8)
-        data = state.ctypes.data_as(_BYTES)
-        given = llama_cpp.llama_state_seq_get_data(self._context, data, size, seq_id)
-        if not given:
-            raise EngineFault("llama.cpp could not save a sequence", code="engine_failed")
-        return state[:given]
-
-    def _restore(self, seq_id: int, state: State) -> None:
-        """Make these all the cells of a slot."""
-        data = state.ctypes.data_as(_BYTES)
-        if not llama_cpp.llama_state_seq_set_data(self._context, data, len(state), seq_id):
-            raise EngineFault("llama.cpp could not restore a sequence", code="engine_failed")
+    def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
+        """Make the first `tokens` of these all the cells of a slot."""
+        write_state(self._context, seq_id, state)
+        if self._model.trims:
+            self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
-        """The plan as a batch; gives the row of each chunk's last token."""
+        """The plan as a batch; gives the row of each chunk's last known token."""
         self._batch.clear()
         return [self._add(chunk) for chunk in plan.chunks]
 
     def _add(self, chunk: Chunk) -> int:
-        tokens = chunk.sequence.tokens[chunk.start : chunk.start + chunk.count]
-        row = self._batch.add(tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)
+        last = self._batch.add(chunk.tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)
+        row = last - len(chunk.draft)
+        self._batch.ask(range(row, last))
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
 
@@ -215,6 +237,14 @@ class LlamaRunner:
             self._details(LogProbs(self._logits(first_row + at)), token, count) for at, token in enumerate(chunk.scored)
         )
 
+    def _draws(self, chunk: Chunk, row: int) -> Iterator[Draw]:
+        """The token after the last known one, and further ones as long as the draft is right."""
+        for right, guess in enumerate((*chunk.draft, None)):
+            drawn = self._draw(chunk.sequence, row + right)
+            yield drawn
+            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != guess:
+                return
+
     def _draw(self, sequence: Sequence, row: int) -> Draw:
         """A token for one sequence. Its trouble is its own: no exception reaches the neighbours."""
         try:
@@ -239,7 +269,8 @@ class LlamaRunner:
         pointer = llama_cpp.llama_get_logits_ith(self._context, row)
         if not pointer:
             raise DrawError("llama.cpp gave no logits")
-        return np.ctypeslib.as_array(pointer, (self._model.info.vocabulary,))
+        buffer = memoryview(self._row.from_address(ctypes.addressof(pointer.contents)))
+        return np.frombuffer(buffer, np.float32)
 
     def _sampler(self, sequence: Sequence) -> SequenceSampler:
         sampler = self._samplers.get(sequence)
@@ -275,7 +306,8 @@ def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> 
     params.n_batch, params.n_ubatch = BATCH_ROWS, _UBATCH_ROWS
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
     params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
+    if model.head_size < _SMALLEST_FLASH_HEAD:
+        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.kv_unified = KV_UNIFIED
     params.abort_callback, params.abort_callback_data = abort.callback, abort.data
     with keep_complaints(logging.ERROR) as errors:

@@ -76,7 +76,8 @@ class SequenceSampler:
         """
         if self._constraint:
             np.copyto(logits, -math.inf, where=self._constraint.denied())
-        logits[self._bias_ids] += self._biases
+        if self._biases.size:
+            logits[self._bias_ids] += self._biases
         if self._penalties:
             self._penalties.apply(logits)
         token = self._choice.choose(logits, self._likeliest(logits))
@@ -95,10 +96,11 @@ class SequenceSampler:
     def _likeliest(self, logits: Logits) -> int:
         """The likeliest token, with those that must not come yet held back, unless the grammar leaves no other."""
         held_back = self._held_back()
-        before = logits[held_back]
-        logits[held_back] = -math.inf
+        before = logits[held_back] if held_back.size else None
+        if before is not None:
+            logits[held_back] = -math.inf
         best = int(logits.argmax())  # a NaN, if there is one
-        if self._constraint and logits[best] == -math.inf:
+        if before is not None and self._constraint and logits[best] == -math.inf:
             logits[held_back] = before
             best = int(logits.argmax())
         if not math.isfinite(logits[best]):

@@ -19,6 +19,7 @@ from engine.core.embedding_scheduler import EmbeddingScheduler
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.step import Runner
+from engine.core.store import PrefixStore
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
 from engine.link import wire
@@ -42,12 +43,14 @@ class LoadedModel:
         runner: generates.
         embedding: the limits of the embedder.
         open_embedder: makes the embedder, when there is something to embed. Raises `LoadError`.
+        store: decides which prefixes outlive their slots; None has none.
     """
 
     model: Model
     runner: Runner
     embedding: EmbeddingLimits
     open_embedder: Callable[[], Embedder]
+    store: PrefixStore | None = None
 
 
 Write = Callable[[wire.FromEngine], None]
@@ -129,8 +132,15 @@ class Worker:
 
     def _make_loop(self, loaded: LoadedModel) -> StepLoop:
         info, target = loaded.model.info, self._config.step_target_ms / 1000
-        ledger = KVLedger(info.slots if info.generates else 0, trims=loaded.model.trims)
-        scheduler = Scheduler(ledger, step_target=target, queue_limit=self._config.queue_limit, walk=loaded.model.walk)
+        slots = info.slots if info.generates else 0
+        ledger = KVLedger(slots, trims=loaded.model.trims, store=loaded.store)
+        scheduler = Scheduler(
+            ledger,
+            step_target=target,
+            queue_limit=self._config.queue_limit,
+            walk=loaded.model.walk,
+            speculation=self._config.speculation,
+        )
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=target, queue_limit=self._config.queue_limit)
         return StepLoop(scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
 

@@ -9,7 +9,7 @@ from engine import GenerationRequest
 from gateway.dialects.constraints import GrammarFields
 from gateway.dialects.conversation import ChatPrompt, Conversation
 from gateway.dialects.fields import Fields
-from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, read_messages
+from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
 from gateway.dialects.nested import Nested
 from gateway.dialects.prompts import MAX_CHOICES
 from gateway.dialects.refusing import RefusingFields
@@ -23,7 +23,7 @@ MAX_METADATA = 16
 
 
 class Prediction(Nested):
-    """What much of the answer is expected to be: a hint for speed, which changes nothing here."""
+    """What much of the answer is expected to be: guesses at its tokens are taken from there."""
 
     type: Literal["content"]
     content: Content
@@ -138,6 +138,9 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
             sampling=self.sampling(),
             stream=self.stream,
             cache_prompt=self.cache_prompt,
+            cache_partition=self.cache_salt or "",
+            speculative=self.speculative if self.prediction is None else self.speculative is not False,
+            prediction="" if self.prediction is None else joined(self.prediction.content),
             grammar=prompt.grammar,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             token_ids=self.return_token_ids,

@@ -75,6 +75,8 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
             sampling=self.sampling(),
             stream=self.stream,
             cache_prompt=self.cache_prompt,
+            cache_partition=self.cache_salt or "",
+            speculative=self.speculative,
             grammar=self.constraint(),
             echo=self.echo,
             logprobs=0 if self.logprobs is None and self.choices > self.n else self.logprobs,

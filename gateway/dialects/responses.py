@@ -207,6 +207,8 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
             sampling=self.sampling(),
             stream=self.stream,
             cache_prompt=self.cache_prompt,
+            cache_partition=self.cache_salt or "",
+            speculative=self.speculative,
             grammar=prompt.grammar,
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,

@@ -23,6 +23,9 @@ MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128
 
+MAX_SALT = 256
+"""Characters. A random key needs 43; a longer name than this names nothing better."""
+
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """llama.cpp reads no more of one, and looks through the whole vocabulary for each."""
@@ -118,6 +121,17 @@ class SamplingFields(Fields):
     stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=StopForms)] = ()
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field([], max_length=MAX_STOP_TOKENS)
     cache_prompt: bool = True
+    cache_salt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SALT,
+        description="Cached prompts are shared only among requests with the same one.",
+    )
+    speculative: bool | None = Field(
+        None,
+        description="Whether several tokens are computed at once where the text seems to repeat what was said: always, "
+        "never, or (null) where that is faster and no seed is given. What is drawn is the same.",
+    )
 
     @field_validator("repetition_penalty")
     @classmethod

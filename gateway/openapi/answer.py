@@ -38,6 +38,13 @@ class PromptDetails(Answer):
     cached_tokens: Count
 
 
+class CompletionDetails(Answer):
+    """Guesses at the tokens that were computed with them, right and wrong."""
+
+    accepted_prediction_tokens: Count
+    rejected_prediction_tokens: Count
+
+
 class Usage(Answer):
     """Tokens of the prompts, each once, and of all that was generated."""
 
@@ -45,6 +52,7 @@ class Usage(Answer):
     completion_tokens: Count
     total_tokens: Count
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails
 
 
 class Timings(Answer):
@@ -59,6 +67,8 @@ class Timings(Answer):
     predicted_ms: Time
     predicted_per_token_ms: Time
     predicted_per_second: Time
+    draft_n: Count
+    draft_n_accepted: Count
 
 
 class LegacyLogprobs(Answer):

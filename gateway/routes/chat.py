@@ -41,7 +41,7 @@ class Chat:
         body = await self._bodies.read(http, ChatBody)
         self._models.check(body.model)
         prompt = await self._prompts.prompt(body.conversation(), body.engine_names)
-        request = body.request(http.state.request_id, prompt)
+        request = self._generations.partitioned(http, body.request(http.state.request_id, prompt))
         ids = await prompt_ids(self._engine, request.prompts) if body.return_token_ids else ()
         head = chat_head(self._models, body)
         if body.stream:

@@ -36,7 +36,7 @@ class Completions:
         body = await self._bodies.read(http, CompletionBody)
         self._models.check(body.model)
         self._check_suffix(body)
-        request = body.request(http.state.request_id)
+        request = self._generations.partitioned(http, body.request(http.state.request_id))
         ids = await self._prompt_ids(body, request)
         head = completion_head(self._models)
         if body.stream:

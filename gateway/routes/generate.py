@@ -61,6 +61,8 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
             sampling=self.sampling(),
             stream=self.stream,
             cache_prompt=self.cache_prompt,
+            cache_partition=self.cache_salt or "",
+            speculative=self.speculative,
             grammar=self.constraint(),
             logprobs=self.logprobs,
             token_ids=self.return_token_ids,
@@ -78,7 +80,7 @@ class Generate:
     async def create(self, http: Request) -> ASGIApp:
         """Answers whole, or with a stream of texts that ends in what would have been the whole answer."""
         body = await self._bodies.read(http, GenerateBody)
-        request = body.request(http.state.request_id)
+        request = self._generations.partitioned(http, body.request(http.state.request_id))
         ids = await prompt_ids(self._engine, request.prompts) if body.return_token_ids else ()
         envelope = Envelope(body, ids)
         if body.stream:

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import anyio
 from starlette.requests import Request
@@ -32,14 +33,34 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
 class Generations:
     """Runs requests within the server's limits. A request that is left is cancelled, for the reason its scope has.
 
-    Where the engine refuses a field that the client knows by another name, `names` say by which.
+    Each goes through `partitioned` first. Where the engine refuses a field that the client knows by another name,
+    `names` say by which.
     """
 
-    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
-        """Args: `queue_timeout` and `patience`, of a client that does not read, in seconds."""
+    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float, partition: bool) -> None:
+        """Make it.
+
+        Args:
+            engine: runs them.
+            queue_timeout: in seconds.
+            patience: with a client that does not read, in seconds.
+            partition: whether only those who send the same credentials share cached prompts.
+        """
         self._engine = engine
         self._queue_timeout = queue_timeout
         self._patience = patience
+        self._partition = partition
+
+    def partitioned(self, http: Request, request: GenerationRequest) -> GenerationRequest:
+        """The request with what it may share, so that nobody learns from the time an answer takes what others asked.
+
+        The engine's process is told a digest and not the credentials.
+        """
+        if not self._partition:
+            return request
+        credentials = "\n".join(http.headers.getlist("authorization"))
+        digest = blake2b(credentials.encode("latin-1"), digest_size=16).hexdigest()
+        return replace(request, cache_partition=f"{digest} {request.cache_partition}")
 
     async def run(self, http: Request, request: GenerationRequest, names: Mapping[str, str] | None = None) -> Answer:
         """Wait for all of the answer. Raises `EngineError`, such as `Busy` after too long a wait for a slot."""

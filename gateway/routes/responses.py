@@ -63,7 +63,7 @@ class Responses:
         """Answers whole, with a stream of events, or at once with what then runs in the background."""
         asked = await self._asked(http)
         body = asked.body
-        request = body.request(http.state.request_id, asked.prompt)
+        request = self._generations.partitioned(http, body.request(http.state.request_id, asked.prompt))
         answer = ResponseAnswer(self._models.name, body, asked.prompt)
 
         def keep() -> None:

@@ -22,6 +22,8 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[
         "cache_n": cached,
         **_rates("prompt", sum(prompt_tokens) * choices_per_prompt - cached, sum(end.prompt_seconds for end in ends)),
         **_rates("predicted", sum(end.tokens for end in ends), sum(end.decode_seconds for end in ends)),
+        "draft_n": sum(end.drafted for end in ends),
+        "draft_n_accepted": sum(end.accepted for end in ends),
     }
 
 

@@ -9,7 +9,8 @@ from engine import Finished
 def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[str, Any]:
     """Each prompt counts once, however many choices it has; each choice counts, shown or not.
 
-    Of a prompt's tokens, those that its first choice found resident count as cached.
+    Of a prompt's tokens, those that its first choice found resident count as cached. Wrong guesses at its tokens are no
+    part of the completion.
 
     Args:
         prompt_tokens: tokens of each prompt.
@@ -23,4 +24,8 @@ def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[st
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(end.cached for end in ends[::choices_per_prompt])},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": sum(end.accepted for end in ends),
+            "rejected_prediction_tokens": sum(end.drafted - end.accepted for end in ends),
+        },
     }

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """How long after `llama-gateway serve` is typed does the first token come? Seen from outside, started again each time.
 
-    python tests/benchmarks/start.py [--model MODEL.gguf] [--starts 9] [--slots 8] [--backend trio]
+    python -m tests.benchmarks.start [--model MODEL.gguf] [--starts 9] [--slots 8] [--backend trio]
 
 A client asks `GET /health` as soon as the port can be reached, and is answered once the gateway serves HTTP. When the
 program says that the model is loaded, one streaming completion of a short prompt is sent. All times are from the start.
@@ -13,7 +12,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,7 +20,8 @@ import time
 from dataclasses import astuple, dataclass
 from threading import Timer
 
-GUARD = 120.0
+from tests.benchmarks.serving import GUARD, free_port
+
 PARTS = ("gateway answers", "model loaded", "first token")
 
 
@@ -33,13 +32,6 @@ class Start:
     answers: float
     loaded: float
     token: float
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def connect(port: int) -> http.client.HTTPConnection:

@@ -8,6 +8,7 @@ from engine.core.cache import KVLedger
 from engine.core.fake import FakeModel, FakeRunner, letters, score, spell, weights
 from engine.core.scheduler import News, Scheduler
 from engine.core.step import StepPlan, carry_out
+from engine.core.store import PrefixStore
 from engine.events import Finished, GenerationEvent, Text, TokenDetail
 from engine.llama.admission import admit
 from engine.request import GenerationRequest
@@ -15,6 +16,11 @@ from engine.request import GenerationRequest
 
 def request(*prompts: str, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
+
+
+def bytes_of(tokens: int) -> int:
+    """What saved cells take, as if they were llama.cpp's."""
+    return 100 + 10 * tokens
 
 
 def direct(tokens: list[int], alternatives: int) -> list[TokenDetail]:
@@ -33,12 +39,14 @@ class Driver:
     model: FakeModel = field(default_factory=FakeModel)
     runner: FakeRunner | None = None
     queue_limit: int = 1000
+    store_budget: int = 0
     news: dict[int, list[GenerationEvent]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model)
-        self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims)
+        self.store = PrefixStore(self.store_budget, bytes_of)
+        self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims, store=self.store)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit, walk=self.model.walk)
         self._key = 0
 
@@ -57,8 +65,7 @@ class Driver:
     ) -> StepPlan | None:
         """One turn of the step loop; `before` happens between the plan and its pass, `during` while the pass runs."""
         work = self.scheduler.plan()
-        for change in work.changes:
-            carry_out(change, self.run)
+        self.scheduler.lose(carry_out(work.changes, self.run))
         for sequence in work.ended:
             self.run.close(sequence)
         self._record(work.news)
@@ -100,6 +107,10 @@ class Driver:
             assert not (slot.holder and slot.cached), "a held slot is not a cache"
             if slot.holder:
                 assert slot.holder.seq_id == slot.seq_id
+        assert self.store.bytes == sum(bytes_of(stored.size) for stored in self.store) <= self.store_budget
+        assert figures.stored_tokens == sum(stored.size for stored in self.store)
+        if not self.ledger.unclean:
+            assert self.run.saved == {stored.key: stored.prefix.tokens for stored in self.store}
 
     def _record(self, news: News) -> None:
         for key, event in news:

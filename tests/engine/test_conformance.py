@@ -11,7 +11,20 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import SCORED_AT_ONCE, Chunk, Copy, Outcome, Removal, Runner, StepPlan, Swap, carry_out
+from engine.core.step import (
+    SCORED_AT_ONCE,
+    Chunk,
+    Copy,
+    Forget,
+    Outcome,
+    Removal,
+    Restore,
+    Runner,
+    Save,
+    StepPlan,
+    Swap,
+    carry_out,
+)
 from engine.core.token import Score, Token
 from engine.events import Finished, Text
 from engine.llama.admission import admit
@@ -76,7 +89,7 @@ def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
     for chunk in plan.chunks:
         chunk.sequence.computed += chunk.count
         if chunk.sample:
-            token = next(draws)
+            (token,) = next(draws)
             assert isinstance(token, Token)
             chunk.sequence.tokens.append(token.id)
             drawn.append(token.id)
@@ -160,6 +173,25 @@ def test_two_sequences_go_on_as_they_were_after_they_exchanged_their_slots(pair:
     assert [had + decode(runner, one, 3) for had, one in zip(begun, moved, strict=True)] == whole
 
 
+@pytest.mark.parametrize("target", [0, 2])
+def test_a_restored_prefix_is_as_good_as_what_was_saved(pair: Pair, target: int) -> None:
+    _, runner = pair
+    first = sequence(pair, 0)
+    expected = decode(runner, first, 5)
+    assert runner.save(Save(7, 0))
+    assert decode(runner, first, 2)
+    runner.remove(Removal(0, 0))
+    decode(runner, sequence(pair, 0, "what overwrote it"), 3)
+    decode(runner, sequence(pair, 2, "what the target held before is gone"), 3)
+    for tokens in (first.prompt - 1, first.prompt // 2, first.prompt - 1):
+        again = sequence(pair, target)
+        runner.restore(Restore(7, target, tokens))
+        again.computed = tokens
+        assert decode(runner, again, 5) == expected
+    runner.forget(Forget(7))
+    runner.forget(Forget(7))
+
+
 def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
@@ -191,7 +223,7 @@ def score(pair: Pair, seq_id: int, tokens: list[int], share: int) -> tuple[list[
         result = pair[1].run(StepPlan((chunk,), decode=False))
         scores += [one for of_chunk in result.scores for one in of_chunk]
         scored.computed += count
-    (draw,) = result.draws
+    ((draw,),) = result.draws
     assert isinstance(draw, Token)
     return scores, draw
 
@@ -241,8 +273,7 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     texts = [""] * 6
     while scheduler.busy:
         work = scheduler.plan()
-        for change in work.changes:
-            carry_out(change, runner)
+        assert carry_out(work.changes, runner) == []
         for ended in work.ended:
             runner.close(ended)
         if work.plan:
@@ -253,3 +284,28 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     assert len(set(texts)) == 1
     assert texts[0]
     assert scheduler.figures().active_tokens == 0
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, top_p=0.9, repeat_penalty=1.1, top_k=40)], ids=str)
+@pytest.mark.parametrize("right", [0, 2, 4])
+def test_guesses_are_drawn_as_far_as_they_are_right(pair: Pair, right: int, sampling: Sampling) -> None:
+    _, runner = pair
+    expected = decode(runner, sequence(pair, 0, sampling=sampling), 10)
+    guessing = sequence(pair, 1, sampling=sampling)
+    compute(runner, (guessing, guessing.pending))
+    draft = expected[1:5]
+    if right < len(draft):
+        draft[right] = (draft[right] + 1) % 200
+    drawn = run_draft(runner, guessing, draft)
+    assert drawn == expected[1 : right + 2]
+    guessing.tokens += drawn
+    guessing.computed += len(drawn)
+    runner.remove(Removal(1, guessing.computed))
+    assert decode(runner, guessing, 3) == expected[right + 2 :][:3]
+
+
+def run_draft(runner: Runner, guessing: Sequence, draft: list[int]) -> list[int]:
+    chunk = Chunk(guessing, 1, sample=True, draft=tuple(draft))
+    runner.arm()
+    (drawn,) = runner.run(StepPlan((chunk,), decode=True)).draws
+    return [token.id for token in drawn if isinstance(token, Token)]

@@ -31,7 +31,7 @@ class Crowd:
     """Clients that ask again as soon as they are answered."""
 
     def __init__(self, seed: int, *, cache: bool) -> None:
-        self.driver = Driver(FakeModel(slots=SLOTS, context=4096, walk=WALK))
+        self.driver = Driver(FakeModel(slots=SLOTS, context=4096, walk=WALK), store_budget=10**6)
         self.waiting: set[int] = set()
         self._random = random.Random(seed)
         self._cache = cache

@@ -6,6 +6,7 @@ Every C object has one owner, which frees it on every path, and only the step th
 import math
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -24,8 +25,9 @@ from engine.llama import devices, runner
 from engine.llama.admission import admit
 from engine.llama.loop import StepLoop
 from engine.llama.main import load
+from engine.llama.runner import LlamaRunner
 from engine.llama.worker import Worker
-from engine.request import GenerationRequest, Sampling
+from engine.request import GenerationRequest, Prompt, Sampling
 from tests.c_calls import Handles
 from tests.models import model_path
 
@@ -50,17 +52,18 @@ def handles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Handles]:
 class Steps:
     """The engine's step loop on the real model, one step at a time."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        settings = config()
+    def __init__(self, stack: ExitStack, **changes: Any) -> None:
+        settings = config(**changes)
         loaded = load(settings, lambda _share: None, stack)
         self.model = loaded.model
-        ledger = KVLedger(settings.slots, trims=self.model.trims)
+        self.runner = loaded.runner
+        ledger = KVLedger(settings.slots, trims=self.model.trims, store=loaded.store)
         self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100, walk=self.model.walk)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.1, queue_limit=100)
         self.loop = StepLoop(self._scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
         self.news: dict[int, list[Event]] = {}
 
-    def add(self, key: int, prompt: str = "Once upon a time", n: int = 1, **sampling: Any) -> int:
+    def add(self, key: int, prompt: Prompt = "Once upon a time", n: int = 1, **sampling: Any) -> int:
         drawn = Sampling(**{"ignore_eos": True, "temperature": 0.0, **sampling})
         asked = GenerationRequest(id="r", prompts=(prompt,), n=n, max_tokens=8, sampling=drawn)
         self.loop.add(admit(key, asked, self.model), lambda: None)
@@ -131,6 +134,24 @@ def test_samplers_are_freed_however_their_sequence_ends(monkeypatch: pytest.Monk
         assert [steps.ends(key) for key in alike] == [[Finished], [Finished]]
         assert steps.text(alike[0]) == steps.text(alike[1]), "one was put back, and began again"
         assert sorted(handles.alive.values()) == LOADED
+
+
+def test_saved_prefixes_are_freed_with_the_runner_and_before() -> None:
+    """Each conversation is a prefix that another one's lease of its slot sends to host memory."""
+    with ExitStack() as stack:
+        steps = Steps(stack, prefix_store=250_000)
+        assert isinstance(steps.runner, LlamaRunner)
+        states: list[weakref.ref[object]] = []
+        for key in range(12):
+            steps.add(key, tuple(key + at for at in range(150)))
+            steps.drain()
+            known = {id(state()) for state in states}
+            states += [weakref.ref(state) for state in steps.runner._saved.values() if id(state) not in known]
+        alive = [state for state in states if state() is not None]
+        assert 1 < len(alive) < len(states), "there is room for some"
+        assert steps.loop.figures().stored_tokens > 0
+        assert sum(state.nbytes for state in steps.runner._saved.values()) <= 250_000
+    assert all(state() is None for state in states)
 
 
 def nothing(*_arguments: object) -> None:

@@ -71,7 +71,11 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "threads": "1",
         "threads_batch": "2",
         "gpu_layers": "0",
+        "repack": "on",
         "step_target_ms": "50",
+        "speculation": "off",
+        "prefix_store": "1000",
+        "partition_cache": "true",
         "queue_limit": "9",
         "request_timeout": "1.5",
         "queue_timeout": "0.5",
@@ -87,7 +91,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     }
     assert values.keys() == Settings.model_fields.keys()
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
-    flags.remove("true")  # a switch has no value
+    flags = [flag for flag in flags if flag != "true"]  # a switch has no value
     variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
     file = tmp_path / "all.toml"
     file.write_text("".join(f"{name.replace('_', '-')} = '{value}'\n" for name, value in values.items()))
@@ -95,6 +99,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.strict_fields
+    assert by_flags.partition_cache
+    assert by_flags.engine_config().prefix_store == 1000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"
 
@@ -120,6 +126,7 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
         ("--request-timeout", "1_0.5", "should be a number without underscores"),
         ("--slots", "0", "should be greater than or equal to 1"),
         ("--slots", "1.5", "should be a valid integer"),
+        ("--prefix-store", "-1", "should be greater than or equal to 0"),
         ("--gpu-layers", "-2", "should be greater than or equal to -1"),
         ("--step-target-ms", "nan", "should be a finite number"),
         ("--step-target-ms", "0", "should be greater than 0"),

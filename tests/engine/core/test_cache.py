@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger, common_prefix
+from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
 from engine.core.step import Copy, Removal, Swap
 from tests.engine.driver import request
@@ -203,11 +203,3 @@ def test_the_least_recently_used_prefix_is_given_up_first() -> None:
     for leased in (b, a, c):
         keep(ledger, leased)
     assert [hold(ledger, 9).seq_id for _ in range(2)] == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "shared"),
-    [([], [1], 0), ([1, 2], [1, 2], 2), ([1, 2, 3], [1, 2, 4], 2), ([1], [2], 0), ([1, 2, 3], [1, 2], 2)],
-)
-def test_common_prefix(a: list[int], b: list[int], shared: int) -> None:
-    assert common_prefix(a, b, min(len(a), len(b))) == shared

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine.core.fake import END, MIDDLE, PREFIX, SUFFIX, FakeModel, FakeRunner
-from engine.core.step import SCORED_AT_ONCE, StepPlan
+from engine.core.step import SCORED_AT_ONCE, Restore, Save, StepPlan
 from engine.errors import RequestError
 from engine.events import Finished, FinishReason
 from engine.request import Grammar, GrammarKind, Sampling
@@ -59,6 +59,22 @@ def test_an_end_waits_for_min_tokens() -> None:
     finished = driver.last(key)
     assert isinstance(finished, Finished)
     assert (finished.reason, finished.tokens) == (FinishReason.STOP, 5)
+
+
+def test_cells_are_saved_and_restored_only_where_they_are() -> None:
+    runner = FakeRunner(FakeModel(trims=False))
+    runner.cells[1] = [1, 2, 3]
+    assert runner.save(Save(1, 1))
+    for wrong in (Save(1, 1), Save(2, 0)):
+        with pytest.raises(RuntimeError, match="to save"):
+            runner.save(wrong)
+    for missing in (Restore(2, 0, 3), Restore(1, 0, 4), Restore(1, 0, 2)):
+        with pytest.raises(RuntimeError, match="to restore"):
+            runner.restore(missing)
+    runner.restore(Restore(1, 0, 3))
+    assert runner.cells[0] == [1, 2, 3]
+    runner.room = 5
+    assert not runner.save(Save(3, 0))
 
 
 @pytest.mark.parametrize(

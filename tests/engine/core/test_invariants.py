@@ -1,5 +1,6 @@
 """Random requests, cancels and passes: whatever happens, in whatever order, what must hold holds."""
 
+import sys
 from typing import Any
 
 from hypothesis import settings
@@ -9,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from engine.core.fake import FakeModel, FakeRunner, letters
 from engine.events import Failed, Finished, Released, Started
 from engine.request import GenerationRequest, Sampling
-from tests.engine.driver import Driver, direct, request
+from tests.engine.driver import Driver, bytes_of, direct, request
 
 BEGINNINGS = ("", "ab" * 50, "ab" * 50 + "b" * 40)
 prompts = st.builds(str.__add__, st.sampled_from(BEGINNINGS), st.text(alphabet="ab", min_size=1, max_size=60))
@@ -22,15 +23,22 @@ class Engine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(FakeModel(slots=3, context=256))
+        self.driver = Driver(FakeModel(slots=3, context=256), store_budget=10**6)
         self.asked: dict[int, GenerationRequest] = {}
         self.cancelled: set[int] = set()
 
-    @rule(capacity=st.none() | st.integers(230, 500), trims=st.booleans(), slots=st.integers(1, 5))
+    @rule(
+        capacity=st.none() | st.integers(230, 500),
+        trims=st.booleans(),
+        slots=st.integers(1, 5),
+        store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
+        room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
+    )
     @precondition(lambda self: not self.asked)
-    def start(self, capacity: int | None, trims: bool, slots: int) -> None:
+    def start(self, capacity: int | None, trims: bool, slots: int, store: int, room: int) -> None:
         model = FakeModel(slots=slots, context=256, trims=trims)
-        self.driver = Driver(model, FakeRunner(model, capacity=capacity))
+        self.driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=store)
+        self.driver.run.room = room
 
     @rule(
         target=keys,
@@ -42,7 +50,8 @@ class Engine(RuleBasedStateMachine):
                 "stop": st.sampled_from([(), ("a",), ("bc", "x")]),
                 "stop_tokens": st.sampled_from([(), (ord("e"), ord("m"))]),
                 "stream": st.booleans(),
-                "cache_prompt": st.booleans(),
+                "cache_prompt": st.sampled_from([True, True, False]),
+                "cache_partition": st.sampled_from(["", "", "other"]),
                 "echo": st.booleans(),
                 "logprobs": st.sampled_from([None, None, None, 2]),
                 "sampling": st.builds(Sampling, min_tokens=st.integers(0, 4)),

@@ -312,7 +312,7 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
             result = super().run(plan)
             drawing = [chunk for chunk in plan.chunks if chunk.sample]
             draws = tuple(
-                DrawFailure("no candidate") if chunk.sequence.tokens[0] == ord("!") else draw
+                (DrawFailure("no candidate"),) if chunk.sequence.tokens[0] == ord("!") else draw
                 for chunk, draw in zip(drawing, result.draws, strict=True)
             )
             return StepResult(result.outcome, draws, result.seconds)

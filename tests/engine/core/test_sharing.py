@@ -2,8 +2,8 @@
 
 import random
 
+from engine.core.cache import COPIED_AT_ONCE
 from engine.core.fake import FakeModel
-from engine.core.followers import COPIED_AT_ONCE
 from engine.events import Finished, Released
 from tests.engine.driver import Driver
 

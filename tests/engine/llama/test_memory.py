@@ -8,7 +8,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama import devices
-from engine.llama.memory import KVShape, Store, choose_context, kv_stores
+from engine.llama.memory import KVShape, Store, choose_context, choose_prefix_store, kv_stores
 
 SHAPE = KVShape(layers=10, heads=4, key=64, value=64)
 TRAINED = 4096
@@ -77,6 +77,17 @@ def test_the_tighter_memory_decides() -> None:
     cost = SHAPE.bytes_per_token * 8
     stores = [Store(cost * 1024 * 0.5, 1.0, 0.5), Store(cost * 2048 * 0.5, 1.0, 0.5)]
     assert choose_context(config(), TRAINED, SHAPE, stores) == 1024
+
+
+def test_prefixes_that_outlive_their_slots_get_a_modest_share_of_what_is_left_or_what_the_operator_says() -> None:
+    cells = SHAPE.bytes_per_token * 8 * 1024
+    host = Store(cells + 5000, 0.25, 1.0)
+    assert choose_prefix_store(config(), 1000, SHAPE, host) == 500
+    assert choose_prefix_store(config(), 1000, SHAPE, Store(cells // 2 + 5000, 0.25, 0.5)) == 500
+    assert choose_prefix_store(config(), 1000, SHAPE, Store(cells - 1, 0.25, 1.0)) == 0
+    assert choose_prefix_store(config(), 1000, SHAPE, Store(2**50, 0.25, 1.0)) == 8 * 2**30
+    assert choose_prefix_store(config(prefix_store=7), 1000, SHAPE, host) == 7
+    assert choose_prefix_store(config(prefix_store=0), 1000, SHAPE, host) == 0
 
 
 def test_this_machine_has_memory() -> None:

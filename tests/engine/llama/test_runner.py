@@ -1,5 +1,6 @@
 """The runner on a real model: chunks, neighbours, aborts, faults, and that everything is freed once."""
 
+import errno
 import logging
 import re
 import threading
@@ -13,10 +14,22 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
-from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, Removal, StepPlan, StepResult
+from engine.core.step import (
+    SCORED_AT_ONCE,
+    Chunk,
+    Draw,
+    DrawFailure,
+    Forget,
+    Outcome,
+    Removal,
+    Save,
+    StepPlan,
+    StepResult,
+)
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import runner as module
+from engine.llama import state
 from engine.llama.abort import AbortFlag
 from engine.llama.model import LlamaModel
 from engine.llama.runner import BATCH_ROWS, LlamaRunner
@@ -84,12 +97,13 @@ def compute(runner: LlamaRunner, *chunks: tuple[Sequence, int]) -> list[Draw]:
     wanted = plan(*chunks)
     result = runner.run(wanted)
     assert result.outcome is Outcome.DONE
-    draws = iter(result.draws)
+    draws = [draw for (draw,) in result.draws]
+    untaken = iter(draws)
     for chunk in wanted.chunks:
         chunk.sequence.computed += chunk.count
-        if chunk.sample and isinstance(draw := next(draws), Token):
+        if chunk.sample and isinstance(draw := next(untaken), Token):
             chunk.sequence.tokens.append(draw.id)
-    return list(result.draws)
+    return draws
 
 
 def generate(runner: LlamaRunner, made: Sequence, count: int) -> list[int]:
@@ -123,6 +137,43 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
     for _ in range(6):
         compute(runner, *((s, s.pending) for s in together))
     assert [s.tokens[s.prompt :] for s in together] == alone
+
+
+@pytest.mark.parametrize("cells", [1, 40, LONG])
+def test_what_saved_cells_take_is_known_beforehand(runner: LlamaRunner, cells: int) -> None:
+    size = runner.probe()
+    compute(runner, (sequence(1, prompt(cells)), cells))
+    assert runner.save(Save(1, 1))
+    assert runner._saved[1].nbytes == size.of(cells)
+    runner.forget(Forget(1))
+    assert not runner._saved
+
+
+def no_memory(*_arguments: object) -> None:
+    raise OSError(errno.ENOMEM, "no memory")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fail"),
+    [(state, "_allocate", no_memory), (llama_cpp, "llama_state_seq_get_data", lambda *_arguments: 0)],
+    ids=["for a state", "inside llama.cpp"],
+)
+def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, fail: Any
+) -> None:
+    expected = generate(runner, sequence(0, prompt(40)), 4)
+    goes_on = sequence(1, prompt(40))
+    begun = generate(runner, goes_on, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fail)
+        runner.save(Save(1, 1))  # perhaps to what was made ready before
+        runner.forget(Forget(1))
+        assert not runner.save(Save(2, 1))
+    assert not runner._saved
+    assert runner.save(Save(3, 1))
+    runner.forget(Forget(3))
+    assert generate(runner, goes_on, 2) == expected
+    assert begun == expected[:2]
 
 
 def test_sampled_neighbours_get_what_they_get_alone(runner: LlamaRunner) -> None:
@@ -382,7 +433,7 @@ def test_as_many_scores_as_a_pass_may_give_beside_a_row_a_slot(runner: LlamaRunn
     result = runner.run(StepPlan(chunks, decode=False))
     assert result.outcome is Outcome.DONE
     assert [len(one) for one in result.scores] == [SCORED_AT_ONCE - 1]
-    assert all(isinstance(draw, Token) for draw in result.draws)
+    assert all(isinstance(draw, Token) for (draw,) in result.draws)
 
 
 def test_grammars_hold_side_by_side(runner: LlamaRunner, model: LlamaModel) -> None:

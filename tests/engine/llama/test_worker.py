@@ -2,17 +2,20 @@
 
 import os
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from engine.core.fake import FakeModel
 from engine.core.step import Removal, StepPlan
+from engine.core.store import PrefixStore
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
 from engine.link import wire
 from engine.llama.pipes import MessageReader, MessageWriter
-from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED
-from tests.engine.driver import request
+from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
+from tests.engine.driver import bytes_of, request
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 
 
@@ -173,6 +176,23 @@ def test_a_streaming_request_hears_of_each_token_and_another_only_of_its_end(cli
     finished = client.event(2, Text, Finished)
     assert isinstance(finished, Finished)
     assert len(finished.text) == 3
+
+
+@pytest.mark.parametrize(("room", "cached"), [(1000, 299), (0, 0)])
+def test_a_prefix_outlives_its_slot_where_there_is_memory_to_save_it(room: int, cached: int) -> None:
+    class Storing(Client):
+        def load(self, *arguments: Any) -> LoadedModel:
+            return replace(super().load(*arguments), store=PrefixStore(10**6, bytes_of))
+
+    client = Storing(model=FakeModel(slots=1)).loaded()
+    client.runner.room = room
+    for key, prompt in enumerate(("x" * 300, "y" * 300, "x" * 300)):
+        client.generate(key, prompt, max_tokens=1)
+        finished = client.event(key, Finished)
+    assert finished.cached == cached
+    figures = client.inspect().figures
+    assert (figures.restored_tokens, figures.stored_tokens > 0) == (cached, room > 0)
+    client.worker.stop()
 
 
 def test_a_runner_that_fails_ends_the_process_and_says_so(client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -195,7 +195,6 @@ def test_what_cannot_be_had_is_refused_by_name(wrong: str) -> None:
 
 
 ACCEPTED: dict[str, Any] = {
-    "prediction": {"type": "content", "content": [{"type": "text", "text": "Hello"}]},
     "store": True,
     "metadata": {"a": "b"},
     "service_tier": "flex",
@@ -208,6 +207,14 @@ ACCEPTED: dict[str, Any] = {
     "parallel_tool_calls": False,
     "verbosity": "low",
 }
+
+
+def test_a_prediction_is_guessed_from_unless_guesses_are_unwanted() -> None:
+    prediction = {"type": "content", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "you"}]}
+    asked = read(prediction=prediction)
+    assert (asked.prediction, asked.speculative) == ("Hello\nyou", True)
+    assert read(prediction=prediction, speculative=False).speculative is False
+    assert [read(speculative=wanted).speculative for wanted in (None, True, False)] == [None, True, False]
 
 
 @pytest.mark.parametrize("field", ACCEPTED)

@@ -230,6 +230,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "stream": (1, "true"),
     "ignore_eos": (1, "true"),
     "cache_prompt": (1, "true"),
+    "cache_salt": ("", 1, True, ["a"], "a" * 257),
     "echo": (0, "false"),
     "model": (1, [], False),
     "user": (1, [], False),

@@ -122,6 +122,8 @@ async def test_timings_by_llama_servers_names() -> None:
         "predicted_ms": 500.0,
         "predicted_per_token_ms": 500 / 12,
         "predicted_per_second": 24.0,
+        "draft_n": 0,
+        "draft_n_accepted": 0,
     }
 
 

@@ -37,6 +37,7 @@ async def test_a_whole_answer() -> None:
             "completion_tokens": 12,
             "total_tokens": 17,
             "prompt_tokens_details": {"cached_tokens": 2},
+            "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
         },
     }
     assert engine.generations[0].request.id == "mine"
@@ -83,7 +84,8 @@ async def test_the_bytes_of_a_stream_of_many_with_usage() -> None:
         chunk(head, choice, b"a", b"null", tail) + chunk(head, choice, b"%d" % choice, b'"stop"', tail)
         for choice in range(4)
     )
-    usage = b'{"prompt_tokens":3,"completion_tokens":12,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":2}}'
+    usage = b'{"prompt_tokens":3,"completion_tokens":12,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":2},'
+    usage += b'"completion_tokens_details":{"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
     assert reply.content == expected + head + b',"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % usage
 
 

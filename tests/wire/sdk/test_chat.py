@@ -66,6 +66,24 @@ def test_the_helper_for_streams(client: OpenAI) -> None:
     assert content(final) == TOLD
 
 
+def test_a_prediction_changes_the_time_and_not_the_answer(client: OpenAI) -> None:
+    phrase = "the small boat waits beside the old stone bridge"
+    asked: dict[str, Any] = {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": f'Repeat: "{phrase}"'}],
+        "temperature": 0,
+    }
+    plain = client.chat.completions.create(**asked, extra_body={"speculative": False})
+    guessed = client.chat.completions.create(**asked, prediction={"type": "content", "content": phrase})
+    assert content(guessed) == content(plain)
+    assert plain.usage is not None
+    assert guessed.usage is not None
+    assert plain.usage.completion_tokens_details is not None
+    assert guessed.usage.completion_tokens_details is not None
+    assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
+    assert (guessed.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 2
+
+
 async def test_the_async_client(async_client: AsyncOpenAI) -> None:
     assert content(await async_client.chat.completions.create(**SUM)) == TOLD
     stream = await async_client.chat.completions.create(**SUM, stream=True)

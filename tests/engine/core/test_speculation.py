@@ -1,0 +1,237 @@
+"""Guesses change the time of a text, and nothing else."""
+
+import random
+from typing import Any
+
+import pytest
+
+from engine.core.fake import END, FakeModel, FakeRunner, Script
+from engine.core.sequence import Sequence
+from engine.core.speculation import LENGTHS, Speculator, expected_tokens
+from engine.core.step import SCORED_AT_ONCE, StepPlan, StepResult
+from engine.events import Finished
+from engine.request import Grammar, GrammarKind, Sampling
+from tests.engine.driver import Driver, request
+
+ROUND = list(b"the same words come round and round. ")
+
+
+def again_and_again(tokens: list[int]) -> int:
+    """A text that goes round."""
+    return ROUND[len(tokens) % len(ROUND)]
+
+
+def mostly(tokens: list[int]) -> int:
+    """It goes round, and now and then says something else."""
+    return ord("!") if len(tokens) % 29 == 0 else again_and_again(tokens)
+
+
+class Paced(FakeRunner):
+    """A pass takes so long for the weights, and so long for each row."""
+
+    def __init__(self, model: FakeModel, script: Script, *, weights: float, row: float) -> None:
+        super().__init__(model, script=script)
+        self._weights = weights
+        self._row = row
+
+    def run(self, plan: StepPlan) -> StepResult:
+        result = super().run(plan)
+        return StepResult(result.outcome, result.draws, self._weights + self._row * plan.tokens, result.scores)
+
+
+def driver(
+    script: Script = again_and_again, *, weights: float = 1.0, row: float = 0.01, slots: int = 4, trims: bool = True
+) -> Driver:
+    model = FakeModel(slots=slots, context=2048, trims=trims)
+    return Driver(model, Paced(model, script, weights=weights, row=row))
+
+
+def finished(made: Driver, key: int) -> Finished:
+    last = made.last(key)
+    assert isinstance(last, Finished)
+    return last
+
+
+def generate(speculative: bool | None, script: Script, **fields: Any) -> tuple[str, Finished, int]:
+    made = driver(script)
+    key = made.add("begin", max_tokens=fields.pop("max_tokens", 200), speculative=speculative, **fields)
+    made.drain()
+    return made.text(key), finished(made, key), len(made.plans)
+
+
+@pytest.mark.parametrize("script", [again_and_again, mostly])
+def test_the_text_is_the_same_in_fewer_passes(script: Script) -> None:
+    plain, end, passes = generate(False, script)
+    assert (end.drafted, end.accepted) == (0, 0)
+    for speculative in (True, None):
+        text, faster, fewer = generate(speculative, script)
+        assert text == plain
+        assert faster.tokens == end.tokens
+        assert 0 < faster.accepted <= faster.drafted
+        assert fewer < passes / 2
+        assert fewer == passes - faster.accepted
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stop": ("round and ro",)},
+        {"stop": ("round. the",), "stream": True},
+        {"max_tokens": 43},
+        {"max_tokens": 1},
+        {"stop_tokens": (ord("."),)},
+        {"stop_tokens": (ord("."),), "sampling": Sampling(min_tokens=90)},
+        {"logprobs": 2},
+        {"token_ids": True, "stream": True},
+        {"grammar": Grammar(GrammarKind.GBNF, "only this, only this, only this, only this")},
+        {"n": 3},
+    ],
+    ids=str,
+)
+def test_it_ends_where_it_would_and_tells_the_same(fields: dict[str, Any]) -> None:
+    told = {}
+    for speculative in (True, False):
+        made = driver(mostly)
+        key = made.add("begin", speculative=speculative, **{"max_tokens": 120, **fields})
+        made.drain()
+        told[speculative] = [
+            (made.text(key, choice), made.details(key, choice)) for choice in range(fields.get("n", 1))
+        ]
+    assert told[True] == told[False]
+
+
+def test_the_end_of_a_text_may_be_guessed() -> None:
+    def ends(tokens: list[int]) -> int:
+        return END if len(tokens) == 100 else again_and_again(tokens)
+
+    plain, _, _ = generate(False, ends)
+    text, end, _ = generate(True, ends)
+    assert (text, end.tokens) == (plain, 100 - len("begin") + 1)
+
+
+def test_a_prediction_is_guessed_from() -> None:
+    answer = bytes(range(33, 123)).decode()
+    _, end, passes = generate(True, lambda tokens: ord(answer[len(tokens) - 5]), prediction=answer, max_tokens=80)
+    assert end.accepted > 60
+    assert passes < 20
+
+
+def test_guesses_are_computed_only_where_that_is_faster() -> None:
+    cheap, dear = driver(), driver(weights=0.0, row=1.0)
+    drafted = []
+    for made in (cheap, dear):
+        key = made.add("begin", max_tokens=300)
+        made.drain()
+        drafted.append(finished(made, key).drafted)
+    assert drafted[0] > 200
+    assert 0 < drafted[1] < 100, "each length is tried, found too slow, and tried again a hundred passes later"
+
+
+def test_who_asks_for_guesses_gets_them() -> None:
+    made = driver(weights=0.0, row=1.0)
+    key = made.add("begin", max_tokens=300, speculative=True)
+    made.drain()
+    assert finished(made, key).accepted > 100
+
+
+def test_a_text_that_repeats_nothing_costs_no_guess() -> None:
+    made = driver(len)
+    key = made.add("zyx", max_tokens=90)
+    made.drain()
+    assert finished(made, key).drafted == 0
+
+
+def test_rows_have_equally_many_guesses_and_share_a_walk() -> None:
+    made = driver(slots=4)
+    for at in range(4):
+        made.add(f"{at}", max_tokens=100)
+    made.drain()
+    lengths = [{len(chunk.draft) for chunk in plan.chunks} for plan in made.plans if plan.decode]
+    assert all(len(one) == 1 for one in lengths)
+    assert {0} < set().union(*lengths)
+    assert max(plan.tokens for plan in made.plans if plan.decode) <= 4 + SCORED_AT_ONCE
+
+
+def test_a_model_that_cannot_drop_cells_gets_no_guesses() -> None:
+    made = driver(trims=False)
+    key = made.add("begin", max_tokens=100, speculative=True)
+    made.drain()
+    assert finished(made, key).drafted == 0
+
+
+def test_cells_of_wrong_guesses_are_dropped_before_the_next_pass() -> None:
+    made = driver(mostly)
+    made.add("begin", max_tokens=200, speculative=True)
+    while made.scheduler.busy:
+        made.step()
+        resident = sum(map(len, made.run.cells.values()))
+        figures = made.scheduler.figures()
+        assert resident - figures.active_tokens - figures.cached_tokens <= LENGTHS[-1]
+    assert made.scheduler.figures().accepted < made.scheduler.figures().drafted
+
+
+def test_cancelled_in_a_pass_with_guesses_everything_is_released() -> None:
+    made = driver()
+    key = made.add("begin", max_tokens=500, speculative=True)
+    while made.scheduler.figures().accepted == 0:
+        made.step()
+    made.step(during=lambda: made.cancel(key))
+    made.step()
+    assert made.run.cells[0] == []
+    assert made.scheduler.figures().free == 4
+
+
+def test_many_texts_at_once_are_each_what_they_are_alone() -> None:
+    rng = random.Random(5)
+    made = driver(mostly, slots=3)
+    asked: dict[int, tuple[str, int]] = {}
+    for _ in range(40):
+        fields: dict[str, Any] = {
+            "max_tokens": rng.randint(1, 150),
+            "speculative": rng.choice([True, False, None]),
+            "cache_prompt": rng.random() < 0.7,
+        }
+        prompt = "".join(rng.choices("ab", k=rng.randint(1, 30)))
+        asked[made.add(prompt, **fields)] = prompt, fields["max_tokens"]
+        for _ in range(rng.randint(0, 60)):
+            made.step()
+    made.drain()
+    assert made.scheduler.figures().accepted > 100
+    for key, (prompt, limit) in asked.items():
+        lone = driver(mostly, slots=1)
+        same = lone.add(prompt, max_tokens=limit, speculative=False)
+        lone.drain()
+        assert made.text(key) == lone.text(same)
+
+
+def test_what_has_never_been_measured_is_tried_once() -> None:
+    row = Sequence(request("p", speculative=None), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
+    assert row.drafter
+    row.computed = len(row.tokens) - 1
+    row.drafter.chance = 0.9
+    speculator = Speculator(trims=True, by_default=True)
+    speculator.observe(1, 1.0)
+    tried = []
+    while draft := speculator.draft([row])[0]:
+        tried.append(len(draft))
+        speculator.observe(1 + len(draft), 100.0)
+    assert sorted(tried) == list(LENGTHS)
+
+
+@pytest.mark.parametrize(("chance", "guesses", "tokens"), [(0.0, 7, 1), (1.0, 7, 8), (0.5, 2, 1.75), (0.9, 0, 1)])
+def test_how_many_tokens_guesses_promise(chance: float, guesses: int, tokens: float) -> None:
+    assert expected_tokens(chance, guesses) == tokens
+
+
+def test_nobody_guesses_where_the_operator_or_the_request_does_not_want_it() -> None:
+    made = driver()
+    key = made.add("begin", max_tokens=200, sampling=Sampling(seed=0))
+    made.drain()
+    assert finished(made, key).drafted == 0, "a seed asks for what can be repeated exactly"
+    row = Sequence(request("p"), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
+    asking = Sequence(request("p", speculative=True), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
+    for one in (row, asking):
+        one.computed = len(one.tokens) - 1
+    off = Speculator(trims=True, by_default=False)
+    assert off.draft([row]) == [()]
+    assert off.draft([asking]) != [()]

@@ -1,0 +1,314 @@
+"""A prefix outlives its slot in host memory: counted in tokens computed, saved and restored."""
+
+import itertools
+import random
+
+import pytest
+
+from engine.core.cache import COPIED_AT_ONCE, COPY_COST, KVLedger
+from engine.core.fake import FakeModel, FakeRunner
+from engine.core.sequence import Sequence
+from engine.core.step import Removal, Restore, Save
+from engine.core.store import WORTH_SAVING, PrefixStore
+from engine.events import Failed, Finished
+from tests.engine.driver import Driver, bytes_of, request
+
+ROOM = 10**6
+PREFIX = "".join(random.Random(1).choices("abcdefgh", k=512))
+STRANGERS = itertools.count(1000)
+
+
+def other(number: int, length: int = 200) -> str:
+    """A text that begins like no other."""
+    return f"{number:04}"[::-1] + "".join(random.Random(number).choices("wxyz", k=length))
+
+
+def driven(slots: int = 2, budget: int = ROOM, *, context: int = 2048, trims: bool = True) -> Driver:
+    return Driver(FakeModel(slots=slots, context=context, trims=trims), store_budget=budget)
+
+
+def ask(driver: Driver, *prompts: str, **fields: object) -> int:
+    """Have prompts answered, one after another; gives how many tokens were computed for them."""
+    before = computed(driver)
+    for prompt in prompts:
+        driver.add(prompt, **{"max_tokens": 1, **fields})
+        driver.drain()
+    return computed(driver) - before
+
+
+def ask_at_once(driver: Driver, prompts: list[str]) -> int:
+    """The same, all at a time."""
+    before = computed(driver)
+    for prompt in prompts:
+        driver.add(prompt, max_tokens=1)
+    driver.drain()
+    return computed(driver) - before
+
+
+def crowd_out(driver: Driver) -> None:
+    """Have every slot overwritten."""
+    ask_at_once(driver, [other(next(STRANGERS)) for _ in driver.ledger.slots])
+    assert not any(bytes(slot.cached).startswith(PREFIX[:9].encode()) for slot in driver.ledger.slots)
+
+
+def computed(driver: Driver) -> int:
+    figures = driver.scheduler.figures()
+    return figures.prompt_tokens + figures.rows_decoded
+
+
+def stored(driver: Driver) -> list[int]:
+    """The sizes of what is stored, the least recently used first."""
+    return [one.size for one in driver.store]
+
+
+def test_the_next_turn_computes_only_what_is_new_after_its_slot_was_given_away() -> None:
+    driver = driven()
+    text = PREFIX
+    for turn in range(4):
+        key = driver.add(text, max_tokens=WORTH_SAVING)
+        before = computed(driver)
+        driver.drain()
+        known = len(PREFIX) if turn == 0 else len("and now?") + 1
+        assert computed(driver) - before == known + WORTH_SAVING - 1
+        crowd_out(driver)
+        text += driver.text(key) + "and now?"
+    assert driver.scheduler.figures().restored_tokens == sum(
+        len(PREFIX) + turn * (WORTH_SAVING + len("and now?")) + WORTH_SAVING - 1 for turn in range(3)
+    )
+
+
+def test_many_requests_over_one_prefix_compute_it_once_and_not_again_from_the_store() -> None:
+    driver = driven(16)
+    for round_ in range(2):
+        endings = [f"{round_}{number:02}" * 6 for number in range(32)]
+        bar = 1.1 * (len(PREFIX) + sum(map(len, endings)))
+        assert ask_at_once(driver, [PREFIX + ending for ending in endings]) <= bar - round_ * len(PREFIX)
+        crowd_out(driver)
+        assert sum(bytes(tokens).startswith(PREFIX.encode()) for tokens in driver.run.saved.values()) == 1
+
+
+def test_a_longer_prefix_supersedes_what_it_begins_with() -> None:
+    driver = driven(1)
+    ask(driver, PREFIX, other(1), PREFIX + "x" * WORTH_SAVING, other(2))
+    assert stored(driver) == [204, 640]
+    assert driver.scheduler.figures().saved_tokens == 512 + 204 + 640
+
+
+def test_what_is_kept_elsewhere_or_soon_computed_again_is_not_saved() -> None:
+    driver = driven(2)
+    ask_at_once(driver, [PREFIX, other(1, WORTH_SAVING - 5)])
+    ask_at_once(driver, [PREFIX + "x", other(2)])
+    assert stored(driver) == [], "one was short, and the other was extended where it lay"
+
+
+def test_what_a_neighbour_has_is_not_saved() -> None:
+    ledger = KVLedger(2, trims=True, store=PrefixStore(ROOM, bytes_of))
+    running, ended = lease(ledger, [1] * 400), lease(ledger, [1] * 400)
+    running.computed, ended.computed = 300, 400
+    ledger.release(ended, keep=True)
+    lease(ledger, [2] * 400)
+    assert ledger.take_changes() == (Removal(1, 0),)
+    assert not list(ledger.store)
+
+
+def test_a_little_more_of_something_long_is_not_saved_again() -> None:
+    driver = driven(1, context=2 * COPY_COST * WORTH_SAVING)
+    long = PREFIX * (COPY_COST * WORTH_SAVING // len(PREFIX) + 1)
+    much = len(long) // COPY_COST
+    ask(driver, long, other(1), long + "x" * (much - 1), other(2))
+    assert stored(driver) == [204, len(long)]
+    ask(driver, long + "y" * (2 * much), other(3))
+    assert stored(driver)[-1] == len(long) + 2 * much
+
+
+def test_the_least_recently_used_prefix_goes_first_and_the_budget_holds() -> None:
+    driver = driven(1, 3 * bytes_of(204))
+    ask(driver, *(other(number) for number in range(4)))
+    assert stored(driver) == [204] * 3
+    assert ask(driver, other(0)) == 1, "what it replaced in its slot was saved, and no. 1 made room for that"
+    assert ask(driver, other(2), other(3)) == 2
+    assert ask(driver, other(1)) == 204
+    assert ask(driver, PREFIX * 2) == 1024
+    ask(driver, other(9))
+    assert driver.store.bytes <= 3 * bytes_of(204)
+    assert 1024 not in stored(driver), "what is larger than all room goes nowhere"
+
+
+def test_a_store_of_no_bytes_stores_nothing() -> None:
+    driver = driven(1, 0)
+    ask(driver, PREFIX, other(1))
+    assert ask(driver, PREFIX) == 512
+    assert not driver.run.saved
+
+
+def test_a_cancelled_request_leaves_nothing_and_what_it_took_over_stays_stored() -> None:
+    driver = driven(1)
+    ask(driver, PREFIX, other(1))
+    key = driver.add(PREFIX + other(2), max_tokens=20)
+    driver.step()
+    driver.step()
+    driver.cancel(key)
+    driver.drain()
+    assert driver.scheduler.figures().cached_tokens == 0
+    assert stored(driver) == [204, 512]
+    assert ask(driver, PREFIX + other(3)) == 204
+
+
+def test_where_cells_cannot_be_trimmed_only_a_whole_prefix_is_restored() -> None:
+    driver = driven(1, trims=False)
+    ask(driver, PREFIX, other(1))
+    assert ask(driver, PREFIX[:300]) == 300
+    assert ask(driver, other(2), PREFIX + "xyz") == 204 + 3
+    ask(driver, other(3))
+    assert ask(driver, PREFIX + "abc") == 3, "the shorter one was not superseded"
+    assert stored(driver).count(512) == 1
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_partitions_share_neither_slots_nor_the_store(slots: int) -> None:
+    driver = driven(slots)
+    for partition in ("a", "b", ""):
+        assert ask(driver, PREFIX, cache_partition=partition) == 512
+        assert ask(driver, PREFIX, cache_partition=partition) == 1
+    crowd_out(driver)
+    for partition in ("a", "b", ""):
+        assert ask(driver, PREFIX, cache_partition=partition) == 1
+    assert ask(driver, PREFIX, cache_partition="c") == 512
+
+
+def test_partitions_do_not_wait_for_each_others_prompts() -> None:
+    driver = driven(4)
+    for partition in ("a", "b", "a", "b"):
+        driver.add(PREFIX, max_tokens=1, cache_partition=partition)
+    driver.drain()
+    assert computed(driver) == 2 * (512 + 1)
+    assert driver.run.copied == 2 * 511
+
+
+def test_a_private_prompt_is_not_stored() -> None:
+    driver = driven(1)
+    ask(driver, PREFIX, cache_prompt=False)
+    ask(driver, other(1))
+    assert stored(driver) == []
+    ask(driver, other(2), PREFIX, other(3))
+    assert ask(driver, PREFIX, cache_prompt=False) == 512
+
+
+def test_what_there_is_no_memory_for_is_computed_again() -> None:
+    driver = driven(1)
+    driver.run.room = 300
+    ask(driver, PREFIX, other(1), PREFIX)
+    assert stored(driver) == [204]
+    assert driver.scheduler.figures().saved_tokens == 204
+    assert ask(driver, other(1)) == 1
+
+
+def test_a_prefix_that_is_just_being_saved_is_waited_for() -> None:
+    for room, computes in ((ROOM, 1), (0, 512)):
+        driver = driven(2)
+        driver.run.room = room
+        ask(driver, PREFIX, other(1))
+        assert [slot.size for slot in driver.ledger.slots] == [512, 204]
+        assert ask_at_once(driver, [other(2), PREFIX]) == 204 + computes
+        assert [slot.size for slot in driver.ledger.slots] == [204, 512]
+
+
+def test_saves_are_spread_over_passes_and_nobody_is_kept_out_for_good() -> None:
+    driver = driven(16)
+    ask_at_once(driver, [other(number, 1000) for number in range(16)])
+    keys = [driver.add(other(number, 1000), max_tokens=1) for number in range(16, 32)]
+    copied = []
+    while driver.scheduler.busy:
+        before = driver.run.copied
+        driver.step()
+        copied.append(driver.run.copied - before)
+    assert max(copied) <= COPIED_AT_ONCE + 1004
+    assert sum(copied) == 16 * 1004
+    assert all(isinstance(driver.last(key), Finished) for key in keys)
+
+
+def test_what_makes_room_for_cells_is_stored() -> None:
+    model = FakeModel(slots=3, context=2048)
+    driver = Driver(model, FakeRunner(model, capacity=800), store_budget=ROOM)
+    ask(driver, PREFIX, other(1, 600))
+    assert stored(driver) == [512]
+    assert ask(driver, PREFIX + "!") == 1
+
+
+class Crowd:
+    """Conversations of two partitions that go on, are left or are kept private at random. The fake checks each cell."""
+
+    def __init__(self, driver: Driver, seed: int) -> None:
+        self._driver = driver
+        self._random = random.Random(seed)
+        self._texts = {at: "s" * self._random.choice([0, 150, 200]) + other(at, 40) for at in range(8)}
+        self._open: dict[int, int] = {}
+
+    def step(self) -> None:
+        idle = [at for at in self._texts if at not in self._open.values()]
+        if idle and self._random.random() < 0.4:
+            self._ask(self._random.choice(idle))
+        if self._open and self._random.random() < 0.05:
+            key = self._random.choice(list(self._open))
+            self._driver.cancel(key)
+            del self._open[key]
+        self._driver.step()
+        for key, at in list(self._open.items()):
+            if key in self._driver.news and isinstance(self._driver.last(key), Finished | Failed):
+                self._texts[at] = (self._texts[at] + self._driver.text(key) + "more")[:420]
+                del self._open[key]
+
+    def _ask(self, at: int) -> None:
+        shares = {"cache_prompt": self._random.random() < 0.9, "cache_partition": "ab"[at % 2]}
+        key = self._driver.add(self._texts[at], max_tokens=self._random.randint(1, 60), **shares)
+        self._open[key] = at
+
+
+@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize(("room", "capacity"), [(10**6, None), (700, None), (10**6, 900)])
+@pytest.mark.parametrize("budget", [bytes_of(420), 4 * bytes_of(300), 10**6])
+def test_at_random_all_cells_are_right_and_all_bytes_counted(
+    budget: int, room: int, capacity: int | None, trims: bool
+) -> None:
+    model = FakeModel(slots=3, context=512, trims=trims)
+    driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=budget)
+    driver.run.room = room
+    crowd = Crowd(driver, seed=budget + room)
+    for _ in range(600):
+        crowd.step()
+    driver.drain()
+    figures = driver.scheduler.figures()
+    assert min(figures.saved_tokens, figures.restored_tokens) > 0
+    assert (figures.free, figures.active_tokens) == (3, 0)
+    assert not driver.run.open
+
+
+def lease(ledger: KVLedger, tokens: list[int]) -> Sequence:
+    leased = Sequence(request(), 0, tokens, 8)
+    ledger.lease(leased)
+    return leased
+
+
+def test_what_a_free_slot_keeps_is_saved_before_a_sequence_moves_there() -> None:
+    ledger = KVLedger(3, trims=True, store=PrefixStore(ROOM, bytes_of))
+    held = [lease(ledger, [number] * 200) for number in range(3)]
+    for one, count in zip(held, (200, 200, 1), strict=True):
+        one.computed = count
+    ledger.release(held[1], keep=True)
+    ledger.move(ledger.slots[2], ledger.slots[1])
+    assert ledger.take_changes()[:2] == (Save(1, 1), Removal(1, 0))
+
+
+def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
+    ledger = KVLedger(1, trims=True, store=PrefixStore(ROOM, bytes_of))
+    long, short = list(range(1000)), list(range(400))
+    for tokens in (long, [1] * 200, short):
+        one = lease(ledger, tokens)
+        one.computed = len(tokens)
+        ledger.release(one, keep=True)
+    ledger.take_changes()
+    again = lease(ledger, long)
+    assert again.computed == 400
+    assert ledger.borrow(again)
+    assert (again.computed, again.cached) == (999, 999)
+    assert ledger.take_changes() == (Restore(1, 0, 999),)

@@ -1,0 +1,132 @@
+"""What the gateway does for a request depends neither on how many others are in flight nor on how many there were."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from engine import Engine, EngineConfig, EngineState, EngineStatus, Supervision
+from engine.events import Event, Figures, Finished, FinishReason, Started, Text
+from engine.link import wire
+from engine.link.exchange import Exchange
+from engine.link.questions import Questions
+from engine.link.supervisor import Supervisor
+from tests.engine.link.harness import GUARD, ask
+from tests.engine.work import Work, assert_same, blocks, counted, work_of
+
+pytestmark = pytest.mark.anyio
+
+FEW, MANY = 10, 1000
+ROWS, CLIENTS = 8, 20
+FIGURES = Figures(8, 0, 8, 0, 0, 0, 1, 0.1, 8, 8, 0)
+END = Finished(0, "", FinishReason.STOP, 1, 0)
+
+
+class Crowd:
+    """An exchange with so many requests in flight, of which the last ones run."""
+
+    def __init__(self, requests: int) -> None:
+        self.exchange = Exchange()
+        self.exchange.connect(lambda _message: None)
+        self.mailboxes = [self.exchange.open(ask(""), patience=5) for _ in range(requests)]
+        self._decoder = wire.Decoder()
+        events: list[tuple[int, Event]] = [(requests - row, Text(0, "a")) for row in range(ROWS)]
+        self._frame = wire.encode(wire.Step(tuple(events), FIGURES))
+
+    def read_step(self) -> None:
+        for message in self._decoder.feed(self._frame):
+            assert isinstance(message, wire.Step)
+            self.exchange.deliver(message.events, 0)
+
+    def come_and_go(self) -> None:
+        mailbox = self.exchange.open(ask(""), patience=5)
+        assert mailbox.key is not None
+        self.exchange.accept(wire.Accepted(mailbox.key, (1,)))
+        self.exchange.deliver([(mailbox.key, Started()), (mailbox.key, END)], 0)
+        assert mailbox.ended
+
+
+@pytest.mark.parametrize("what", [Crowd.read_step, Crowd.come_and_go])
+async def test_others_in_flight_add_nothing(what: Callable[[Crowd], None]) -> None:
+    def work(requests: int) -> Work:
+        crowd = Crowd(requests)
+        return work_of(lambda: what(crowd))
+
+    assert_same(work(FEW), work(MANY))
+
+
+async def test_others_who_ask_add_nothing_to_an_answer() -> None:
+    async def work(askers: int) -> Work:
+        questions = Questions()
+        questions.connect(lambda _message: None)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(askers):
+                tasks.start_soon(questions.ask, wire.Inspect, wire.Inspected)
+            await anyio.wait_all_tasks_blocked()
+            with counted() as work:
+                questions.answer(wire.Inspected(askers // 2, (), FIGURES))
+                await anyio.wait_all_tasks_blocked()
+            tasks.cancel_scope.cancel()
+        return work
+
+    assert (await work(FEW)).instructions == (await work(MANY)).instructions
+
+
+class Echo:
+    """Answers every request with a token, in the next step."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._asked: list[int] = []
+        self._wanted = anyio.Event()
+
+    def send(self, message: wire.ToEngine) -> None:
+        assert isinstance(message, wire.Generate)
+        self._asked.append(message.key)
+        self._wanted.set()
+
+    async def run(self) -> None:
+        exchange = self._supervisor.exchange
+        while True:
+            await self._wanted.wait()
+            self._wanted = anyio.Event()
+            keys, self._asked = self._asked, []
+            for key in keys:
+                exchange.accept(wire.Accepted(key, (1,)))
+            exchange.deliver([(key, event) for key in keys for event in (Started(), Text(0, "a"), END)], 0)
+
+
+@asynccontextmanager
+async def open_echo() -> AsyncIterator[Engine]:
+    """An engine without a process."""
+    supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
+    echo = Echo(supervisor)
+    supervisor.board.post(EngineStatus(EngineState.READY, "", 1.0, 0))
+    supervisor.exchange.connect(echo.send)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(echo.run)
+        yield Engine(supervisor)
+        tasks.cancel_scope.cancel()
+
+
+async def serve(engine: Engine, requests: int) -> None:
+    """Requests that stream, from clients that ask again as soon as they are answered."""
+
+    async def be_a_client() -> None:
+        for _ in range(requests // CLIENTS):
+            async with engine.generate(ask("")) as generation:
+                assert await generation.take() == [Text(0, "a"), END]
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(CLIENTS):
+            tasks.start_soon(be_a_client)
+
+
+async def test_past_requests_leave_nothing_behind() -> None:
+    with anyio.fail_after(GUARD):
+        async with open_echo() as engine:
+            await serve(engine, 1000)
+            kept = blocks()
+            await serve(engine, 9000)
+            assert blocks() - kept < 100

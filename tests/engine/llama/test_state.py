@@ -1,0 +1,53 @@
+"""Host memory for saved cells: of the size asked for, made ready in advance, gone when nobody has it."""
+
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from engine.llama import state
+from engine.llama.state import StateMemory, StateSize, measure
+
+
+@pytest.fixture
+def memory() -> Iterator[StateMemory]:
+    made = StateMemory()
+    yield made
+    made.close()
+    made.close()
+
+
+def test_each_state_has_the_bytes_it_asked_for_and_its_own(memory: StateMemory) -> None:
+    sizes = [10_000, 10_000, 3, 1_000_000, 5000]
+    taken = [memory.take(size) for size in sizes]
+    for number, one in enumerate(taken):
+        one[:] = number
+    assert [one.nbytes for one in taken] == sizes
+    assert all((one == number).all() for number, one in enumerate(taken))
+
+
+def test_the_memory_of_the_next_one_is_touched_by_another_thread(
+    memory: StateMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.take(10_000)
+    assert memory._next is not None
+    memory._next.result()
+    monkeypatch.setattr(state, "_touched", state._allocate)
+    monkeypatch.setattr(state, "_allocate", None)
+    assert memory.take(10_000).nbytes == 10_000, "nothing is allocated for it now"
+
+
+def test_what_nobody_has_is_freed(memory: StateMemory) -> None:
+    one = memory.take(10_000)
+    view: object = one.base
+    assert isinstance(view, memoryview)
+    mapped = weakref.ref(view.obj)
+    del one, view
+    assert mapped() is None
+
+
+def test_the_size_of_a_state_is_known_from_two_of_them() -> None:
+    assert measure({32: 420, 1: 110}) == StateSize(fixed=100, each=10)
+    assert measure({32: 500, 1: 500}) == StateSize(fixed=500, each=0), "a recurrent one"
+    assert measure({1: 110}).of(1) == 110
+    assert StateSize(fixed=100, each=10).of(5) == 150

@@ -1,0 +1,230 @@
+"""Work per step grows with its rows and with nothing else: not with who waits, who was here, or how much was said.
+
+Counted, not timed, in all that a step does besides the model's pass: plan, news, figures, frame.
+"""
+
+from collections.abc import Iterable
+from itertools import count, islice
+from typing import Any
+
+import pytest
+
+from engine.core.cache import KVLedger
+from engine.core.embedding_scheduler import EmbeddingScheduler
+from engine.core.fake import FakeModel
+from engine.core.fake_embedder import FakeEmbedder
+from engine.core.scheduler import Scheduler
+from engine.core.sequence import Sequence
+from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
+from engine.core.store import PrefixStore
+from engine.core.token import Token
+from engine.events import Event, Figures
+from engine.link import wire
+from engine.llama.admission import admit, admit_embedding
+from engine.llama.loop import StepLoop
+from engine.request import EmbeddingRequest, GenerationRequest
+from tests.engine.work import Work, assert_same, blocks, work_of
+
+SLOTS, CONTEXT, QUEUE = 32, 4096, 1000
+FEW, MANY = 10, QUEUE
+SHORT, LONG = 16, 3000
+STORED = 2
+"""Prefixes for which there is room in the store. It is full, so that who starts looks through as many, after few."""
+KINDS = ["generations", "embeddings"]
+FORMS: dict[str, dict[str, Any]] = {
+    "streamed": {},
+    "whole": {"stream": False},
+    "with stop strings": {"stop": ("b", "aab")},
+    "with tokens": {"token_ids": True},
+    "guessed": {"repeats": True, "speculative": True},
+    "never guessed": {"speculative": False},
+}
+
+
+class Parrot:
+    """A runner whose passes cost by their rows alone, as those of the fake, which looks at every cell, do not.
+
+    It says one token for ever, as every guess has it, or never the same one twice, so that there is nothing to guess.
+    """
+
+    def __init__(self, *, repeats: bool) -> None:
+        self._repeats = repeats
+        self._ids = count(1000)
+
+    def run(self, plan: StepPlan) -> StepResult:
+        draws = tuple(tuple(self._draws(chunk)) for chunk in plan.chunks if chunk.sample)
+        return StepResult(Outcome.DONE, draws, 1.0)
+
+    def _draws(self, chunk: Chunk) -> Iterable[Draw]:
+        if not self._repeats:
+            return [Token(next(self._ids), b"a", ends=False)]
+        return [Token(7, b"a", ends=False) for _ in [*chunk.draft, None]]
+
+    def remove(self, removal: Removal) -> None: ...
+    def copy(self, copy: Copy) -> None: ...
+    def swap(self, swap: Swap) -> None: ...
+    def save(self, _save: Save) -> bool:
+        return True
+
+    def restore(self, restore: Restore) -> None: ...
+    def forget(self, forget: Forget) -> None: ...
+    def abort(self) -> None: ...
+    def arm(self) -> None: ...
+    def close(self, sequence: Sequence) -> None: ...
+
+
+class Steps:
+    """The engine's step loop, one step at a time."""
+
+    def __init__(self, slots: int = SLOTS, *, repeats: bool = False) -> None:
+        self.model = FakeModel(slots=slots, context=CONTEXT)
+        embedder = FakeEmbedder()
+        self._limits = embedder.limits
+        ledger = KVLedger(slots, trims=self.model.trims, store=PrefixStore(STORED, lambda _tokens: 1))
+        self.scheduler = Scheduler(ledger, step_target=0.1, queue_limit=QUEUE, walk=self.model.walk)
+        embeddings = EmbeddingScheduler(embedder.limits, step_target=0.1, queue_limit=QUEUE)
+        self.runner = Parrot(repeats=repeats)
+        self.loop = StepLoop(self.scheduler, self.runner, embeddings, lambda: embedder, self._publish)
+        self._keys = count(1)
+
+    def generate(self, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> int:
+        key = next(self._keys)
+        request = GenerationRequest(id="r", prompts=(prompt,), **fields)
+        self.loop.add(admit(key, request, self.model), lambda: None)
+        return key
+
+    def embed(self) -> int:
+        key = next(self._keys)
+        self.loop.check_embedding_room()
+        job = admit_embedding(key, EmbeddingRequest(id="r", inputs=((1, 2, 3),)), self.model, self._limits)
+        self.loop.add_embedding(job, lambda: None)
+        return key
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.loop._step()
+
+    def serve(self, requests: int) -> None:
+        """Unlike requests of one token each, as many at once as there are slots. Every tenth leaves a long prompt.
+
+        Without figures and frames, which keep nothing: it is the past that is wanted here.
+        """
+        slots = self.model.info.slots
+        for first in range(0, requests, slots):
+            for at in range(first, first + slots):
+                stays = at % 10 == 0
+                self.generate((*at.to_bytes(3),) * (60 if stays else 1), max_tokens=1, cache_prompt=stays)
+            while self.scheduler.busy:
+                plan = self.scheduler.plan().plan
+                if plan is not None:
+                    self.scheduler.apply(plan, self.runner.run(plan))
+
+    def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
+        wire.encode(wire.Step(tuple(news), figures))
+
+
+def decoding(rows: int, *, slots: int = SLOTS, prompt: int = SHORT, repeats: bool = False, **fields: Any) -> Steps:
+    """So many streams, each of which draws a token a step."""
+    steps = Steps(slots, repeats=repeats)
+    for row in range(rows):
+        steps.generate((row,) * prompt, **{"stream": True, "cache_prompt": False, **fields})
+    while sum(slot.state == "decode" for slot in steps.scheduler.inspect()) < rows:
+        steps.step()
+    return steps
+
+
+def crowd(steps: Steps, kind: str, waiting: int) -> list[int]:
+    return [steps.generate() if kind == "generations" else steps.embed() for _ in range(waiting)]
+
+
+def test_the_work_of_a_step_grows_with_its_rows() -> None:
+    few, some, many = (work_of(decoding(rows).step, times=1).instructions for rows in (8, 16, 32))
+    assert many - some == pytest.approx(2 * (some - few), rel=0.02)
+    assert many < 4 * few
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_adds_nothing_to_a_step(kind: str) -> None:
+    def work(waiting: int) -> Work:
+        steps = decoding(1, slots=1)
+        crowd(steps, kind, waiting)
+        return work_of(lambda: steps.step(2), times=2)  # generations and embeddings take turns
+
+    assert_same(work(FEW), work(MANY))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_adds_nothing_to_an_arrival_or_a_cancel(kind: str) -> None:
+    def work(waiting: int) -> Work:
+        steps = decoding(1, slots=1)
+        crowd(steps, kind, waiting - 1)
+        return work_of(lambda: steps.loop.cancel(*crowd(steps, kind, 1)))
+
+    assert_same(work(FEW), work(MANY))
+
+
+def test_who_waits_adds_nothing_when_a_slot_changes_hands() -> None:
+    def work(waiting: int) -> Work:
+        steps = decoding(3, slots=4)
+        turns = iter(crowd(steps, "generations", waiting))
+        steps.step(4)
+
+        def change_hands() -> None:
+            steps.loop.cancel(next(turns))
+            steps.step(4)
+
+        return work_of(change_hands, times=2)
+
+    assert_same(work(FEW), work(MANY))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_prompt_adds_nothing_to_a_decode_step(form: str) -> None:
+    def work(prompt: int) -> Work:
+        steps = decoding(1, slots=1, prompt=prompt, **FORMS[form])
+        steps.step(8)
+        return work_of(steps.step)
+
+    assert_same(work(SHORT), work(LONG))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_answer_adds_nothing_to_a_decode_step(form: str) -> None:
+    steps = decoding(1, slots=1, **FORMS[form])
+    steps.step(8)
+    early = work_of(steps.step)
+    steps.step(100 if form == "guessed" else 1000)
+    assert_same(early, work_of(steps.step))
+
+
+def test_a_long_prompt_adds_nothing_to_a_prompt_pass() -> None:
+    def work(prompt: int) -> Work:
+        steps = decoding(1, slots=2)
+        steps.generate((200,) * prompt)
+        steps.step(2)
+        return work_of(lambda: steps.step(2))
+
+    assert_same(work(LONG // 4), work(LONG))
+
+
+def test_the_past_leaves_nothing_behind() -> None:
+    steps = Steps(4)
+    firsts = count(100)
+
+    def serve_four() -> None:
+        for first in islice(firsts, 4):
+            steps.generate((first,) * 40, max_tokens=4, stream=True)
+        while steps.scheduler.busy:
+            steps.step()
+
+    def work() -> Work:
+        serve_four()  # so that the same is cached whenever it is counted
+        return work_of(serve_four, times=2)
+
+    steps.serve(100)
+    early = work()
+    steps.serve(900)
+    kept = blocks()
+    steps.serve(99_000)
+    assert blocks() - kept < 100
+    assert_same(early, work())

@@ -1,0 +1,88 @@
+"""How much work the engine's code does, counted and so the same on every machine.
+
+What loops in Python executes bytecode instructions in each turn. What loops in C, a copy of a list above all, is one
+instruction, but it takes memory. Only a search in C that makes nothing would not be seen.
+"""
+
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import engine
+
+NOISE = 4096
+"""Bytes. A copy of a list of 1,000 takes 8,000."""
+_ENGINE = str(Path(engine.__file__).parent)
+
+
+@dataclass
+class Work:
+    """What was done so far.
+
+    Attributes:
+        instructions: bytecode instructions executed in the engine's files, those of the fakes aside.
+        allocated: bytes that each of them held at its highest, with all that it called, beyond what was held before
+            it; their sum.
+    """
+
+    instructions: int = 0
+    allocated: int = 0
+    _held: int = 0
+
+    def enter(self, frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any] | None:
+        """For `sys.settrace`."""
+        path = frame.f_code.co_filename
+        if not path.startswith(_ENGINE) or Path(path).name.startswith("fake"):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._note
+
+    def _note(self, _frame: FrameType, event: str, _argument: Any) -> Callable[..., Any]:
+        if event == "opcode":
+            self.instructions += 1
+            self.allocated += tracemalloc.get_traced_memory()[1] - self._held
+            tracemalloc.reset_peak()
+            self._held = tracemalloc.get_traced_memory()[0]
+        return self._note
+
+
+@contextmanager
+def counted() -> Iterator[Work]:
+    """Counts what this thread does inside the context, in whichever tasks. Slows it down some fifty times."""
+    work, before = Work(), sys.gettrace()
+    tracemalloc.start()
+    sys.settrace(work.enter)
+    try:
+        yield work
+    finally:
+        sys.settrace(before)
+        tracemalloc.stop()
+
+
+def work_of(call: Callable[[], object], *, times: int = 4) -> Work:
+    """The least work of several calls: lists and tables grow in leaps."""
+
+    def once() -> Work:
+        with counted() as work:
+            call()
+        return work
+
+    return min((once() for _ in range(times)), key=lambda work: work.allocated)
+
+
+def assert_same(one: Work, other: Work) -> None:
+    """Raises `AssertionError` where there is more than `NOISE` between them."""
+    assert one.instructions == other.instructions
+    assert abs(one.allocated - other.allocated) < NOISE
+
+
+def blocks() -> int:
+    """Pieces of memory that Python's objects hold in this process."""
+    gc.collect()
+    return sys.getallocatedblocks()

@@ -1,0 +1,47 @@
+"""Whose cached prompts a request may share: by its `cache_salt`, and by its credentials where that is switched on."""
+
+import orjson
+import pytest
+
+from tests.gateway.asgi import Call, app_of
+from tests.gateway.routes.responses import answering, chatting
+
+pytestmark = pytest.mark.anyio
+
+BODIES: dict[str, dict[str, object]] = {
+    "/v1/completions": {"prompt": "x"},
+    "/v1/completions stream": {"prompt": "x", "stream": True},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/responses": {"input": "x"},
+    "/v1/responses stream": {"input": "x", "stream": True},
+    "/generate": {"prompt": "x"},
+}
+
+
+async def partition_of(name: str, *, key: str = "", switched_on: bool = False, **fields: object) -> str:
+    """What the engine is told of a request with this key."""
+    engine = chatting(answering("a"))
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    app = app_of(engine, partition_cache=switched_on)
+    call = await Call(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
+    assert call.status == 200
+    (generation,) = engine.generations
+    return generation.request.cache_partition
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_salt_is_a_partition_of_its_own_and_keys_are_not(name: str) -> None:
+    assert await partition_of(name) == await partition_of(name, key="a") == ""
+    assert await partition_of(name, cache_salt="mine", key="a") == "mine"
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_keys_are_partitions_where_that_is_switched_on(name: str) -> None:
+    asked = [("", {}), ("a", {}), ("b", {}), ("a", {"cache_salt": "mine"}), ("b", {"cache_salt": "mine"})]
+    partitions = [await partition_of(name, key=key, switched_on=True, **fields) for key, fields in asked]
+    assert len(set(partitions)) == len(asked)
+    assert partitions == [await partition_of(name, key=key, switched_on=True, **fields) for key, fields in asked]
+
+
+async def test_the_engine_is_not_told_a_key() -> None:
+    assert "secret" not in await partition_of("/generate", key="secret", switched_on=True)
