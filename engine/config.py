@@ -18,6 +18,7 @@ class EngineConfig:
         prefix_store: bytes of host memory for prefixes whose slots were given away, besides room for one that comes
             next; None takes a share of what is free.
         queue_limit: requests that may wait for their first slot.
+        flash_attention: whether llama.cpp computes attention that way; None lets the engine choose.
         speculation: whether guesses at the next tokens are computed, where it is faster, for requests that do not say.
         repack: whether llama.cpp rearranges weights for the CPU at hand, which takes memory and a longer start; None
             lets the engine choose; False after a crash in the probe.
@@ -34,6 +35,7 @@ class EngineConfig:
     step_target_ms: float = 250.0
     prefix_store: int | None = None
     queue_limit: int = 256
+    flash_attention: bool | None = None
     speculation: bool = True
     repack: bool | None = None
     log_level: str = "info"

@@ -137,6 +137,10 @@ class Settings(BaseModel):
         description="whether llama.cpp rearranges the weights for this CPU: a slower start, more memory, and more "
         "or less speed",
     )
+    flash_attention: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="whether attention is computed in blocks; off may be faster where contexts are long",
+    )
     step_target_ms: float = Field(
         _ENGINE.step_target_ms,
         gt=0,
@@ -223,7 +227,8 @@ class Settings(BaseModel):
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
             speculation=self.speculation == "auto",
-            repack=None if self.repack == "auto" else self.repack == "on",
+            repack=_if_said(self.repack),
+            flash_attention=_if_said(self.flash_attention),
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
@@ -236,6 +241,10 @@ class Settings(BaseModel):
         if self.embedding_model is None:
             return None
         return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
+
+
+def _if_said(choice: Literal["auto", "on", "off"]) -> bool | None:
+    return None if choice == "auto" else choice == "on"
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:

@@ -298,6 +298,14 @@ class LlamaRunner:
             self.close(sequence)
 
 
+def _flash_attention(model: LlamaModel, config: EngineConfig) -> int:
+    if config.flash_attention is None and model.head_size >= _SMALLEST_FLASH_HEAD:
+        return int(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO)
+    return int(
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if config.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
+
+
 def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> int:
     threads = config.threads or physical_cores()
     params = llama_cpp.llama_context_default_params()
@@ -306,8 +314,7 @@ def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> 
     params.n_batch, params.n_ubatch = BATCH_ROWS, _UBATCH_ROWS
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
     params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
-    if model.head_size < _SMALLEST_FLASH_HEAD:
-        params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.flash_attn_type = _flash_attention(model, config)
     params.kv_unified = KV_UNIFIED
     params.abort_callback, params.abort_callback_data = abort.callback, abort.data
     with keep_complaints(logging.ERROR) as errors:

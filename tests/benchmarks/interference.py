@@ -66,7 +66,7 @@ class Streams:
 
 async def tokens_of(port: int, prompt: str) -> AsyncIterator[bytes]:
     """The events of a stream that has no end."""
-    reader, writer = await open_completion(port, prompt=prompt, stream=True)
+    reader, writer = await open_completion(port, prompt=prompt, stream=True, max_tokens=3000)
     try:
         async for line in reader:
             if line.startswith(b"data: {"):

@@ -72,6 +72,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "threads_batch": "2",
         "gpu_layers": "0",
         "repack": "on",
+        "flash_attention": "off",
         "step_target_ms": "50",
         "speculation": "off",
         "prefix_store": "1000",
