@@ -45,9 +45,7 @@ def main() -> None:
     os.dup2(2, 1)
     code = EXIT_FAULT
     try:
-        serve(MessageReader(0), MessageWriter(out).write, load)
-        code = EXIT_OK
-    except BrokenPipeError:  # the gateway is gone
+        serve(MessageReader(0), MessageWriter(out), load)
         code = EXIT_OK
     except BaseException:
         logger.critical("the engine's reader failed", exc_info=True)

@@ -1,6 +1,7 @@
 """The engine's ends of its two pipes: whole messages in and out, blocking."""
 
 import os
+import queue
 import threading
 
 from engine.link import wire
@@ -24,15 +25,31 @@ class MessageReader:
 
 
 class MessageWriter:
-    """Writes messages to a file descriptor, each in one piece, from any thread."""
+    """Writes messages to a file descriptor, each in one piece, in the order in which they were handed in.
+
+    In a thread of its own, which runs `run`: a pass waits neither for the encoding nor for who reads.
+    """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._lock = threading.Lock()
+        self._messages: queue.SimpleQueue[wire.FromEngine | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
 
     def write(self, message: wire.FromEngine) -> None:
-        """Waits while the pipe is full. Raises `BrokenPipeError` when the other side is gone."""
-        frame = memoryview(wire.encode(message))
-        with self._lock:
-            while frame:
-                frame = frame[os.write(self._fd, frame) :]
+        """Hand in a message, from any thread. Does not wait."""
+        self._messages.put(message)
+
+    def run(self) -> None:
+        """Write until closed. Raises `BrokenPipeError` when the other side is gone."""
+        try:
+            while (message := self._messages.get()) is not None:
+                frame = memoryview(wire.encode(message))
+                while frame:
+                    frame = frame[os.write(self._fd, frame) :]
+        finally:
+            self._ended.set()
+
+    def close(self, patience: float) -> None:
+        """Let `run` end after what was handed in; waits for that, but no more than so many seconds."""
+        self._messages.put(None)
+        self._ended.wait(patience)

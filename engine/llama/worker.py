@@ -1,7 +1,7 @@
 """The engine's process: it owns one model and answers messages on its pipes until the gateway is gone.
 
-Three threads. The main one reads, so that a cancel is heard at any time; one takes requests in; one loads the model
-and steps, and nothing else touches llama.cpp's context.
+Four threads. The main one reads, so that a cancel is heard at any time; one takes requests in; one loads the model
+and steps, and nothing else touches llama.cpp's context; one writes, while the next pass runs.
 """
 
 import logging
@@ -25,7 +25,7 @@ from engine.events import Event, Figures, Released
 from engine.link import wire
 from engine.llama.intake import Intake
 from engine.llama.loop import StepLoop
-from engine.llama.pipes import MessageReader
+from engine.llama.pipes import MessageReader, MessageWriter
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Worker:
         self._load = load
         self._write = write
         self._on_exit = on_exit
-        self._steps = threading.Thread(target=self._guard, args=(self._load_and_step,), name="steps", daemon=True)
+        self._steps = threading.Thread(target=self.guard, args=(self._load_and_step,), name="steps", daemon=True)
         self._serving: _Serving | None = None
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class Worker:
             loaded = self._load(self._config, lambda share: self._write(wire.Loading(share)), stack)
             loop = self._make_loop(loaded)
             intake = Intake(loaded.model, loaded.embedding, loop, self._write)
-            takes_in = threading.Thread(target=self._guard, args=(intake.run,), name="intake", daemon=True)
+            takes_in = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
             takes_in.start()
             self._serving = _Serving(loop, intake, takes_in)
             self._write(wire.Loaded(loaded.model.info))
@@ -147,7 +147,7 @@ class Worker:
     def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
         self._write(wire.Step(tuple(news), figures))
 
-    def _guard(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work; whatever it cannot handle ends the process, and the gateway starts a new one."""
         try:
             work()
@@ -161,7 +161,7 @@ class Worker:
             self._on_exit(EXIT_FAULT)
 
 
-def serve(messages: MessageReader, write: Write, load: Load) -> None:
+def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
     """Be an engine until the other side is gone. The first message must be `Configure`."""
     match messages.read():
         case []:
@@ -171,7 +171,13 @@ def serve(messages: MessageReader, write: Write, load: Load) -> None:
         case wrong:
             raise RuntimeError(f"the first message must be Configure alone, not {wrong}")
     logs.configure(config.log_level, config.log_format)
-    worker = Worker(config, load, write, os._exit)
+
+    def leave(code: int) -> None:
+        writer.close(STOP_SECONDS)
+        os._exit(code)
+
+    worker = Worker(config, load, writer.write, leave)
+    threading.Thread(target=worker.guard, args=(writer.run,), name="writer", daemon=True).start()
     worker.start()
     while batch := messages.read():
         for message in batch:

@@ -37,5 +37,5 @@ def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitSt
 
 
 seconds = float(sys.argv[1])
-serve(MessageReader(0), MessageWriter(1).write, load)
+serve(MessageReader(0), MessageWriter(1), load)
 os._exit(0)

@@ -1,6 +1,7 @@
 """A whole engine on two pipes, with the fake runner: what is answered, and when, while passes run and wait."""
 
 import os
+import queue
 import threading
 from dataclasses import replace
 from typing import Any
@@ -228,15 +229,40 @@ def test_messages_cross_real_pipes_in_pieces() -> None:
     large = wire.LoadFailed("x" * 300_000)
 
     def send() -> None:
-        writer.write(large)
-        writer.write(wire.Loading(1.0))
+        writer.run()
         os.close(write)
 
+    writer.write(large)
+    writer.write(wire.Loading(1.0))
     sender = threading.Thread(target=send)
     sender.start()
     received: list[wire.Message] = []
-    while batch := reader.read():
-        received += batch
+    while len(received) < 2:
+        received += reader.read()
+    writer.close(GUARD)
     sender.join(GUARD)
-    os.close(read)
     assert received == [large, wire.Loading(1.0)]
+    assert reader.read() == [], "closed"
+    os.close(read)
+
+
+def test_nobody_waits_for_a_reader_and_one_that_is_gone_is_noticed() -> None:
+    read, write = os.pipe()
+    writer = MessageWriter(write)
+    broken: queue.SimpleQueue[OSError] = queue.SimpleQueue()
+
+    def send() -> None:
+        try:
+            writer.run()
+        except BrokenPipeError as error:
+            broken.put(error)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    for _ in range(100):
+        writer.write(wire.LoadFailed("x" * 10_000))
+    os.close(read)
+    assert broken.get(timeout=GUARD)
+    sender.join(GUARD)
+    writer.close(0)
+    os.close(write)
