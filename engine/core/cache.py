@@ -14,8 +14,8 @@ WORTH_COPYING = 16
 COPY_COST = 64
 """A copy costs by all cells of its source: about as much for this many of them as to compute one."""
 COPIED_AT_ONCE = 4096
-"""Cells copied, saved and restored between two passes, about. More would keep neighbours waiting for longer than a
-prompt chunk does."""
+"""Cells copied, saved and restored between two passes, about, and as many moved. More would keep neighbours waiting for
+longer than a prompt chunk does."""
 
 
 @dataclass(slots=True)

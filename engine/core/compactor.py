@@ -3,11 +3,9 @@
 from itertools import pairwise
 from typing import TypeAlias
 
-from engine.core.cache import KVLedger, Slot
+from engine.core.cache import COPIED_AT_ONCE, KVLedger, Slot
 from engine.core.sequence import Sequence
 
-MOVED_AT_ONCE = 4096
-"""Cells moved before one pass, about. More would keep neighbours waiting for longer than a prompt chunk does."""
 _EACH_MOVE = 16
 """Cells. A move costs about as many more than those it moves."""
 
@@ -46,7 +44,7 @@ class Compactor:
     def _carry_out(self, moves: list[Move]) -> None:
         moved = 0
         for source, target in moves:
-            if moved >= MOVED_AT_ONCE:
+            if moved >= COPIED_AT_ONCE:
                 break
             moved += _cost((source, target))
             self._ledger.move(source, target)

@@ -108,8 +108,8 @@ class StepPlan:
     """What one pass through the model computes. Chunks stand in ascending order of `seq_id`, one a sequence.
 
     Attributes:
-        decode: whether every chunk is one token, the last that its sequence knows or one of a prompt that rides along;
-            else it is a prompt pass.
+        decode: whether every chunk is one known token, the last of its sequence or one of a prompt that rides along,
+            with guesses behind it or none; else it is a prompt pass.
     """
 
     chunks: tuple[Chunk, ...]

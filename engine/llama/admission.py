@@ -25,7 +25,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     grammar = model.compile(request.grammar) if request.grammar else None
     model.prepare(request.sampling)
-    prediction = model.tokenize(request.prediction, special=False, begin=False) if request.prediction else None
+    prediction = _prediction(request.prediction, model)
     sequences: list[Sequence] = []
     for prompt in request.prompts:
         tokens = _tokens(prompt, model)
@@ -36,6 +36,12 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
             for choice in range(request.n)
         ]
     return SequenceGroup(key, sequences)
+
+
+def _prediction(text: str, model: Model) -> list[int]:
+    """Its tokens, as far as an answer could repeat them; the rest is not looked at."""
+    most = model.info.context
+    return model.tokenize(text[: most * _BYTES_PER_TOKEN], special=False, begin=False)[:most] if text else []
 
 
 def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> EmbeddingJob:

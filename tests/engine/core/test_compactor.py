@@ -1,5 +1,5 @@
-from engine.core.cache import KVLedger
-from engine.core.compactor import MOVED_AT_ONCE, Compactor
+from engine.core.cache import COPIED_AT_ONCE, KVLedger
+from engine.core.compactor import Compactor
 from engine.core.sequence import Sequence
 from tests.engine.driver import request
 
@@ -76,8 +76,8 @@ def test_who_computes_a_prompt_between_the_rows_gives_way_to_them() -> None:
 
 
 def test_only_so_much_is_moved_before_one_pass() -> None:
-    ledger, rows = crowd(8, MOVED_AT_ONCE, None, MOVED_AT_ONCE, None, MOVED_AT_ONCE)
-    compactor = Compactor(ledger, walk=4 * MOVED_AT_ONCE)
+    ledger, rows = crowd(8, COPIED_AT_ONCE, None, COPIED_AT_ONCE, None, COPIED_AT_ONCE)
+    compactor = Compactor(ledger, walk=4 * COPIED_AT_ONCE)
     compactor.gather(rows)
     assert sum(before != now for before, now in zip([0, 2, 4], places(rows), strict=True)) == 1
     compactor.gather(sorted(rows, key=lambda row: row.seq_id))

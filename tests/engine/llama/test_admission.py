@@ -43,6 +43,13 @@ def test_of_an_input_that_cannot_fit_only_the_beginning_is_tokenised(model: Coun
     assert model.seen == 16 * CONTEXT
 
 
+def test_of_a_prediction_only_what_an_answer_could_repeat_is_tokenised(model: CountingModel) -> None:
+    group = admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model)
+    assert model.seen <= 2 + 16 * CONTEXT
+    assert group.waiting[0].drafter is not None
+    assert group.waiting[0].drafter.guess([*b"abcde"], 3) == [*b"fgh"]
+
+
 def test_a_text_that_may_fit_is_tokenised_whole(model: CountingModel) -> None:
     with pytest.raises(RequestError, match=f"requested {16 * CONTEXT + 1} tokens"):
         admit(1, request("x" * 16 * CONTEXT, max_tokens=1), model)
