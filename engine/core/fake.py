@@ -77,7 +77,14 @@ class FakeModel:
     """A vocabulary of bytes, and a few control tokens."""
 
     def __init__(
-        self, *, slots: int = 4, context: int = 512, trims: bool = True, infills: bool = True, walk: int = 64
+        self,
+        *,
+        slots: int = 4,
+        context: int = 512,
+        trims: bool = True,
+        infills: bool = True,
+        walk: int = 64,
+        chunk: int = 64,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -92,6 +99,7 @@ class FakeModel:
         )
         self.trims = trims
         self.walk = walk
+        self.chunk = chunk
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002 - it adds none
         """One token a byte, and one for the name of a control token if `special`."""

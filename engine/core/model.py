@@ -21,6 +21,10 @@ class Model(Protocol):
     def walk(self) -> int:
         """How many cells are moved from one sequence to another in the time of one walk over the weights, about."""
 
+    @property
+    def chunk(self) -> int:
+        """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Token ids of a text. May take long.
 

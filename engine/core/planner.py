@@ -65,7 +65,8 @@ class Planner:
 
     def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
         """`rides` is the number of each prompt's last tokens that are left to the next decode pass."""
-        budget = self._budget.tokens(hurried=hurried)
+        depth = sum(sequence.computed for sequence in prompts) // len(prompts)
+        budget = self._budget.tokens(hurried=hurried, depth=depth)
         scoring = [sequence for sequence in prompts if _scores(sequence)]
         left_out = set(scoring).difference(self._scoring_turns.take(scoring, SCORED_AT_ONCE // SMALLEST_SHARE))
         prompts = [sequence for sequence in prompts if sequence not in left_out]

@@ -55,7 +55,7 @@ class Scheduler:
     """Owns every request from its acceptance to its end."""
 
     def __init__(
-        self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int, speculation: bool = True
+        self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int, chunk: int, speculation: bool = True
     ) -> None:
         """Own every slot of a ledger.
 
@@ -64,10 +64,11 @@ class Scheduler:
             step_target: seconds that one prompt pass may take beside decoding neighbours.
             queue_limit: requests that may wait for their first slot.
             walk: `Model.walk`.
+            chunk: `Model.chunk`.
             speculation: whether passes compute guesses at tokens that nobody asked for, where that is faster.
         """
         self._ledger = ledger
-        self._budget = PromptBudget(step_target)
+        self._budget = PromptBudget(step_target, chunk)
         self._speculator = Speculator(trims=ledger.trims, by_default=speculation)
         self._planner = Planner(self._budget, Compactor(ledger, walk=walk), self._speculator)
         self._followers = Followers(ledger)
@@ -287,7 +288,7 @@ class Scheduler:
         if plan.decode:
             self._speculator.observe(plan.tokens, result.seconds)
         elif not result.scores:
-            self._budget.observe(plan.tokens, result.seconds)
+            self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
 
 
 def _describe(slot: Slot) -> SlotInfo:

@@ -120,6 +120,11 @@ class StepPlan:
         """Tokens it computes."""
         return sum(chunk.count + len(chunk.draft) for chunk in self.chunks)
 
+    @property
+    def depth(self) -> int:
+        """Tokens that were computed before each of its own chunks, on average over its tokens."""
+        return sum(chunk.count * chunk.start for chunk in self.chunks) // max(1, self.tokens)
+
 
 class Outcome(Enum):
     """How a pass ended."""

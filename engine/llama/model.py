@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory
+from engine.llama.attention import choose_attention
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.dry import DryTemplates
 from engine.llama.grammar import CompiledGrammar, GrammarCompiler
@@ -34,7 +35,7 @@ class LlamaModel:
         info: what was loaded.
         trims: whether the last cells of a sequence can be dropped alone: not in a recurrent state, nor where a sliding
             window has already forgotten what came before them.
-        head_size: numbers in the key of one head.
+        attention: how it is computed.
         walk: how many cells are moved in the time of one walk over the weights, about.
         prefix_store: bytes of host memory for prefixes that outlive their slots.
         dry: makes the samplers of DRY.
@@ -66,7 +67,7 @@ class LlamaModel:
                 or llama_cpp.llama_model_n_swa(handle)
             )
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
-            self.head_size = shape.key
+            self.attention = choose_attention(config.flash_attention, shape.key)
             self.walk = memory.cells_moved_in_a_walk(self.info.size, shape)
             self.pooling = _pooling(handle)
             self.causal = _causal(handle)
@@ -92,6 +93,11 @@ class LlamaModel:
         if not self._handle:
             raise ValueError("the model is closed")
         return self._handle
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+        return self.attention.chunk
 
     @property
     def end_tokens(self) -> frozenset[int]:

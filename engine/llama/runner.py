@@ -53,11 +53,7 @@ weights, and each attends to its own cells alone: at 16 rows and 1,024 tokens ea
 and a sequence always finds room for its context."""
 BATCH_ROWS = 2048
 """The most a plan may carry."""
-_UBATCH_ROWS = 512
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
-
-_SMALLEST_FLASH_HEAD = 32
-"""Numbers. Its kernels take as many at a time: heads of 8 take 1.8 times as long with flash attention as without."""
 
 _MASK_THREADS = 4
 
@@ -298,23 +294,15 @@ class LlamaRunner:
             self.close(sequence)
 
 
-def _flash_attention(model: LlamaModel, config: EngineConfig) -> int:
-    if config.flash_attention is None and model.head_size >= _SMALLEST_FLASH_HEAD:
-        return int(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO)
-    return int(
-        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if config.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    )
-
-
 def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> int:
     threads = config.threads or physical_cores()
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
     params.n_seq_max = config.slots
-    params.n_batch, params.n_ubatch = BATCH_ROWS, _UBATCH_ROWS
+    params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
     params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
-    params.flash_attn_type = _flash_attention(model, config)
+    params.flash_attn_type = model.attention.kind
     params.kv_unified = KV_UNIFIED
     params.abort_callback, params.abort_callback_data = abort.callback, abort.data
     with keep_complaints(logging.ERROR) as errors:

@@ -139,6 +139,7 @@ class Worker:
             step_target=target,
             queue_limit=self._config.queue_limit,
             walk=loaded.model.walk,
+            chunk=loaded.model.chunk,
             speculation=self._config.speculation,
         )
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=target, queue_limit=self._config.queue_limit)

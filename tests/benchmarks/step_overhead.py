@@ -65,7 +65,7 @@ def main() -> None:
             frames.append(len(wire.encode(wire.Step(tuple(news), figures))))
 
         ledger = KVLedger(args.rows, trims=model.trims, store=loaded.store)
-        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk)
+        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk, chunk=model.chunk)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.25, queue_limit=args.rows)
         loop = StepLoop(scheduler, runner, embeddings, loaded.open_embedder, publish)
         for key in range(args.rows):

@@ -267,7 +267,9 @@ def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
 
 def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     model, runner = pair
-    scheduler = Scheduler(KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10, walk=model.walk)
+    scheduler = Scheduler(
+        KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10, walk=model.walk, chunk=model.chunk
+    )
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
     scheduler.add(admit(1, request, model))
     texts = [""] * 6

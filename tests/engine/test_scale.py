@@ -81,7 +81,9 @@ class Steps:
         embedder = FakeEmbedder()
         self._limits = embedder.limits
         ledger = KVLedger(slots, trims=self.model.trims, store=PrefixStore(STORED, lambda _tokens: 1))
-        self.scheduler = Scheduler(ledger, step_target=0.1, queue_limit=QUEUE, walk=self.model.walk)
+        self.scheduler = Scheduler(
+            ledger, step_target=0.1, queue_limit=QUEUE, walk=self.model.walk, chunk=self.model.chunk
+        )
         embeddings = EmbeddingScheduler(embedder.limits, step_target=0.1, queue_limit=QUEUE)
         self.runner = Parrot(repeats=repeats)
         self.loop = StepLoop(self.scheduler, self.runner, embeddings, lambda: embedder, self._publish)

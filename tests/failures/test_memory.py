@@ -58,7 +58,9 @@ class Steps:
         self.model = loaded.model
         self.runner = loaded.runner
         ledger = KVLedger(settings.slots, trims=self.model.trims, store=loaded.store)
-        self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100, walk=self.model.walk)
+        self._scheduler = Scheduler(
+            ledger, step_target=0.1, queue_limit=100, walk=self.model.walk, chunk=self.model.chunk
+        )
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.1, queue_limit=100)
         self.loop = StepLoop(self._scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
         self.news: dict[int, list[Event]] = {}

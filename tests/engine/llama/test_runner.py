@@ -39,7 +39,7 @@ from tests.models import model_path
 
 SLOTS, CONTEXT = 3, 2048
 LONG = 1500
-"""Tokens: three physical batches."""
+"""Tokens: several physical batches."""
 GREEDY = Sampling(temperature=0.0)
 WAIT = 20.0
 

@@ -1,0 +1,80 @@
+"""How many tokens of a prompt a pass takes."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.core.budget import LARGEST, UNHURRIED, PromptBudget
+from engine.core.fake import FakeModel, FakeRunner
+from engine.core.step import StepPlan, StepResult
+from tests.engine.driver import Driver
+
+
+def test_before_anything_is_known_a_pass_is_the_smallest_that_is_efficient() -> None:
+    budget = PromptBudget(0.25, smallest=16)
+    assert budget.tokens(hurried=True) == 16
+    assert budget.tokens(hurried=False) == UNHURRIED
+
+
+def test_the_pass_fits_the_target_at_the_speed_of_its_depth() -> None:
+    budget = PromptBudget(0.25, smallest=16)
+    budget.observe(100, 0.2, depth=0)
+    budget.observe(100, 1.0, depth=2000)
+    assert budget.tokens(hurried=True, depth=100) == 125
+    assert budget.tokens(hurried=True, depth=2040) == 25
+
+
+@pytest.mark.parametrize(("depth", "tokens"), [(600, 125), (1500, 25), (9000, 25)])
+def test_where_nothing_is_known_the_nearest_depth_tells(depth: int, tokens: int) -> None:
+    budget = PromptBudget(0.25, smallest=16)
+    budget.observe(100, 0.2, depth=0)
+    budget.observe(100, 1.0, depth=2000)
+    assert budget.tokens(hurried=True, depth=depth) == tokens
+
+
+@pytest.mark.parametrize(("smallest", "tokens"), [(64, 64), (16, 25)])
+def test_a_chunk_below_which_nothing_is_saved_is_not_cut(smallest: int, tokens: int) -> None:
+    budget = PromptBudget(0.25, smallest=smallest)
+    budget.observe(64, 0.64)
+    assert budget.tokens(hurried=True) == tokens
+
+
+def test_a_fast_machine_computes_as_much_as_a_call_takes() -> None:
+    budget = PromptBudget(0.25)
+    budget.observe(512, 0.001)
+    assert budget.tokens(hurried=True) == LARGEST
+
+
+def test_the_speed_is_an_average_of_the_last_passes() -> None:
+    budget = PromptBudget(1.0)
+    budget.observe(100, 1.0)
+    budget.observe(200, 1.0)
+    assert 100 < budget.tokens(hurried=True) < 200
+
+
+def test_what_tells_nothing_is_not_learnt() -> None:
+    budget = PromptBudget(1.0)
+    budget.observe(100, 1.0)
+    budget.observe(31, 0.001)
+    budget.observe(100, 0.0)
+    assert budget.tokens(hurried=True) == 100
+
+
+class Attending(FakeRunner):
+    """A token takes a millisecond, and another one for each thousand before it."""
+
+    def run(self, plan: StepPlan) -> StepResult:
+        return replace(super().run(plan), seconds=0.001 * plan.tokens * (1 + plan.depth / 1000))
+
+
+def test_a_long_prompt_keeps_to_the_target_down_to_its_end() -> None:
+    model = FakeModel(context=8192, chunk=16)
+    driver = Driver(model, Attending(model))
+    driver.add("a", max_tokens=1000)
+    driver.step()
+    driver.add("b" * 6000, max_tokens=1)
+    passes = [plan for plan in iter(driver.step, None) if not plan.decode]
+    late = [plan for plan in passes if plan.depth > 512]
+    assert len(late) > 100
+    assert all(0.001 * plan.tokens * (1 + plan.depth / 1000) < 0.13 for plan in late), "the target is 0.1 s"
+    assert late[0].tokens > 3 * late[-2].tokens

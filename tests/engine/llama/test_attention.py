@@ -1,0 +1,51 @@
+"""How attention is computed, and that the answer does not depend on it."""
+
+import numpy as np
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, Outcome, StepPlan
+from engine.llama.attention import BLOCKS, LLAMA_CPPS_CHOICE, NO_BLOCKS, Attention, choose_attention
+from engine.llama.model import LlamaModel
+from engine.llama.runner import LlamaRunner
+from engine.request import GenerationRequest, Sampling
+from tests.models import model_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "head", "chosen"),
+    [
+        (True, 8, BLOCKS),
+        (False, 128, NO_BLOCKS),
+        (None, 128, LLAMA_CPPS_CHOICE),
+        (None, 32, LLAMA_CPPS_CHOICE),
+        (None, 8, NO_BLOCKS),
+    ],
+)
+def test_the_operator_chooses_and_else_the_size_of_a_head(asked: bool | None, head: int, chosen: Attention) -> None:
+    assert choose_attention(asked, head) is chosen
+
+
+def test_both_ways_give_the_same_probabilities() -> None:
+    blocks, none = (logprobs_of_a_prompt(flash_attention=asked) for asked in (True, False))
+    assert blocks.shape == none.shape == (300 - 1,)
+    np.testing.assert_allclose(blocks, none, atol=0.02)
+
+
+def logprobs_of_a_prompt(*, flash_attention: bool) -> np.ndarray:
+    """What each token of a prompt is worth, by the scores of its passes."""
+    config = EngineConfig(model=str(model_path()), slots=2, context=512, threads=1, flash_attention=flash_attention)
+    request = GenerationRequest(id="", prompts=("",), sampling=Sampling(temperature=0.0), logprobs=0, echo=True)
+    with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:
+        sequence = Sequence(request, 0, [(at * 7) % 500 + 3 for at in range(300)], 1)
+        sequence.enter(State.RUNNING)
+        sequence.seq_id = 1
+        told = []
+        while sequence.pending:
+            chunk = Chunk(sequence, min(64, sequence.pending), sample=False, score=True)
+            result = runner.run(StepPlan((chunk,), decode=False))
+            assert result.outcome is Outcome.DONE
+            told += [logprob for logprob, _top in result.scores[0]]
+            sequence.advance(chunk.count, result.seconds)
+    return np.array(told)
