@@ -148,27 +148,29 @@ class KVLedger:
         return self._best_of_all((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
 
     def move(self, source: Slot, target: Slot) -> None:
-        """Move a sequence from its slot to another one; who holds that one moves the other way.
+        """Move a sequence from its slot to another one; what that one holds, for whomever, moves the other way.
 
-        What a free slot holds for its prefix is given up. Raises `RuntimeError` where nobody holds the source.
+        Raises `RuntimeError` where nobody holds the source.
         """
         moved, other = source.holder, target.holder
         if moved is None:
             raise RuntimeError(f"nobody holds slot {source.seq_id}")
-        self._give_up(target)
-        there, back = moved.computed, other.computed if other else 0
+        there, back = source.size, target.size
         if there and back:
             self._changes.append(Swap(source.seq_id, target.seq_id))
         elif there:
             self._move_cells(source, target, there)
         elif back:
             self._move_cells(target, source, back)
+        kept = target.cached, target.partition, target.used
         for slot in (source, target):
-            slot.holder, slot.cached = None, []
+            slot.holder = None
             self._free.add(slot.seq_id)
         self._hand_over(target, moved)
         if other:
             self._hand_over(source, other)
+        else:
+            source.cached, source.partition, source.used = kept
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
         """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident.

@@ -1,4 +1,4 @@
-"""Keeps the rows of decode passes neighbours, by moving sequences between slots."""
+"""Keeps neighbours what one pass computes together, by moving sequences between slots."""
 
 from itertools import pairwise
 from typing import TypeAlias

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
+from engine.core.cache import KVLedger
 from engine.core.compactor import Compactor
 from engine.core.sequence import Sequence
 from engine.core.speculation import Speculator
@@ -24,9 +25,11 @@ class Planner:
     A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
     """
 
-    def __init__(self, budget: PromptBudget, compactor: Compactor, speculator: Speculator) -> None:
+    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator, *, walk: int) -> None:
+        """`walk` is `Model.walk`."""
         self._budget = budget
-        self._compactor = compactor
+        self._row_compactor = Compactor(ledger, walk=walk)
+        self._prompt_compactor = Compactor(ledger, walk=walk)
         self._speculator = speculator
         self._decoded_last = False
         self._embedded_last = False
@@ -54,7 +57,7 @@ class Planner:
         return None
 
     def _decode_pass(self, rows: list[Sequence]) -> StepPlan:
-        self._compactor.gather(rows)
+        self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
         drafts = self._speculator.draft(rows)
         chunks = (
@@ -74,6 +77,9 @@ class Planner:
         shares = share_fairly(list(_wants(served, rides)), budget)
         if rides and not scoring:
             shares = cut_to_levels(shares)
+        if len(set(shares)) == 1:  # equal chunks of neighbours share a walk over the weights
+            self._prompt_compactor.gather(served)
+            served.sort(key=_by_slot)
         chunks = (
             Chunk(sequence, count, sample=sequence.draws and count == sequence.pending, score=_scores(sequence))
             for sequence, count in zip(served, shares, strict=True)
@@ -82,20 +88,22 @@ class Planner:
 
 
 class _Turns:
-    """Goes round by `seq_id`, from where it stopped the last time."""
+    """Who waited longest for a share comes first. Not by slots: a sequence may change its own."""
 
     def __init__(self) -> None:
-        self._cursor = 0
+        self._order: list[Sequence] = []
 
     def take(self, prompts: list[Sequence], most: int) -> list[Sequence]:
         """At most `most` of the prompts, which stand in ascending order of `seq_id`, as do those it gives."""
         if len(prompts) <= most:
+            self._order.clear()
             return prompts
-        ahead = [sequence for sequence in prompts if sequence.seq_id >= self._cursor]
-        behind = [sequence for sequence in prompts if sequence.seq_id < self._cursor]
-        served = (ahead + behind)[:most]
-        self._cursor = served[-1].seq_id + 1
-        return sorted(served, key=lambda sequence: sequence.seq_id)
+        still_wait = set(prompts).intersection(self._order)
+        order = [sequence for sequence in self._order if sequence in still_wait]
+        order += [sequence for sequence in prompts if sequence not in still_wait]
+        served, left_out = order[:most], order[most:]
+        self._order = left_out + served
+        return sorted(served, key=_by_slot)
 
 
 def _divide(by_slot: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:

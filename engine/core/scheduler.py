@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
 from engine.core.cache import KVLedger, Slot
-from engine.core.compactor import Compactor
 from engine.core.counters import Counters
 from engine.core.followers import Followers
 from engine.core.group import SequenceGroup
@@ -70,7 +69,7 @@ class Scheduler:
         self._ledger = ledger
         self._budget = PromptBudget(step_target, chunk)
         self._speculator = Speculator(trims=ledger.trims, by_default=speculation)
-        self._planner = Planner(self._budget, Compactor(ledger, walk=walk), self._speculator)
+        self._planner = Planner(self._budget, ledger, self._speculator, walk=walk)
         self._followers = Followers(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}

@@ -128,3 +128,36 @@ def test_those_who_stay_move_together_at_once() -> None:
         driver.cancel(key)
     driver.step()
     assert walks(driver.run.passes[-1]) == 1
+
+
+@pytest.mark.parametrize("left", [[1, 3, 5], [0, 4, 6], [2, 7]], ids=str)
+def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: list[int]) -> None:
+    driver = Driver(FakeModel(slots=8, context=4096, walk=WALK))
+    keys = [driver.add("stays", max_tokens=1000) for _ in range(8)]
+    while any(slot.state != "decode" for slot in driver.scheduler.inspect()):
+        driver.step()
+    while not driver.plans[-1].decode:
+        driver.step()
+    for at in left:
+        driver.cancel(keys[at])
+    for letter in "abc"[: len(left)]:
+        driver.add(letter * 20, max_tokens=10)
+    plans = [driver.step(), driver.step()]
+    assert [plan.decode for plan in plans if plan] == [False, True]
+    assert [walks(chunks) for chunks in driver.run.passes[-2:]] == [1, 1]
+
+
+def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
+    driver = Driver(FakeModel(slots=3, context=4096, walk=WALK))
+    keys = [driver.add(letter * 1000, max_tokens=1000) for letter in "abc"]
+    while any(slot.state != "decode" for slot in driver.scheduler.inspect()):
+        driver.step()
+    before = driver.run.copied
+    for key in (keys[0], keys[2]):
+        driver.cancel(key)
+    for letter in "de":
+        driver.add(letter * 20, max_tokens=1)
+    while not driver.plans[-1].chunks[-1].count > 1:
+        driver.step()
+    assert walks(driver.run.passes[-1]) == 2
+    assert driver.run.copied == before

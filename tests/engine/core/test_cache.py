@@ -4,7 +4,7 @@ import pytest
 
 from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
-from engine.core.step import Copy, Removal, Swap
+from engine.core.step import CellChange, Copy, Removal, Swap
 from tests.engine.driver import request
 
 
@@ -168,14 +168,20 @@ def test_a_sequence_without_cells_moves_without_a_copy() -> None:
     assert ledger.take_changes() == ()
 
 
-def test_what_a_free_slot_keeps_is_dropped_before_a_sequence_moves_there() -> None:
+@pytest.mark.parametrize(
+    ("computed", "changes"), [(1, (Swap(2, 1),)), (0, (Copy(1, 2, 3), Removal(1, 0)))], ids=["begun", "new"]
+)
+def test_what_a_free_slot_keeps_moves_the_other_way(computed: int, changes: tuple[CellChange, ...]) -> None:
     ledger = KVLedger(3, trims=True)
     held = [hold(ledger) for _ in range(3)]
     keep(ledger, held[1])
-    held[2].computed = 1
+    kept, used = ledger.slots[1].prefix, ledger.slots[1].used
+    held[2].computed = computed
     ledger.move(ledger.slots[2], ledger.slots[1])
-    assert ledger.take_changes() == (Removal(1, 0), Copy(2, 1, 1), Removal(2, 0))
-    assert ledger.cached_tokens == 0
+    assert ledger.take_changes() == changes
+    assert (held[2].seq_id, ledger.free) == (1, 1)
+    assert (ledger.slots[2].prefix, ledger.slots[2].used) == (kept, used)
+    assert not ledger.slots[1].cached
 
 
 def test_two_sequences_exchange_their_slots() -> None:
