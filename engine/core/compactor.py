@@ -1,6 +1,6 @@
 """Keeps neighbours what one pass computes together, by moving sequences between slots."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from engine.core.cache import COPIED_AT_ONCE, KVLedger, Slot
@@ -37,9 +37,15 @@ class Compactor:
             self._carry_out(moves)
 
     def _cheapest(self, rows: set[int]) -> list[Move]:
-        """What brings all rows into as many neighbouring slots as there are rows."""
+        """What brings all rows into as many neighbouring slots as there are rows, out of all that could.
+
+        A row that is there already saves its own move; whatever else is there has to make room.
+        """
         slots = self._ledger.slots
-        return min((_moves(slots, rows, start) for start in range(len(slots) - len(rows) + 1)), key=_total)
+        costs = (-_EACH_MOVE - slot.size if slot.seq_id in rows else slot.size for slot in slots)
+        before = list(accumulate(costs, initial=0))
+        starts = range(len(slots) - len(rows) + 1)
+        return _moves(slots, rows, min(starts, key=lambda start: before[start + len(rows)] - before[start]))
 
     def _carry_out(self, moves: list[Move]) -> None:
         moved = 0

@@ -1,3 +1,7 @@
+import random
+
+import pytest
+
 from engine.core.cache import COPIED_AT_ONCE, KVLedger
 from engine.core.compactor import Compactor
 from engine.core.sequence import Sequence
@@ -82,3 +86,16 @@ def test_only_so_much_is_moved_before_one_pass() -> None:
     assert sum(before != now for before, now in zip([0, 2, 4], places(rows), strict=True)) == 1
     compactor.gather(sorted(rows, key=lambda row: row.seq_id))
     assert max(places(rows)) - min(places(rows)) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_other_neighbouring_slots_cost_less(seed: int) -> None:
+    chance = random.Random(seed)
+    cells = [chance.choice([None, chance.randrange(1, 90)]) for _ in range(12)]
+    ledger, rows = crowd(16, *cells)
+    before = {row: row.seq_id for row in rows}
+    Compactor(ledger, walk=10_000).gather(rows)
+    assert sorted(places(rows)) == list(range(min(places(rows)), min(places(rows)) + len(rows)))
+    windows = [range(start, start + len(rows)) for start in range(16 - len(rows) + 1)]
+    costs = [sum(16 + row.computed for row in rows if before[row] not in window) for window in windows]
+    assert sum(16 + row.computed for row in rows if row.seq_id != before[row]) == min(costs)
