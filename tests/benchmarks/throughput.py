@@ -3,8 +3,9 @@
     python -m tests.benchmarks.throughput --model MODEL.gguf [--clients 1,8,16,24,32] [--rounds 3] [--slots 32]
 
 The limit: prompts one by one and decode passes with a row for each client, timed inside `llama_decode`, with nothing
-between them. The server: that many clients, each of whom asks again at once, without speculation. Both are measured
-again in each round, because the speed of a shared machine drifts; the medians are compared.
+between them. The server: that many clients, each of whom asks again at once, without speculation. The speed of a shared
+machine drifts, so each reading of the server is compared with the limits right before and right after it; what is
+printed are medians.
 """
 
 import argparse
@@ -82,19 +83,20 @@ async def compare(args: argparse.Namespace) -> None:
     flags = ["--model", args.model, "--slots", str(args.slots), "--threads", str(args.threads), "--speculation", "off"]
     async with serving(*flags) as served:
         for clients in map(int, args.clients.split(",")):
-            readings = [await _round(args, served, clients) for _ in range(args.rounds)]
-            alone, streamed, whole = (statistics.median(column) for column in zip(*readings, strict=True))
-            shares = (
-                f"streaming {streamed:.1f} ({streamed / alone:.2f}), not streaming {whole:.1f} ({whole / alone:.2f})"
-            )
-            print(f"{clients} clients: limit {alone:.1f} tokens/s, {shares}", flush=True)
+            print(await _compare(args, served, clients), flush=True)
 
 
-async def _round(args: argparse.Namespace, served: Served, clients: int) -> tuple[float, float, float]:
-    requests = max(8, args.waves * clients)
-    streamed = await speed(served, clients, requests, stream=True)
-    alone = await asyncio.to_thread(limit_in_a_process, args, clients)
-    return alone, streamed, await speed(served, clients, requests, stream=False)
+async def _compare(args: argparse.Namespace, served: Served, clients: int) -> str:
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    limits = [await asyncio.to_thread(limit_in_a_process, args, clients)]
+    for _ in range(args.rounds):
+        for stream, shares_so in shares.items():
+            reached = await speed(served, clients, max(8, args.waves * clients), stream=stream)
+            limits.append(await asyncio.to_thread(limit_in_a_process, args, clients))
+            shares_so.append(reached / statistics.mean(limits[-2:]))
+    streaming, whole = map(statistics.median, shares.values())
+    limit_told = f"limit {statistics.median(limits):.1f} tokens/s"
+    return f"{clients} clients: {limit_told}, streaming {streaming:.2f} of it, not streaming {whole:.2f}"
 
 
 def main() -> None:
