@@ -150,11 +150,14 @@ class KVLedger:
     def move(self, source: Slot, target: Slot) -> None:
         """Move a sequence from its slot to another one; what that one holds, for whomever, moves the other way.
 
+        Only a prefix that would take too long to move is given up. Others wait for the pass behind it.
         Raises `RuntimeError` where nobody holds the source.
         """
         moved, other = source.holder, target.holder
         if moved is None:
             raise RuntimeError(f"nobody holds slot {source.seq_id}")
+        if len(target.cached) > COPIED_AT_ONCE:
+            self._give_up(target)
         there, back = source.size, target.size
         if there and back:
             self._changes.append(Swap(source.seq_id, target.seq_id))

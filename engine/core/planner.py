@@ -1,6 +1,7 @@
 """What one pass computes: every decode row, or a fair share of the prompts that wait, in turns."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
@@ -34,7 +35,6 @@ class Planner:
         self._decoded_last = False
         self._embedded_last = False
         self._turns = _Turns()
-        self._scoring_turns = _Turns()
 
     def next_pass(self, running: Iterable[Sequence], *, alone: bool, embeds: bool = False) -> StepPlan | None:
         """The next pass for the sequences that hold slots; None when there are none, or it is the embedder's turn.
@@ -70,12 +70,9 @@ class Planner:
         """`rides` is the number of each prompt's last tokens that are left to the next decode pass."""
         depth = sum(sequence.computed for sequence in prompts) // len(prompts)
         budget = self._budget.tokens(hurried=hurried, depth=depth)
-        scoring = [sequence for sequence in prompts if _scores(sequence)]
-        left_out = set(scoring).difference(self._scoring_turns.take(scoring, SCORED_AT_ONCE // SMALLEST_SHARE))
-        prompts = [sequence for sequence in prompts if sequence not in left_out]
         served = self._turns.take(prompts, max(1, budget // SMALLEST_SHARE))
         shares = share_fairly(list(_wants(served, rides)), budget)
-        if rides and not scoring:
+        if rides and not any(map(_scores, served)):
             shares = cut_to_levels(shares)
         if len(set(shares)) == 1:  # equal chunks of neighbours share a walk over the weights
             self._prompt_compactor.gather(served)
@@ -88,22 +85,33 @@ class Planner:
 
 
 class _Turns:
-    """Who waited longest for a share comes first. Not by slots: a sequence may change its own."""
+    """Rounds of about equally many: nobody has a second share before all who waited when the round began have had one.
+
+    In a round they are served by their slots, so that those of one pass are neighbours.
+    """
 
     def __init__(self) -> None:
-        self._order: list[Sequence] = []
+        self._due: set[Sequence] = set()
 
     def take(self, prompts: list[Sequence], most: int) -> list[Sequence]:
-        """At most `most` of the prompts, which stand in ascending order of `seq_id`, as do those it gives."""
-        if len(prompts) <= most:
-            self._order.clear()
-            return prompts
-        still_wait = set(prompts).intersection(self._order)
-        order = [sequence for sequence in self._order if sequence in still_wait]
-        order += [sequence for sequence in prompts if sequence not in still_wait]
-        served, left_out = order[:most], order[most:]
-        self._order = left_out + served
-        return sorted(served, key=_by_slot)
+        """At most `most` of the prompts, and few that score. They stand in ascending order of `seq_id`, as do those it
+        gives."""
+        due = [sequence for sequence in prompts if sequence in self._due] or prompts
+        passes = -(-len(due) // most)
+        served = list(islice(_few_that_score(due), -(-len(due) // passes)))
+        self._due = set(due).difference(served)
+        return served
+
+
+def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
+    """Without those for whose scores a pass has no room."""
+    room = SCORED_AT_ONCE // SMALLEST_SHARE
+    for sequence in prompts:
+        if not _scores(sequence):
+            yield sequence
+        elif room:
+            room -= 1
+            yield sequence
 
 
 def _divide(by_slot: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
@@ -140,12 +148,19 @@ def _wants(prompts: list[Sequence], rides: int) -> Iterator[int]:
 
 
 def share_fairly(wants: list[int], budget: int) -> list[int]:
-    """Equal parts of the budget; what the small wants leave over goes to the large ones (max-min fairness)."""
-    shares = [0] * len(wants)
+    """Equal parts of the budget; what the small wants leave over goes to the large ones (max-min fairness).
+
+    The large ones get equally much to the token, because equal chunks share a walk over the weights.
+    """
+    shares = wants.copy()
     by_want = sorted(range(len(wants)), key=wants.__getitem__)
     for served, index in enumerate(by_want):
-        shares[index] = min(wants[index], budget // (len(wants) - served))
-        budget -= shares[index]
+        part = budget // (len(wants) - served)
+        if wants[index] > part:
+            for larger in by_want[served:]:
+                shares[larger] = part
+            break
+        budget -= wants[index]
     return shares
 
 

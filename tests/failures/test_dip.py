@@ -130,14 +130,17 @@ def test_those_who_stay_move_together_at_once() -> None:
     assert walks(driver.run.passes[-1]) == 1
 
 
+def decode_all(driver: Driver) -> None:
+    """Step until every slot has been in a decode pass."""
+    while not (driver.plans and driver.plans[-1].decode and len(driver.plans[-1].chunks) == len(driver.ledger.slots)):
+        driver.step()
+
+
 @pytest.mark.parametrize("left", [[1, 3, 5], [0, 4, 6], [2, 7]], ids=str)
 def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: list[int]) -> None:
     driver = Driver(FakeModel(slots=8, context=4096, walk=WALK))
     keys = [driver.add("stays", max_tokens=1000) for _ in range(8)]
-    while any(slot.state != "decode" for slot in driver.scheduler.inspect()):
-        driver.step()
-    while not driver.plans[-1].decode:
-        driver.step()
+    decode_all(driver)
     for at in left:
         driver.cancel(keys[at])
     for letter in "abc"[: len(left)]:
@@ -150,14 +153,27 @@ def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: li
 def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
     driver = Driver(FakeModel(slots=3, context=4096, walk=WALK))
     keys = [driver.add(letter * 1000, max_tokens=1000) for letter in "abc"]
-    while any(slot.state != "decode" for slot in driver.scheduler.inspect()):
-        driver.step()
+    decode_all(driver)
     before = driver.run.copied
     for key in (keys[0], keys[2]):
         driver.cancel(key)
     for letter in "de":
         driver.add(letter * 20, max_tokens=1)
-    while not driver.plans[-1].chunks[-1].count > 1:
-        driver.step()
+    driver.step()
+    assert not driver.plans[-1].decode
     assert walks(driver.run.passes[-1]) == 2
     assert driver.run.copied == before
+
+
+def test_prompts_that_take_turns_share_walks_and_do_not_move_to_and_fro() -> None:
+    driver = Driver(FakeModel(slots=12, context=4096, walk=WALK))
+    driver.add("a", max_tokens=1000)
+    driver.step()
+    for letter in "bcdefghijk":
+        driver.add(letter * 3000, max_tokens=1)
+    for _ in range(200):
+        driver.step()
+    passes = [chunks for chunks, plan in zip(driver.run.passes, driver.plans, strict=True) if not plan.decode]
+    assert {len(chunks) for chunks in passes[1:]} == {3, 4}, "a pass has room for four"
+    assert fmean(map(walks, passes)) < 1.05
+    assert driver.run.copied < WALK

@@ -106,7 +106,14 @@ def test_prompts_share_a_pass_fairly_and_none_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("wants", "budget", "shares"),
-    [([5], 64, [5]), ([100, 100], 64, [32, 32]), ([8, 100, 100], 64, [8, 28, 28]), ([100, 1, 1], 64, [62, 1, 1])],
+    [
+        ([5], 64, [5]),
+        ([100, 100], 64, [32, 32]),
+        ([8, 100, 100], 64, [8, 28, 28]),
+        ([100, 1, 1], 64, [62, 1, 1]),
+        ([100, 100, 100], 64, [21, 21, 21]),
+        ([3, 4], 64, [3, 4]),
+    ],
 )
 def test_share_fairly(wants: list[int], budget: int, shares: list[int]) -> None:
     assert share_fairly(wants, budget) == shares
@@ -394,3 +401,27 @@ def test_no_room_with_nobody_left_is_nothing() -> None:
     assert driver.scheduler.apply(work.plan, StepResult(Outcome.NO_ROOM, (), 1.0)) == []
     driver.drain()
     assert isinstance(driver.last(key), Released)
+
+
+@pytest.mark.parametrize("scoring", [4, 8, 12])
+def test_prompts_that_score_have_their_share_beside_many_that_do_not(scoring: int) -> None:
+    driver = Driver(FakeModel(slots=24, context=4096))
+    driver.add("a", max_tokens=1000)
+    driver.step()
+    for letter in "bcde":
+        driver.add(letter * 2000, max_tokens=1)
+    keys = [driver.add("s" * 40 + str(n), max_tokens=0, echo=True, logprobs=1) for n in range(scoring)]
+    for _ in range(60):
+        driver.step()
+    assert all(isinstance(driver.last(key), Finished) for key in keys)
+
+
+def test_newcomers_do_not_put_off_who_waits_already() -> None:
+    driver = Driver(FakeModel(slots=8, context=4096))
+    driver.add("a", max_tokens=1000)
+    driver.step()
+    patient = [driver.add(letter * 60, max_tokens=1) for letter in "bcdefg"]
+    for number in range(40):
+        driver.add(f"{number:02}" * 8, max_tokens=1)
+        driver.step()
+    assert all(isinstance(driver.last(key), Finished) for key in patient)
