@@ -68,6 +68,10 @@ def test_forms_beyond_openais(client: OpenAI, form: str) -> None:
 
 def test_a_completion_is_an_object_of_the_schema(client: OpenAI) -> None:
     answer = client.completions.create(
-        model="tiny", prompt="17+25=", max_tokens=300, extra_body={"json_schema": Review.model_json_schema()}
+        model="tiny",
+        prompt="17+25=",
+        max_tokens=300,
+        temperature=0,
+        extra_body={"json_schema": Review.model_json_schema()},
     )
     Review.model_validate_json(answer.choices[0].text)
