@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.cache import COPY_COST, WORTH_COPYING, KVLedger
+from engine.core.cache import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
 from tests.engine.driver import request
@@ -182,6 +182,17 @@ def test_what_a_free_slot_keeps_moves_the_other_way(computed: int, changes: tupl
     assert (held[2].seq_id, ledger.free) == (1, 1)
     assert (ledger.slots[2].prefix, ledger.slots[2].used) == (kept, used)
     assert not ledger.slots[1].cached
+
+
+def test_a_prefix_that_would_take_too_long_to_move_is_given_up() -> None:
+    ledger = KVLedger(3, trims=True)
+    held = [hold(ledger), hold(ledger, *range(COPIED_AT_ONCE + 1)), hold(ledger)]
+    keep(ledger, held[1])
+    held[2].computed = 1
+    ledger.take_changes()
+    ledger.move(ledger.slots[2], ledger.slots[1])
+    assert ledger.take_changes() == (Removal(1, 0), Copy(2, 1, 1), Removal(2, 0))
+    assert ledger.cached_tokens == 0
 
 
 def test_two_sequences_exchange_their_slots() -> None:
