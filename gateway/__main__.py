@@ -83,7 +83,7 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
 
 def import_server() -> Callable[..., Awaitable[None]]:
     """`serve_engines`. The import takes 0.2 s, and so does the start of the engine's process, which runs meanwhile."""
-    from gateway.serving import serve_engines  # noqa: PLC0415
+    from gateway.app import serve_engines  # noqa: PLC0415
 
     gc.freeze()  # a full collection would look through all that was imported, for 20 ms
     return serve_engines

@@ -1,16 +1,20 @@
-"""The application: which path goes where, and what lies around all of them."""
+"""The application: its routes and middleware, and how it is served."""
 
+import socket
 from dataclasses import dataclass
 
+import anyio
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engine import Engine
-from gateway.edge.limits import RequestLimits
+from gateway.capacity import connections_for
+from gateway.edge.limits import RequestLimits, ServerLimits
 from gateway.edge.origin import OriginGuard
 from gateway.edge.problems import EXCEPTION_HANDLERS
 from gateway.edge.scope import RequestScope
+from gateway.edge.server import serve
 from gateway.routes.apply_template import ApplyTemplate
 from gateway.routes.body import BodyReader
 from gateway.routes.chat import Chat
@@ -98,3 +102,20 @@ def _models(engine: Engine, settings: Settings, embedder: Engine | None) -> Mode
     if embedder is None or settings.embedding_model is None:
         return Models(main)
     return Models(main, ServedModel(embedder, settings.embedding_model.stem, settings.embedding_model))
+
+
+async def serve_engines(
+    settings: Settings,
+    sockets: list[socket.socket],
+    shutdown: anyio.Event,
+    engine: Engine,
+    embedder: Engine | None = None,
+) -> None:
+    """Serve on listening sockets until `shutdown` is set and what is open has ended; takes as long as `serve` does.
+
+    `embedder` runs the model of `settings.embedding_model`, where that is another.
+    """
+    gateway = create_gateway(engine, settings, embedder)
+    limits = ServerLimits(connections=connections_for(settings), grace=settings.grace)
+    async with gateway.background.open():
+        await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain)

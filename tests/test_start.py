@@ -31,7 +31,7 @@ def test_the_engine_is_started_before_the_server_is_imported() -> None:
 
 
 def test_the_gateways_process_never_imports_what_computes() -> None:
-    modules = imported_by([sys.executable, "-c", "import gateway.__main__, gateway.serving"])
+    modules = imported_by([sys.executable, "-c", "import gateway.__main__, gateway.app"])
     assert "gateway.app" in modules
     assert not modules & NOT_THE_GATEWAYS
 
