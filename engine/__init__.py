@@ -1,5 +1,8 @@
 """A language model in a process of its own, shared by many requests."""
 
+from engine.client.engine import Engine, Generation, open_engine
+from engine.client.status import EngineState, EngineStatus
+from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.embedded import path as embedded_model
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
@@ -14,9 +17,6 @@ from engine.events import (
     Text,
     TokenDetail,
 )
-from engine.link.client import Engine, Generation, open_engine
-from engine.link.limits import Supervision
-from engine.link.status import EngineState, EngineStatus
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
     EmbeddingInput,

@@ -32,7 +32,7 @@ def configure(level: str, log_format: str, current_request: Callable[[], str | N
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO engine.link request cancelled request_id=… freed=12`."""
+    """`2026-01-31T12:00:00.000Z INFO engine.client request cancelled request_id=… freed=12`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; a traceback follows on lines of its own."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.link.process import command_for
+from engine.client.process import command_for
 from gateway.routes import openapi
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ def imported_by(command: list[str]) -> set[str]:
 
 def test_the_engine_is_started_before_the_server_is_imported() -> None:
     modules = imported_by([sys.executable, "-c", "import gateway.__main__"])
-    assert "engine.link.process" in modules
+    assert "engine.client.process" in modules
     assert not modules & (BEFORE_THE_ENGINE | NOT_THE_GATEWAYS)
 
 

@@ -4,7 +4,7 @@ import os
 import queue
 import threading
 
-from engine.link import wire
+from engine.protocol import wire
 
 _READ = 1 << 16
 

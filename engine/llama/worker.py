@@ -22,10 +22,10 @@ from engine.core.step import Runner
 from engine.core.store import PrefixStore
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
-from engine.link import wire
 from engine.llama.intake import Intake
 from engine.llama.loop import StepLoop
 from engine.llama.pipes import MessageReader, MessageWriter
+from engine.protocol import wire
 
 logger = logging.getLogger(__name__)
 

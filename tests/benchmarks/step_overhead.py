@@ -16,11 +16,11 @@ from engine.core.cache import KVLedger
 from engine.core.embedding_scheduler import EmbeddingScheduler
 from engine.core.scheduler import Scheduler
 from engine.events import Event, Figures
-from engine.link import wire
 from engine.llama.admission import admit
 from engine.llama.loop import StepLoop
 from engine.llama.main import load
 from engine.llama.runner import LlamaRunner
+from engine.protocol import wire
 from engine.request import GenerationRequest, Sampling
 
 

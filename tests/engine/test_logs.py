@@ -12,13 +12,13 @@ from engine.logs import JsonFormatter, TextFormatter, configure
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
     return logging.makeLogRecord(
-        {"name": "engine.link", "levelname": "INFO", "msg": message, "args": args, "created": 0.5, **extra}
+        {"name": "engine.client", "levelname": "INFO", "msg": message, "args": args, "created": 0.5, **extra}
     )
 
 
 def test_a_line_of_text() -> None:
     line = TextFormatter().format(record("request %s", "cancelled", request_id="req_1", freed=12, ms=0.4))
-    assert line == "1970-01-01T00:00:00.500Z INFO engine.link request cancelled request_id=req_1 freed=12 ms=0.4"
+    assert line == "1970-01-01T00:00:00.500Z INFO engine.client request cancelled request_id=req_1 freed=12 ms=0.4"
 
 
 def test_a_line_of_json() -> None:
@@ -26,7 +26,7 @@ def test_a_line_of_json() -> None:
     assert json.loads(line) == {
         "time": "1970-01-01T00:00:00.500Z",
         "level": "INFO",
-        "logger": "engine.link",
+        "logger": "engine.client",
         "message": "request cancelled",
         "request_id": "req_1",
         "freed": 12,
@@ -40,7 +40,7 @@ def test_nothing_that_was_sent_can_forge_a_line() -> None:
 
 
 def test_a_field_without_a_value_is_left_out() -> None:
-    assert TextFormatter().format(record("x", request_id=None)).endswith("engine.link x")
+    assert TextFormatter().format(record("x", request_id=None)).endswith("engine.client x")
     assert "request_id" not in json.loads(JsonFormatter().format(record("x", request_id=None)))
 
 

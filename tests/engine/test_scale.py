@@ -19,9 +19,9 @@ from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restor
 from engine.core.store import PrefixStore
 from engine.core.token import Token
 from engine.events import Event, Figures
-from engine.link import wire
 from engine.llama.admission import admit, admit_embedding
 from engine.llama.loop import StepLoop
+from engine.protocol import wire
 from engine.request import EmbeddingRequest, GenerationRequest
 from tests.engine.work import Work, assert_same, blocks, work_of
 

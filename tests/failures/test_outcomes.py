@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from engine.events import Failed, Finished, Released
-from engine.link import wire
+from engine.protocol import wire
 from tests.alone import Alone, alone
 from tests.wire.answers import STREAMED, read_completion
 from tests.wire.frames import watch_frames

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from engine.events import Figures
-from engine.link import wire
+from engine.protocol import wire
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.wire.answers import STREAMED
 from tests.wire.frames import NO_FIGURES, size, watch_frames

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from engine.client.process import EngineProcess
 from engine.events import Event, Figures, Finished
-from engine.link import wire
-from engine.link.process import EngineProcess
+from engine.protocol import wire
 
 NO_FIGURES = Figures(*[0] * 11)
 

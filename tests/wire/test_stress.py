@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from engine.link import wire
+from engine.protocol import wire
 from tests.alone import Alone, alone
 from tests.gateway.edge.wire import LEAVE, Client, get
 from tests.wire.answers import STREAMED, Choice, Completion, read_completion

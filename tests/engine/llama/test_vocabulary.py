@@ -6,7 +6,7 @@ import pytest
 
 from engine.core.fake import END, NAMES, VOCABULARY
 from engine.events import TokenDetail
-from engine.link import wire
+from engine.protocol import wire
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 
 

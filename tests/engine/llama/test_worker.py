@@ -13,9 +13,9 @@ from engine.core.step import Removal, StepPlan
 from engine.core.store import PrefixStore
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.link import wire
 from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
+from engine.protocol import wire
 from tests.engine.driver import bytes_of, request
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 

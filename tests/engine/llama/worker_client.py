@@ -11,8 +11,8 @@ from engine.core.fake import FakeModel, FakeRunner
 from engine.core.fake_embedder import FakeEmbedder
 from engine.core.step import StepPlan
 from engine.events import Event, Released
-from engine.link import wire
 from engine.llama.worker import LoadedModel, Worker
+from engine.protocol import wire
 from engine.request import EmbeddingInput, EmbeddingRequest
 from tests.engine.driver import request
 

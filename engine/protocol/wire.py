@@ -12,7 +12,7 @@ import orjson
 
 from engine.config import EngineConfig
 from engine.events import Event, Figures, ModelInfo, SlotInfo, TokenDetail
-from engine.link.packing import (
+from engine.protocol.packing import (
     check_finite,
     pack_details,
     pack_event,

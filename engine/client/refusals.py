@@ -1,7 +1,7 @@
 """The engine's refusals as errors."""
 
 from engine.errors import Busy, EngineError, EngineFault, RequestError, Unavailable
-from engine.link import wire
+from engine.protocol import wire
 
 _KINDS: dict[str, type[EngineError]] = {kind.__name__: kind for kind in (RequestError, Busy, Unavailable)}
 

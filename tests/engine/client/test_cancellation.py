@@ -11,14 +11,14 @@ import anyio
 import pytest
 
 from engine import Engine, EngineFault, EngineState, Finished, Generation, GenerationRequest
-from tests.engine.link.harness import FOREVER, Scripted, ask, text, until
+from tests.engine.client.harness import FOREVER, Scripted, ask, text, until
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
 def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "engine.link")
+    caplog.set_level(logging.INFO, "engine.client")
     return caplog
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from engine import Engine, EngineConfig, EngineState, EngineStatus, GenerationRequest, Supervision, open_engine
-from engine.link.process import command_for
+from engine.client.process import command_for
 
 GUARD = 20
 """Seconds after which a test that hangs fails."""
@@ -38,7 +38,7 @@ class Scripted:
         Without `restarts`, the wait before the first one outlasts the test.
         """
         wait = 0.01 if restarts else FOREVER
-        command = [*command_for("tests.engine.link.scripted_child"), str(self.journal), load]
+        command = [*command_for("tests.engine.client.scripted_child"), str(self.journal), load]
         supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
         with anyio.fail_after(GUARD):
             async with open_engine(EngineConfig(model="m"), command=command, limits=supervision) as engine:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.link.harness import Scripted
+from tests.engine.client.harness import Scripted
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import anyio
 
+from engine.client.exchange import Exchange
+from engine.client.process import EngineProcess, describe_exit
+from engine.client.queries import Questions
+from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.events import Figures, ModelInfo
-from engine.link import wire
-from engine.link.exchange import Exchange
-from engine.link.limits import Supervision
-from engine.link.process import EngineProcess, describe_exit
-from engine.link.questions import Questions
-from engine.link.status import EngineState, EngineStatus, StatusBoard
+from engine.protocol import wire
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import anyio
 
+from engine.client.exchange import Send
+from engine.client.refusals import error_of
 from engine.errors import RequestError, Unavailable
-from engine.link import wire
-from engine.link.exchange import Send
-from engine.link.faults import error_of
+from engine.protocol import wire
 
 _Answer = TypeVar("_Answer", wire.Inspected, wire.Tokenized, wire.Detokenized)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.link import wire
+from engine.protocol import wire
 from engine.request import GenerationRequest, Sampling
 
 SCALARS: dict[Any, st.SearchStrategy[Any]] = {

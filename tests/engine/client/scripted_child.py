@@ -41,7 +41,7 @@ from engine.events import (
     Text,
     TokenDetail,
 )
-from engine.link import wire
+from engine.protocol import wire
 
 MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
 

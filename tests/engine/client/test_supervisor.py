@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from engine import EngineConfig, EngineFault, EngineState, LoadError, Unavailable, open_engine
-from engine.link.process import describe_exit
-from tests.engine.link.harness import FOREVER, GUARD, Scripted, ask, text, until
+from engine.client.process import describe_exit
+from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
 
 pytestmark = pytest.mark.anyio
 

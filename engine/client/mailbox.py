@@ -1,8 +1,8 @@
 """One request in flight: what came for it and was not taken yet, and how it ended."""
 
+from engine.client.notifier import Notifier
 from engine.errors import EngineError, EngineFault
 from engine.events import Embedded, Event, Failed, Finished, Released, Started, Text
-from engine.link.notifier import Notifier
 from engine.request import Request
 
 

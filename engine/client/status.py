@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.link.notifier import Notifier
+from engine.client.notifier import Notifier
 
 
 class EngineState(StrEnum):

@@ -12,8 +12,8 @@ from typing import Self, cast
 import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
-from engine.link import wire
-from engine.link.notifier import Notifier
+from engine.client.notifier import Notifier
+from engine.protocol import wire
 
 logger = logging.getLogger(__name__)
 

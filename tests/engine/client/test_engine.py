@@ -18,7 +18,7 @@ from engine import (
     Text,
     Unavailable,
 )
-from tests.engine.link.harness import Scripted, ask, text
+from tests.engine.client.harness import Scripted, ask, text
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +158,7 @@ async def test_after_its_end_an_engine_says_so(scripted: Scripted) -> None:
 
 
 async def test_a_reader_without_patience_left_is_cut_off(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "engine.link")
+    caplog.set_level(logging.INFO, "engine.client")
     async with scripted.open() as engine:
         request = ask("accept; say a; wait; say b; wait; say c")
         async with engine.generate(request, patience=0.0) as generation:

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
+from engine.client.mailbox import Mailbox
+from engine.client.refusals import error_of
 from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
-from engine.link import wire
-from engine.link.faults import error_of
-from engine.link.mailbox import Mailbox
+from engine.protocol import wire
 from engine.request import GenerationRequest, Request
 
 Send = Callable[[wire.ToEngine], None]

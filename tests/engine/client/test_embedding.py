@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, EngineFault, EngineState, RequestError, Unavailable
-from tests.engine.link.harness import Scripted, until
+from tests.engine.client.harness import Scripted, until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(scripted: Scripted) -> No
 async def test_whoever_leaves_cancels_and_waits_for_the_release(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, script: str
 ) -> None:
-    caplog.set_level(logging.INFO, "engine.link")
+    caplog.set_level(logging.INFO, "engine.client")
     async with scripted.open() as engine:
         await leave(engine, script, "the client left")
         assert await scripted.saw(engine, "cancel") == 1

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from engine import EngineState, RequestError, TokenDetail, Unavailable
-from tests.engine.link.harness import Scripted, until
+from tests.engine.client.harness import Scripted, until
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavailable
+from engine.client.exchange import Exchange
+from engine.client.mailbox import Mailbox
+from engine.client.queries import Questions
 from engine.events import Failed, Figures, Finished, FinishReason, Released, Started, Text
-from engine.link import wire
-from engine.link.exchange import Exchange
-from engine.link.mailbox import Mailbox
-from engine.link.questions import Questions
-from tests.engine.link.harness import ask
+from engine.protocol import wire
+from tests.engine.client.harness import ask
 
 pytestmark = pytest.mark.anyio
 

@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from engine.client.mailbox import Mailbox
+from engine.client.process import command_for
+from engine.client.status import EngineState, EngineStatus
+from engine.client.supervisor import Supervisor
+from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, Figures, Finished, ModelInfo, SlotInfo, Text, TokenDetail
-from engine.link import wire
-from engine.link.limits import Supervision
-from engine.link.mailbox import Mailbox
-from engine.link.process import command_for
-from engine.link.status import EngineState, EngineStatus
-from engine.link.supervisor import Supervisor
+from engine.protocol import wire
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 
-logger = logging.getLogger("engine.link")
+logger = logging.getLogger("engine.client")
 
 
 @asynccontextmanager

@@ -7,12 +7,12 @@ import anyio
 import pytest
 
 from engine import Engine, EngineConfig, EngineState, EngineStatus, Supervision
+from engine.client.exchange import Exchange
+from engine.client.queries import Questions
+from engine.client.supervisor import Supervisor
 from engine.events import Event, Figures, Finished, FinishReason, Started, Text
-from engine.link import wire
-from engine.link.exchange import Exchange
-from engine.link.questions import Questions
-from engine.link.supervisor import Supervisor
-from tests.engine.link.harness import GUARD, ask
+from engine.protocol import wire
+from tests.engine.client.harness import GUARD, ask
 from tests.engine.work import Work, assert_same, blocks, counted, work_of
 
 pytestmark = pytest.mark.anyio

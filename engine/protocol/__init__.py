@@ -1,0 +1,1 @@
+"""The frames between the gateway's process and the engine's."""
