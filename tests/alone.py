@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import EngineConfig
-from engine.core.prefix import common_prefix
+from engine.core.kv.prefix import common_prefix
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, Removal, StepPlan
 from engine.llama.candidates import Logits

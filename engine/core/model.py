@@ -1,4 +1,4 @@
-"""What the intake asks of a loaded model. Implemented by `engine.llama.model` and by the fake in `engine.core.fake`."""
+"""What the intake asks of a loaded model. Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_runner`."""
 
 from typing import Protocol
 

@@ -5,8 +5,8 @@ from itertools import islice
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
-from engine.core.cache import KVLedger
-from engine.core.compactor import Compactor
+from engine.core.kv.compactor import Compactor
+from engine.core.kv.ledger import KVLedger
 from engine.core.sequence import Sequence
 from engine.core.speculation import Speculator
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
-from engine.core.cache import KVLedger, Slot
 from engine.core.counters import Counters
-from engine.core.followers import Followers
 from engine.core.group import SequenceGroup
+from engine.core.kv.followers import Followers
+from engine.core.kv.ledger import KVLedger, Slot
 from engine.core.planner import Planner
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from engine.core.echo import make_echo
-from engine.core.embedding import EmbeddingJob, EmbeddingLimits
+from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
@@ -59,7 +59,7 @@ def _has_cells(model: LlamaModel) -> bool:
 
 
 class LlamaEmbedder:
-    """Owns a C context, and frees it once. See `engine.core.embedding.Embedder`.
+    """Owns a C context, and frees it once. See `engine.core.embedding.step.Embedder`.
 
     It pools by itself, because llama.cpp pools each pass alone: the mean of a text that took two would be that of its
     end. As the model's file says, a vector is the mean of its text's rows, the first one or the last; the mean where

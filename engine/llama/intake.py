@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from engine.core.embedding import EmbeddingLimits
+from engine.core.embedding.step import EmbeddingLimits
 from engine.core.model import Model
 from engine.errors import EngineError
 from engine.llama.admission import admit, admit_embedding

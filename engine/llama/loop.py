@@ -4,8 +4,8 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 
-from engine.core.embedding import Embedder, EmbeddingJob
-from engine.core.embedding_scheduler import EmbeddingScheduler
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.embedding.step import Embedder, EmbeddingJob
 from engine.core.group import SequenceGroup
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence

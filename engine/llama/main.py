@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from engine.config import EngineConfig
-from engine.core.store import PrefixStore
+from engine.core.kv.prefix_store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.no_runner import NoRunner

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from engine import logs
 from engine.config import EngineConfig
-from engine.core.cache import KVLedger
-from engine.core.embedding import Embedder, EmbeddingLimits
-from engine.core.embedding_scheduler import EmbeddingScheduler
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.embedding.step import Embedder, EmbeddingLimits
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix_store import PrefixStore
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.step import Runner
-from engine.core.store import PrefixStore
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
 from engine.llama.intake import Intake

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.core.cache import KVLedger
-from engine.core.embedding_scheduler import EmbeddingScheduler
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.kv.ledger import KVLedger
 from engine.core.scheduler import Scheduler
 from engine.events import Event, Figures
 from engine.llama.admission import admit

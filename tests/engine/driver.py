@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine.core.cache import KVLedger
-from engine.core.fake import FakeModel, FakeRunner, letters, score, spell, weights
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import News, Scheduler
 from engine.core.step import StepPlan, carry_out
-from engine.core.store import PrefixStore
 from engine.events import Finished, GenerationEvent, Text, TokenDetail
 from engine.llama.admission import admit
 from engine.request import GenerationRequest
+from engine.testing.fake_runner import FakeModel, FakeRunner, letters, score, spell, weights
 
 
 def request(*prompts: str, **fields: Any) -> GenerationRequest:

@@ -12,11 +12,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.config import EngineConfig
-from engine.core.fake import FakeModel, FakeRunner
-from engine.core.fake_embedder import FakeEmbedder
 from engine.core.step import StepPlan
 from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.worker import LoadedModel, serve
+from engine.testing.fake_embedder import FakeEmbedder
+from engine.testing.fake_runner import FakeModel, FakeRunner
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:

@@ -6,8 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.cache import KVLedger
-from engine.core.fake import FakeModel, FakeRunner
+from engine.core.kv.ledger import KVLedger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
@@ -31,6 +30,7 @@ from engine.llama.admission import admit
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
+from engine.testing.fake_runner import FakeModel, FakeRunner
 from tests.models import model_path
 
 SLOTS, CONTEXT = 4, 512

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from engine.core.cache import KVLedger
-from engine.core.embedding_scheduler import EmbeddingScheduler
-from engine.core.fake import FakeModel
-from engine.core.fake_embedder import FakeEmbedder
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
-from engine.core.store import PrefixStore
 from engine.core.token import Token
 from engine.events import Event, Figures
 from engine.llama.admission import admit, admit_embedding
 from engine.llama.loop import StepLoop
 from engine.protocol import wire
 from engine.request import EmbeddingRequest, GenerationRequest
+from engine.testing.fake_embedder import FakeEmbedder
+from engine.testing.fake_runner import FakeModel
 from tests.engine.work import Work, assert_same, blocks, work_of
 
 SLOTS, CONTEXT, QUEUE = 32, 4096, 1000

@@ -10,8 +10,8 @@ from statistics import fmean
 
 import pytest
 
-from engine.core.fake import FakeModel
 from engine.events import Finished, Released
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import Driver
 
 SLOTS = 32

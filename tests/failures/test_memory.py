@@ -15,8 +15,8 @@ import llama_cpp
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.cache import KVLedger
-from engine.core.embedding_scheduler import EmbeddingScheduler
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.kv.ledger import KVLedger
 from engine.core.scheduler import Scheduler
 from engine.errors import EngineError
 from engine.events import Event, Failed, Figures, Finished, Released

@@ -12,7 +12,7 @@ import anyio
 import orjson
 
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
-from engine.core.fake import letters
+from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
 from gateway.capacity import connections_for
 from gateway.edge.limits import ServerLimits

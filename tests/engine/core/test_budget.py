@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from engine.core.budget import LARGEST, UNHURRIED, PromptBudget
-from engine.core.fake import FakeModel, FakeRunner
 from engine.core.step import StepPlan, StepResult
+from engine.testing.fake_runner import FakeModel, FakeRunner
 from tests.engine.driver import Driver
 
 

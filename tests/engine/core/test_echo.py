@@ -3,10 +3,10 @@
 import pytest
 
 from engine.core.echo import Echo, make_echo
-from engine.core.fake import END, FakeModel
 from engine.errors import RequestError
 from engine.events import Alternative, TokenDetail
 from engine.request import Infill, Prompt
+from engine.testing.fake_runner import END, FakeModel
 from tests.engine.driver import request
 
 

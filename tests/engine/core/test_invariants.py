@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from engine.core.fake import FakeModel, FakeRunner, letters
 from engine.events import Failed, Finished, Released, Started
 from engine.request import GenerationRequest, Sampling
+from engine.testing.fake_runner import FakeModel, FakeRunner, letters
 from tests.engine.driver import Driver, bytes_of, direct, request
 
 BEGINNINGS = ("", "ab" * 50, "ab" * 50 + "b" * 40)

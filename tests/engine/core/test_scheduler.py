@@ -3,11 +3,11 @@
 import pytest
 
 from engine.core.budget import UNHURRIED
-from engine.core.fake import END, FakeModel, FakeRunner, letters
 from engine.core.planner import SMALLEST_SHARE, share_fairly
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.errors import Busy
 from engine.events import Failed, Finished, FinishReason, Released, Started
+from engine.testing.fake_runner import END, FakeModel, FakeRunner, letters
 from tests.engine.driver import Driver
 
 

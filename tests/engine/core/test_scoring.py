@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from engine.core.fake import FakeModel, FakeRunner
 from engine.core.step import SCORED_AT_ONCE
 from engine.events import Finished, FinishReason, Text, TokenDetail
+from engine.testing.fake_runner import FakeModel, FakeRunner
 from tests.engine.driver import Driver, direct
 
 PROMPT = "".join(random.Random(2).choices("abcdefgh", k=300))

@@ -3,11 +3,11 @@
 import pytest
 
 from engine.core.echo import Echo
-from engine.core.fake import END
 from engine.core.sequence import Sequence, State
 from engine.core.token import Token
 from engine.events import Alternative, Finished, FinishReason, Text, TokenDetail
 from engine.request import Sampling
+from engine.testing.fake_runner import END
 from tests.engine.driver import request
 
 

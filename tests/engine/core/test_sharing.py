@@ -2,9 +2,9 @@
 
 import random
 
-from engine.core.cache import COPIED_AT_ONCE
-from engine.core.fake import FakeModel
+from engine.core.kv.ledger import COPIED_AT_ONCE
 from engine.events import Finished, Released
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import Driver
 
 PREFIX = "".join(random.Random(1).choices("abcdefgh", k=512))

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from engine.core.fake import END, FakeModel, FakeRunner, Script
 from engine.core.sequence import Sequence
 from engine.core.speculation import LENGTHS, Speculator, expected_tokens
 from engine.core.step import SCORED_AT_ONCE, StepPlan, StepResult
 from engine.events import Finished
 from engine.request import Grammar, GrammarKind, Sampling
+from engine.testing.fake_runner import END, FakeModel, FakeRunner, Script
 from tests.engine.driver import Driver, request
 
 ROUND = list(b"the same words come round and round. ")

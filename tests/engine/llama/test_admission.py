@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.core.embedding import EmbeddingLimits
-from engine.core.fake import FakeModel
+from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
 from engine.llama.admission import admit, admit_embedding
 from engine.request import EmbeddingRequest, Infill, Prompt
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import request
 
 CONTEXT = 64

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding import EmbeddingChunk, EmbeddingJob, EmbeddingText
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
 from engine.core.step import Outcome
 from engine.errors import LoadError
 from engine.llama.embedder import LlamaEmbedder, embedding_limits

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from engine.core.fake import END, NAMES, VOCABULARY
 from engine.events import TokenDetail
 from engine.protocol import wire
+from engine.testing.fake_runner import END, NAMES, VOCABULARY
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 
 

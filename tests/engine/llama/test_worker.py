@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from engine.core.fake import FakeModel
+from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import Removal, StepPlan
-from engine.core.store import PrefixStore
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
 from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
 from engine.protocol import wire
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import bytes_of, request
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 

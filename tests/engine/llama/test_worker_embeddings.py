@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.fake import VOCABULARY, FakeModel
-from engine.core.fake_embedder import FakeEmbedder, vector_of
 from engine.errors import EngineFault, LoadError
 from engine.events import Embedded, Failed, Finished, Released
 from engine.llama.worker import EXIT_FAULT
 from engine.protocol import wire
+from engine.testing.fake_embedder import FakeEmbedder, vector_of
+from engine.testing.fake_runner import VOCABULARY, FakeModel
 from tests.engine.llama.worker_client import GUARD, Client, Gate
 
 

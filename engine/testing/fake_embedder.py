@@ -5,7 +5,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from engine.core.embedding import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
 from engine.core.step import Outcome
 
 Hook = Callable[[], None]

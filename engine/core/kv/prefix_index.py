@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 
-from engine.core.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix import Prefix, StoredPrefix
 
 
 class PrefixIndex:

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from engine.core.cache import COPIED_AT_ONCE, COPY_COST, KVLedger
-from engine.core.fake import FakeModel, FakeRunner
+from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, KVLedger
+from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
 from engine.core.sequence import Sequence
 from engine.core.step import Removal, Restore
-from engine.core.store import WORTH_SAVING, PrefixStore
 from engine.events import Failed, Finished
+from engine.testing.fake_runner import FakeModel, FakeRunner
 from tests.engine.driver import Driver, bytes_of, request
 
 ROOM = 10**6

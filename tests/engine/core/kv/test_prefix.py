@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.prefix import Prefix, common_prefix
+from engine.core.kv.prefix import Prefix, common_prefix
 
 LONG = list(range(1000))
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from engine.core.prefix import Prefix, StoredPrefix
-from engine.core.prefix_index import PrefixIndex
+from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_index import PrefixIndex
 from engine.core.step import CellChange, Forget, Restore, Save
 
 WORTH_SAVING = 128

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from engine.core.prefix import Prefix, StoredPrefix
-from engine.core.prefix_index import PrefixIndex
+from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_index import PrefixIndex
 
 
 def draw(chance: random.Random) -> Prefix:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.cache import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
+from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
 from tests.engine.driver import request

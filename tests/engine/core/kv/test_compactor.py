@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from engine.core.cache import COPIED_AT_ONCE, KVLedger
-from engine.core.compactor import Compactor
+from engine.core.kv.compactor import Compactor
+from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.sequence import Sequence
 from tests.engine.driver import request
 

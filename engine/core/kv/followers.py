@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from engine.core.cache import KVLedger
-from engine.core.prefix import Prefix
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix import Prefix
 from engine.core.sequence import Sequence
 
 WORTH_WAITING = 64

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from engine.core.budget import SMALLEST
-from engine.core.embedding import EmbeddingChunk, EmbeddingJob
-from engine.core.embedding_scheduler import EmbeddingScheduler
-from engine.core.fake_embedder import FakeEmbedder, vector_of
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob
 from engine.errors import Busy
 from engine.events import Embedded, Event, Failed, Figures, Released
+from engine.testing.fake_embedder import FakeEmbedder, vector_of
 
 IDLE = Figures(0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.fake import END, MIDDLE, PREFIX, SUFFIX, FakeModel, FakeRunner
 from engine.core.step import SCORED_AT_ONCE, Restore, Save, StepPlan
 from engine.errors import RequestError
 from engine.events import Finished, FinishReason
 from engine.request import Grammar, GrammarKind, Sampling
+from engine.testing.fake_runner import END, MIDDLE, PREFIX, SUFFIX, FakeModel, FakeRunner
 from tests.engine.driver import Driver
 
 

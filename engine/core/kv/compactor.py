@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from engine.core.cache import COPIED_AT_ONCE, KVLedger, Slot
+from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger, Slot
 from engine.core.sequence import Sequence
 
 _EACH_MOVE = 16

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 from engine.core.budget import PromptBudget
-from engine.core.embedding import EmbeddingChunk, EmbeddingJob, EmbeddingLimits, EmbeddingPass, EmbeddingText
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingLimits, EmbeddingPass, EmbeddingText
 from engine.core.step import Outcome
 from engine.errors import Busy
 from engine.events import Embedded, Event, Failed, Figures, Released

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from engine.core.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
-from engine.core.store import WORTH_SAVING, PrefixStore
 
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""

@@ -1,0 +1,1 @@
+"""Embedding steps and their scheduler."""

@@ -1,0 +1,1 @@
+"""Strict fakes that stand in for llama.cpp in tests."""
