@@ -16,11 +16,11 @@ from engine.events import ModelInfo
 from engine.llama import devices, memory
 from engine.llama.attention import choose_attention
 from engine.llama.cpu import gains_by_repacking
-from engine.llama.dry import DryTemplates
-from engine.llama.grammar import CompiledGrammar, GrammarCompiler
 from engine.llama.log_bridge import first_cause, keep_complaints, route_log
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, Sampling
+from engine.sampling.dry import DryTemplates
+from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
 _MAGIC = b"GGUF"
 _DESCRIPTION_BYTES = 256

@@ -33,17 +33,17 @@ from engine.errors import EngineFault, LoadError
 from engine.events import Alternative
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.candidates import Candidates, DrawError, Logits
-from engine.llama.constraint import Constraint
 from engine.llama.cpu import physical_cores
-from engine.llama.grammar import CompiledGrammar
 from engine.llama.log_bridge import first_cause, keep_complaints
-from engine.llama.logprobs import LogProbs
 from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
-from engine.llama.resources import SamplerResources
-from engine.llama.sampler import SequenceSampler
 from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
+from engine.sampling.candidates import Candidates, DrawError, Logits
+from engine.sampling.constraint import Constraint
+from engine.sampling.grammar import CompiledGrammar
+from engine.sampling.logprobs import LogProbs
+from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 

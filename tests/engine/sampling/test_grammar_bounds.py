@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.llama.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
+from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 
 PATTERNS = [{"pattern": f"{n}$"} for n in range(12)]
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from engine.llama import penalties
 from engine.request import Sampling
+from engine.sampling import penalties
 
 DEFAULT = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 """llama.cpp's own order."""

@@ -3,9 +3,9 @@
 import time
 from concurrent.futures import Executor, Future
 
-from engine.llama.candidates import DrawError
-from engine.llama.grammar import CompiledGrammar, Mask, denied_tokens
-from engine.llama.grammar_bounds import GrammarError
+from engine.sampling.candidates import DrawError
+from engine.sampling.grammar import CompiledGrammar, Mask, denied_tokens
+from engine.sampling.grammar_bounds import GrammarError
 
 MOST_SECONDS = 0.1
 """Of processor time for one token. Ambiguous grammars cost more with every token, and others wait for the mask."""

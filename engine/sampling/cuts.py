@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.llama.candidates import Ids, Logits
+from engine.sampling.candidates import Ids, Logits
 
 _SLACK = 1e-3  # in logits; covers the rounding of llama.cpp's own cut, which follows
 _FIRST_DEPTH = 4.0

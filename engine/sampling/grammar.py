@@ -12,9 +12,9 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
-from engine.llama.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 from engine.llama.tokenizer import Tokenizer
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
+from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 
 Mask = NDArray[np.bool_]
 """One for each token of the vocabulary."""

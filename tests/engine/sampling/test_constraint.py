@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.llama import constraint as module
-from engine.llama.candidates import Candidates, DrawError
-from engine.llama.constraint import Constraint
-from engine.llama.dry import DryTemplates
 from engine.llama.model import LlamaModel
-from engine.llama.resources import SamplerResources
-from engine.llama.sampler import SequenceSampler
 from engine.request import Grammar, GrammarKind, Sampling
+from engine.sampling import constraint as module
+from engine.sampling.candidates import Candidates, DrawError
+from engine.sampling.constraint import Constraint
+from engine.sampling.dry import DryTemplates
+from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler import SequenceSampler
 from tests.models import model_path
 
 

@@ -9,15 +9,15 @@ from itertools import takewhile
 import llama_cpp
 import numpy as np
 
-from engine.llama import penalties
-from engine.llama.candidates import DrawError, Ids, Logits
-from engine.llama.choice import Choice, FromFew, Likeliest, few_are_enough
-from engine.llama.constraint import Constraint
-from engine.llama.full_choice import FromAll
-from engine.llama.order import active_samplers, takes_likeliest
-from engine.llama.penalties import Penalties
-from engine.llama.resources import SamplerResources
 from engine.request import Sampling
+from engine.sampling import penalties
+from engine.sampling.candidates import DrawError, Ids, Logits
+from engine.sampling.constraint import Constraint
+from engine.sampling.fast import Choice, FromFew, Likeliest, few_are_enough
+from engine.sampling.full import FromAll
+from engine.sampling.order import active_samplers, takes_likeliest
+from engine.sampling.penalties import Penalties
+from engine.sampling.resources import SamplerResources
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import llama_cpp
 import numpy as np
 
-from engine.llama import dry
-from engine.llama.candidates import Candidates, Ids, Logits
-from engine.llama.chain import SamplerChain
-from engine.llama.resources import SamplerResources
 from engine.request import Sampling
+from engine.sampling import dry
+from engine.sampling.candidates import Candidates, Ids, Logits
+from engine.sampling.chain import SamplerChain
+from engine.sampling.resources import SamplerResources
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p

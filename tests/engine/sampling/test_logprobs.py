@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from engine.llama.candidates import Logits
-from engine.llama.logprobs import LEAST, LogProbs
+from engine.sampling.candidates import Logits
+from engine.sampling.logprobs import LEAST, LogProbs
 
 VOCABULARY = 5000
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from engine.llama.candidates import Ids, Logits
-from engine.llama.cuts import likeliest
+from engine.sampling.candidates import Ids, Logits
+from engine.sampling.cuts import likeliest
 
 LEAST = -9999.0
 """What OpenAI says of a token that is next to impossible. JSON has no infinity."""

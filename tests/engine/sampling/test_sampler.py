@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.llama import choice as module
-from engine.llama.candidates import Candidates, DrawError, Ids, Logits
-from engine.llama.chain import SamplerChain
-from engine.llama.dry import DryTemplates
-from engine.llama.order import DEFAULT
-from engine.llama.resources import SamplerResources
-from engine.llama.sampler import SequenceSampler
 from engine.request import Sampling
+from engine.sampling import fast as module
+from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
+from engine.sampling.chain import SamplerChain
+from engine.sampling.dry import DryTemplates
+from engine.sampling.order import DEFAULT
+from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler import SequenceSampler
 from tests.c_calls import count_calls
 
 END = (3, 7)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from engine.llama.candidates import Candidates
-from engine.llama.dry import DryTemplates
+from engine.sampling.candidates import Candidates
+from engine.sampling.dry import DryTemplates
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.llama.chain import SamplerChain
+from engine.sampling.chain import SamplerChain
 
 Logits = NDArray[np.float32]
 Ids = NDArray[np.int32]

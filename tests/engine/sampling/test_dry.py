@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.llama import dry as module
-from engine.llama.candidates import Candidates, Logits
-from engine.llama.chain import SamplerChain
-from engine.llama.dry import DryTemplates
 from engine.llama.model import LlamaModel
-from engine.llama.resources import SamplerResources
-from engine.llama.sampler import SequenceSampler
 from engine.request import Sampling
+from engine.sampling import dry as module
+from engine.sampling.candidates import Candidates, Logits
+from engine.sampling.chain import SamplerChain
+from engine.sampling.dry import DryTemplates
+from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler import SequenceSampler
 from tests.c_calls import Handles
 from tests.models import model_path
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from engine.llama.candidates import Logits
-from engine.llama.cuts import above_min_p, likeliest, nucleus, possible, weighty
+from engine.sampling.candidates import Logits
+from engine.sampling.cuts import above_min_p, likeliest, nucleus, possible, weighty
 
 VOCABULARY = 5000
 

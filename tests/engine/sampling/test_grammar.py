@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from engine.config import EngineConfig
 from engine.errors import RequestError
-from engine.llama import grammar as module
-from engine.llama.candidates import DrawError
-from engine.llama.constraint import Constraint
-from engine.llama.grammar import CompiledGrammar, GrammarCompiler
 from engine.llama.model import LlamaModel
 from engine.request import Grammar, GrammarKind
+from engine.sampling import grammar as module
+from engine.sampling.candidates import DrawError
+from engine.sampling.constraint import Constraint
+from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 from tests.models import model_path
 
 WORKERS = ThreadPoolExecutor(2)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import llama_cpp
 
-from engine.llama import penalties
-from engine.llama.candidates import Logits
-from engine.llama.chain import SamplerChain
-from engine.llama.cuts import possible, weighty
-from engine.llama.order import MIROSTAT
-from engine.llama.resources import SamplerResources
 from engine.request import Sampling
+from engine.sampling import penalties
+from engine.sampling.candidates import Logits
+from engine.sampling.chain import SamplerChain
+from engine.sampling.cuts import possible, weighty
+from engine.sampling.order import MIROSTAT
+from engine.sampling.resources import SamplerResources
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
@@ -21,7 +21,7 @@ _MIROSTAT_TOKENS = 100
 
 
 class FromAll:
-    """llama.cpp's samplers in any order. See `engine.llama.choice.Choice`."""
+    """llama.cpp's samplers in any order. See `engine.sampling.fast.Choice`."""
 
     def __init__(
         self, sampling: Sampling, active: Iterable[str], seed: int, prompt: list[int], resources: SamplerResources

@@ -1,0 +1,1 @@
+"""Sampling: how the next token is drawn from logits."""
