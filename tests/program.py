@@ -18,7 +18,7 @@ GUARD = 60.0
 """Seconds after which a test gives up waiting. Never a part of what is tested."""
 
 Process: TypeAlias = subprocess.Popen[str]
-ENGINES = (b"engine.llama.main", b"fake_child.py")
+ENGINES = (b"engine.worker.main", b"fake_child.py")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def test_the_gateways_process_never_imports_what_computes() -> None:
 
 
 def test_the_engines_process_imports_nothing_of_the_gateway() -> None:
-    *options, code = command_for("engine.llama.main")
+    *options, code = command_for("engine.worker.main")
     modules = imported_by([*options, code.removesuffix("; main()")])
     assert "llama_cpp" in modules
     assert not modules & NOT_THE_ENGINES

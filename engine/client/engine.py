@@ -31,10 +31,10 @@ async def open_engine(
 
     Args:
         config: what the engine is told at its start.
-        command: the process to run; None runs `engine.llama.main`.
+        command: the process to run; None runs `engine.worker.main`.
         limits: how long the process may take; None takes the defaults.
     """
-    supervisor = Supervisor(config, command or command_for("engine.llama.main"), limits or Supervision())
+    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision())
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as group:

@@ -16,12 +16,12 @@ from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.kv.ledger import KVLedger
 from engine.core.scheduler import Scheduler
 from engine.events import Event, Figures
-from engine.llama.admission import admit
-from engine.llama.loop import StepLoop
-from engine.llama.main import load
 from engine.llama.runner import LlamaRunner
 from engine.protocol import wire
 from engine.request import GenerationRequest, Sampling
+from engine.worker.admission import admit
+from engine.worker.loop import StepLoop
+from engine.worker.main import load
 
 
 class Stopwatch:

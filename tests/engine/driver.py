@@ -9,9 +9,9 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import News, Scheduler
 from engine.core.step import StepPlan, carry_out
 from engine.events import Finished, GenerationEvent, Text, TokenDetail
-from engine.llama.admission import admit
 from engine.request import GenerationRequest
 from engine.testing.fake_runner import FakeModel, FakeRunner, letters, score, spell, weights
+from engine.worker.admission import admit
 
 
 def request(*prompts: str, **fields: Any) -> GenerationRequest:

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
-from engine.llama.pipes import MessageReader, MessageWriter
-from engine.llama.worker import LoadedModel, serve
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.pipes import MessageReader, MessageWriter
+from engine.worker.worker import LoadedModel, serve
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:

@@ -26,11 +26,11 @@ from engine.core.step import (
 )
 from engine.core.token import Score, Token
 from engine.events import Finished, Text
-from engine.llama.admission import admit
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.admission import admit
 from tests.models import model_path
 
 SLOTS, CONTEXT = 4, 512

@@ -17,12 +17,12 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
 from engine.core.token import Token
 from engine.events import Event, Figures
-from engine.llama.admission import admit, admit_embedding
-from engine.llama.loop import StepLoop
 from engine.protocol import wire
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel
+from engine.worker.admission import admit, admit_embedding
+from engine.worker.loop import StepLoop
 from tests.engine.work import Work, assert_same, blocks, work_of
 
 SLOTS, CONTEXT, QUEUE = 32, 4096, 1000

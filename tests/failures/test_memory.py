@@ -21,13 +21,13 @@ from engine.core.scheduler import Scheduler
 from engine.errors import EngineError
 from engine.events import Event, Failed, Figures, Finished, Released
 from engine.llama import devices, runner
-from engine.llama.admission import admit
-from engine.llama.loop import StepLoop
-from engine.llama.main import load
 from engine.llama.runner import LlamaRunner
-from engine.llama.worker import Worker
 from engine.protocol import wire
 from engine.request import GenerationRequest, Prompt, Sampling
+from engine.worker.admission import admit
+from engine.worker.loop import StepLoop
+from engine.worker.main import load
+from engine.worker.worker import Worker
 from tests.c_calls import Handles
 from tests.models import model_path
 

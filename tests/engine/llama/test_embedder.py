@@ -16,9 +16,9 @@ from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingTe
 from engine.core.step import Outcome
 from engine.errors import LoadError
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
-from engine.llama.main import load
 from engine.llama.model import LlamaModel
-from engine.llama.no_runner import NoRunner
+from engine.worker.main import load
+from engine.worker.no_runner import NoRunner
 from tests.c_calls import Handles
 from tests.models import model_path
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert

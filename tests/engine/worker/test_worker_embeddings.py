@@ -10,11 +10,11 @@ import pytest
 
 from engine.errors import EngineFault, LoadError
 from engine.events import Embedded, Failed, Finished, Released
-from engine.llama.worker import EXIT_FAULT
 from engine.protocol import wire
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_runner import VOCABULARY, FakeModel
-from tests.engine.llama.worker_client import GUARD, Client, Gate
+from engine.worker.worker import EXIT_FAULT
+from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 class EmbeddingGate:

@@ -10,10 +10,10 @@ from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
-from engine.llama.no_runner import NoRunner
-from engine.llama.pipes import MessageReader, MessageWriter
 from engine.llama.runner import LlamaRunner
-from engine.llama.worker import EXIT_FAULT, EXIT_OK, LoadedModel, serve
+from engine.worker.no_runner import NoRunner
+from engine.worker.pipes import MessageReader, MessageWriter
+from engine.worker.worker import EXIT_FAULT, EXIT_OK, LoadedModel, serve
 
 logger = logging.getLogger(__name__)
 

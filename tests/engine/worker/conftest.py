@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.llama.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from engine.core.embedding.step import EmbeddingLimits
 from engine.core.model import Model
 from engine.errors import EngineError
-from engine.llama.admission import admit, admit_embedding
-from engine.llama.loop import StepLoop
-from engine.llama.vocabulary import detokenize, tokenize
 from engine.protocol import wire
+from engine.worker.admission import admit, admit_embedding
+from engine.worker.loop import StepLoop
+from engine.worker.tokens import detokenize, tokenize
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from engine.core.model import Model
 from engine.events import TokenDetail
-from engine.llama.admission import check_ids
 from engine.protocol import wire
+from engine.worker.admission import check_ids
 
 
 def tokenize(question: wire.Tokenize, model: Model, *, wanted: Callable[[], bool]) -> wire.Tokenized | None:

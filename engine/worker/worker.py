@@ -22,10 +22,10 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import Runner
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
-from engine.llama.intake import Intake
-from engine.llama.loop import StepLoop
-from engine.llama.pipes import MessageReader, MessageWriter
 from engine.protocol import wire
+from engine.worker.intake import Intake
+from engine.worker.loop import StepLoop
+from engine.worker.pipes import MessageReader, MessageWriter
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import pytest
 from engine.events import TokenDetail
 from engine.protocol import wire
 from engine.testing.fake_runner import END, NAMES, VOCABULARY
-from tests.engine.llama.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 def test_texts_become_tokens_with_their_pieces(client: Client) -> None:

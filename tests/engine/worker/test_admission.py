@@ -4,9 +4,9 @@ import pytest
 
 from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
-from engine.llama.admission import admit, admit_embedding
 from engine.request import EmbeddingRequest, Infill, Prompt
 from engine.testing.fake_runner import FakeModel
+from engine.worker.admission import admit, admit_embedding
 from tests.engine.driver import request
 
 CONTEXT = 64

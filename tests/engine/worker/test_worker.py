@@ -12,12 +12,12 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import Removal, StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.llama.pipes import MessageReader, MessageWriter
-from engine.llama.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
 from engine.protocol import wire
 from engine.testing.fake_runner import FakeModel
+from engine.worker.pipes import MessageReader, MessageWriter
+from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
 from tests.engine.driver import bytes_of, request
-from tests.engine.llama.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(client: Client) -> None:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
 from engine.events import Event, Released
-from engine.llama.worker import LoadedModel, Worker
 from engine.protocol import wire
 from engine.request import EmbeddingInput, EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.worker import LoadedModel, Worker
 from tests.engine.driver import request
 
 GUARD = 20.0

@@ -1,0 +1,1 @@
+"""The engine's child process: intake, step loop, pipes."""
