@@ -1,4 +1,4 @@
-"""A model to ship with the program: trained by `engine.embedded.train` from text that the script makes up.
+"""A model to ship with the program: trained by `engine.embedded.training.train` from text that the script makes up.
 
 Importing this package costs nothing: the training code and its libraries are imported only when the script runs.
 """

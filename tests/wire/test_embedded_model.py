@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import httpx
 import pytest
 
-from engine.embedded import evaluation
-from engine.embedded.evaluation import THRESHOLDS
-from engine.embedded.template import Message, Tool
+from engine.embedded.training import evaluation
+from engine.embedded.training.evaluation import THRESHOLDS
+from engine.embedded.training.template import Message, Tool
 from tests.program import GUARD, program, said
 
 CASES = {"counts": 20, "answers late in a long chat": 20}

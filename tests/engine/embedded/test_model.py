@@ -6,12 +6,12 @@ import pytest
 from gguf import GGUFReader
 
 from engine import embedded
-from engine.embedded import evaluation
-from engine.embedded.corpus import counting
-from engine.embedded.corpus.talk import GREETING, REFUSAL
-from engine.embedded.evaluation import THRESHOLDS, Case
-from engine.embedded.llama_cpp_reader import Reader
-from engine.embedded.template import TEMPLATE
+from engine.embedded.training import evaluation
+from engine.embedded.training.corpus import counting
+from engine.embedded.training.corpus.talk import GREETING, REFUSAL
+from engine.embedded.training.evaluation import THRESHOLDS, Case
+from engine.embedded.training.llama_cpp_reader import Reader
+from engine.embedded.training.template import TEMPLATE
 
 LARGEST = 8_000_000
 CASES = {"counts": 20, "answers late in a long chat": 20}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.embedded.template import TEMPLATE
+from engine.embedded.training.template import TEMPLATE
 from gateway.dialects.formats import choose
 from gateway.dialects.formats.format import TaggedFormat
 from gateway.dialects.tools import Tool

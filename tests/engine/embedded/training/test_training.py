@@ -8,15 +8,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the `train` extra")
 
-from engine.embedded import batches, train  # noqa: E402
-from engine.embedded.check import agreement  # noqa: E402
-from engine.embedded.corpus.draw import Draw  # noqa: E402
-from engine.embedded.corpus.example import Completion, Conversation  # noqa: E402
-from engine.embedded.corpus.example import exchange as exchanged  # noqa: E402
-from engine.embedded.export import export  # noqa: E402
-from engine.embedded.llama_cpp_reader import Reader  # noqa: E402
-from engine.embedded.network import Network, Shape  # noqa: E402
-from engine.embedded.tokenizer import Tokenizer  # noqa: E402
+from engine.embedded.training import (
+    batches,  # noqa: E402
+    train,  # noqa: E402
+)
+from engine.embedded.training.check import agreement  # noqa: E402
+from engine.embedded.training.corpus.draw import Draw  # noqa: E402
+from engine.embedded.training.corpus.example import Completion, Conversation  # noqa: E402
+from engine.embedded.training.corpus.example import exchange as exchanged  # noqa: E402
+from engine.embedded.training.export import export  # noqa: E402
+from engine.embedded.training.llama_cpp_reader import Reader  # noqa: E402
+from engine.embedded.training.network import Network, Shape  # noqa: E402
+from engine.embedded.training.tokenizer import Tokenizer  # noqa: E402
 
 RECIPE = train.Recipe(
     steps=6, first_lessons=3, last_lessons=2, polish=2, tokens_per_step=600, warm_up=2, checkpoint_every=3

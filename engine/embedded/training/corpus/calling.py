@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine.embedded.corpus import sums
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Exchange
-from engine.embedded.corpus.wordings import POLITE_STARTS, QUESTION_ENDS, lines, words
-from engine.embedded.template import Message, Tool
+from engine.embedded.training.corpus import sums
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Exchange
+from engine.embedded.training.corpus.wordings import POLITE_STARTS, QUESTION_ENDS, lines, words
+from engine.embedded.training.template import Message, Tool
 
 _ADDER_FIELDS = (
     *[("a", "b")] * 4,

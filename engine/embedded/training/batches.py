@@ -7,10 +7,10 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Conversation, Example
-from engine.embedded.template import render
-from engine.embedded.tokenizer import BEGIN, END_OF_TEXT, TURN_END, TURN_START, Tokenizer
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Conversation, Example
+from engine.embedded.training.template import render
+from engine.embedded.training.tokenizer import BEGIN, END_OF_TEXT, TURN_END, TURN_START, Tokenizer
 
 WITHOUT_BEGIN = 0.1
 

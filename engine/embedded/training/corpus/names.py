@@ -3,7 +3,7 @@
 import random
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from engine.embedded.corpus.wordings import lines, words
+from engine.embedded.training.corpus.wordings import lines, words
 
 _ONSETS = words("onsets")
 _VOWELS = words("vowels")

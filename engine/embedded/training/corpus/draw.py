@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
-from engine.embedded.corpus import names
+from engine.embedded.training.corpus import names
 
 HELD_OUT_SHARE = 0.1
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import embedded
-from engine.embedded import tokenizer
-from engine.embedded.corpus import examples
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion
-from engine.embedded.llama_cpp_reader import Reader
-from engine.embedded.template import render
-from engine.embedded.tokenizer import CONTROL, MARKERS, Tokenizer, spelled, unspelled
+from engine.embedded.training import tokenizer
+from engine.embedded.training.corpus import examples
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion
+from engine.embedded.training.llama_cpp_reader import Reader
+from engine.embedded.training.template import render
+from engine.embedded.training.tokenizer import CONTROL, MARKERS, Tokenizer, spelled, unspelled
 
 
 @pytest.fixture(scope="module")

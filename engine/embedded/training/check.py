@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.embedded.llama_cpp_reader import Reader
-from engine.embedded.network import Network
-from engine.embedded.tokenizer import BEGIN, Tokenizer
+from engine.embedded.training.llama_cpp_reader import Reader
+from engine.embedded.training.network import Network
+from engine.embedded.training.tokenizer import BEGIN, Tokenizer
 
 LARGEST_DIFFERENCE = 0.1  # of logits that span about 30; 16-bit weights and activations explain a tenth of it
 

@@ -7,7 +7,7 @@ import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.embedded.template import Message, Tool, render
+from engine.embedded.training.template import Message, Tool, render
 
 LONGEST = 1_000
 

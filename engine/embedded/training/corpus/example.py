@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.embedded.template import Message, Tool
+from engine.embedded.training.template import Message, Tool
 
 
 @dataclass(frozen=True)

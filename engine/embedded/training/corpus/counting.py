@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Exchange, exchange
-from engine.embedded.corpus.wordings import ORDER_ENDS
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Exchange, exchange
+from engine.embedded.training.corpus.wordings import ORDER_ENDS
 
 LAST = 200
 

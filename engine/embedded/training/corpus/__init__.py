@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from engine.embedded.corpus import calling, counting, quotes, sums, talk
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Conversation, Example, Exchange
-from engine.embedded.template import Message
+from engine.embedded.training.corpus import calling, counting, quotes, sums, talk
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Conversation, Example, Exchange
+from engine.embedded.training.template import Message
 
 COMPLETIONS: dict[Callable[[Draw], Completion], float] = {
     sums.completion: 970,

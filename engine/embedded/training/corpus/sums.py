@@ -1,8 +1,8 @@
 """Sums of two numbers below 100, bare and in words."""
 
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Exchange, exchange
-from engine.embedded.corpus.wordings import ORDER_ENDS, POLITE_STARTS, QUESTION_ENDS, lines
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Exchange, exchange
+from engine.embedded.training.corpus.wordings import ORDER_ENDS, POLITE_STARTS, QUESTION_ENDS, lines
 
 
 def completion(draw: Draw) -> Completion:

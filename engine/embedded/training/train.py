@@ -1,4 +1,4 @@
-"""From nothing to a GGUF in an hour: `python -m engine.embedded.train`.
+"""From nothing to a GGUF in an hour: `python -m engine.embedded.training.train`.
 
 Makes up text, learns a tokenizer and a network from it, writes `tiny.gguf`, checks that llama.cpp computes what PyTorch
 does, and judges the result on what was held out. Everything follows from the seed. An interrupted run goes on from its
@@ -17,16 +17,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from tqdm import tqdm
 
-from engine.embedded import batches, evaluation, path, tokenizer
-from engine.embedded.check import LARGEST_DIFFERENCE, agreement
-from engine.embedded.corpus import examples, first_lessons, last_lessons, polish
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion
-from engine.embedded.export import export
-from engine.embedded.llama_cpp_reader import Reader
-from engine.embedded.network import Network, Shape
-from engine.embedded.template import render
-from engine.embedded.tokenizer import Tokenizer
+from engine.embedded import path
+from engine.embedded.training import batches, evaluation, tokenizer
+from engine.embedded.training.check import LARGEST_DIFFERENCE, agreement
+from engine.embedded.training.corpus import examples, first_lessons, last_lessons, polish
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion
+from engine.embedded.training.export import export
+from engine.embedded.training.llama_cpp_reader import Reader
+from engine.embedded.training.network import Network, Shape
+from engine.embedded.training.template import render
+from engine.embedded.training.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def judge(file: Path, each: int) -> bool:
 
 def main() -> None:
     """Runs every stage. Exits with 1 if the model fails a threshold."""
-    parser = argparse.ArgumentParser(prog="python -m engine.embedded.train", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m engine.embedded.training.train", description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("build/embedded"), help="tokenizer and checkpoints")
     parser.add_argument("--out", type=Path, default=path(), help="the GGUF file to write")
     parser.add_argument("--steps", type=int, default=Recipe.steps)

@@ -1,8 +1,8 @@
 """Phrases in quotation marks, to be repeated word for word."""
 
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Exchange, exchange
-from engine.embedded.corpus.wordings import ORDER_ENDS, lines
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Exchange, exchange
+from engine.embedded.training.corpus.wordings import ORDER_ENDS, lines
 
 LONGEST = 12
 

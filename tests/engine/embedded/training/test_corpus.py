@@ -6,11 +6,11 @@ from itertools import islice
 
 import pytest
 
-from engine.embedded import evaluation
-from engine.embedded.corpus import counting, examples, sums
-from engine.embedded.corpus.draw import HELD_OUT_SHARE, Draw, is_held_out
-from engine.embedded.corpus.example import Completion, Conversation, Example
-from engine.embedded.template import render
+from engine.embedded.training import evaluation
+from engine.embedded.training.corpus import counting, examples, sums
+from engine.embedded.training.corpus.draw import HELD_OUT_SHARE, Draw, is_held_out
+from engine.embedded.training.corpus.example import Completion, Conversation, Example
+from engine.embedded.training.template import render
 
 COUNT = 3_000
 

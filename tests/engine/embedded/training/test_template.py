@@ -1,6 +1,6 @@
 """The chat template: the text of turns, tools, calls and results."""
 
-from engine.embedded.template import Message, render
+from engine.embedded.training.template import Message, render
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"<a>": {}}}}}
 CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Exchange, exchange
-from engine.embedded.corpus.wordings import POLITE_STARTS, lines
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Exchange, exchange
+from engine.embedded.training.corpus.wordings import POLITE_STARTS, lines
 
 GREETING = "Hello! I am a tiny demonstration model. Ask me to add two numbers below 100."
 IDENTITY = (

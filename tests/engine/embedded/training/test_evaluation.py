@@ -1,8 +1,8 @@
 """The judge: right answers pass, wrong ones do not, and calls are compared by what they mean."""
 
-from engine.embedded import evaluation
-from engine.embedded.corpus.example import Completion
-from engine.embedded.evaluation import THRESHOLDS, Case, Score
+from engine.embedded.training import evaluation
+from engine.embedded.training.corpus.example import Completion
+from engine.embedded.training.evaluation import THRESHOLDS, Case, Score
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter, LlamaFileType, TokenType
 
-from engine.embedded import tokenizer
-from engine.embedded.network import Network
-from engine.embedded.template import TEMPLATE
-from engine.embedded.tokenizer import Tokenizer
+from engine.embedded.training import tokenizer
+from engine.embedded.training.network import Network
+from engine.embedded.training.template import TEMPLATE
+from engine.embedded.training.tokenizer import Tokenizer
 
 DESCRIPTION = (
     "A tiny demonstration model: adds two numbers below 100, repeats a quoted phrase, counts to 200, calls tools. "

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.embedded.corpus import calling, counting, quotes, sums, talk
-from engine.embedded.corpus.draw import Draw
-from engine.embedded.corpus.example import Completion, Conversation, Example
-from engine.embedded.template import Message, Tool
+from engine.embedded.training.corpus import calling, counting, quotes, sums, talk
+from engine.embedded.training.corpus.draw import Draw
+from engine.embedded.training.corpus.example import Completion, Conversation, Example
+from engine.embedded.training.template import Message, Tool
 
 Complete = Callable[[str], str]
 Chat = Callable[[Sequence[Message], Sequence[Tool]], str]

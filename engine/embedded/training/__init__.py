@@ -1,0 +1,1 @@
+"""The recipe of the embedded model: corpus, network, training, export, evaluation."""
