@@ -20,10 +20,10 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
-from gateway.capacity import allow, connections_for
 from gateway.edge.ids import request_id
-from gateway.listen import listen, reason, url
 from gateway.progress import progress_of
+from gateway.server.capacity import allow, connections_for
+from gateway.server.listen import listen, reason, url
 from gateway.settings import Settings, SettingsError, read_settings
 
 logger = logging.getLogger("gateway")

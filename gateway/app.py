@@ -9,12 +9,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engine import Engine
-from gateway.capacity import connections_for
 from gateway.edge.limits import RequestLimits, ServerLimits
 from gateway.edge.origin import OriginGuard
 from gateway.edge.problems import EXCEPTION_HANDLERS
 from gateway.edge.scope import RequestScope
-from gateway.edge.server import serve
 from gateway.routes.apply_template import ApplyTemplate
 from gateway.routes.body import BodyReader
 from gateway.routes.chat import Chat
@@ -33,6 +31,8 @@ from gateway.routes.responses import Responses
 from gateway.routes.responses_stored import StoredResponses
 from gateway.routes.slots import Slots
 from gateway.routes.tokenize import Vocabulary
+from gateway.server.capacity import connections_for
+from gateway.server.server import serve
 from gateway.settings import Settings
 
 

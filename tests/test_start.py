@@ -11,7 +11,15 @@ from gateway.routes import openapi
 
 ROOT = Path(__file__).parents[1]
 
-BEFORE_THE_ENGINE = {"gateway.app", "gateway.bench", "gateway.edge.server", "hypercorn", "jinja2", "starlette", "tqdm"}
+BEFORE_THE_ENGINE = {
+    "gateway.app",
+    "gateway.bench",
+    "gateway.server.server",
+    "hypercorn",
+    "jinja2",
+    "starlette",
+    "tqdm",
+}
 NOT_THE_GATEWAYS = {"engine.core", "engine.llama", "llama_cpp", "llguidance", "matplotlib", "numpy", "torch", "tqdm"}
 NOT_THE_ENGINES = {"gateway", "hypercorn", "matplotlib", "pydantic", "starlette", "torch", "trio"}
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.alone import Alone, alone
-from tests.gateway.edge.wire import Answer, Client
+from tests.gateway.server.sockets import Answer, Client
 from tests.wire.answers import STREAMED, read_completion
 from tests.wire.served import GUARD, Served, completion, serving
 

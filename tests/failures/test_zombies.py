@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from tests.failures.processes import cpu_ticks, needs_proc
-from tests.gateway.edge.wire import LEAVE
+from tests.gateway.server.sockets import LEAVE
 from tests.wire.frames import watch_frames
 from tests.wire.served import GUARD, Served, ask, completion, serving
 

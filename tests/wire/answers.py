@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from tests.gateway.edge.wire import Answer
+from tests.gateway.server.sockets import Answer
 
 STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 """Fields of a request whose stream can be read here."""

@@ -14,12 +14,12 @@ import orjson
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
-from gateway.capacity import connections_for
 from gateway.edge.limits import ServerLimits
-from gateway.edge.server import Server
-from gateway.listen import listen
+from gateway.server.capacity import connections_for
+from gateway.server.listen import listen
+from gateway.server.server import Server
 from gateway.settings import Settings
-from tests.gateway.edge.wire import Answer, Client
+from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import engines_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.gateway.edge.wire import Client
+from tests.gateway.server.sockets import Client
 from tests.wire.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,8 @@ import anyio
 import orjson
 import pytest
 
-from gateway.capacity import allow
-from tests.gateway.edge.wire import get
+from gateway.server.capacity import allow
+from tests.gateway.server.sockets import get
 from tests.wire.served import GUARD, completion, serving
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.edge.wire import Client
+from tests.gateway.server.sockets import Client
 from tests.wire.served import Served, post, serving
 from tests.wire.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
 

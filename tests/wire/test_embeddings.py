@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 
 from engine import Figures
-from tests.gateway.edge.wire import Client
+from tests.gateway.server.sockets import Client
 from tests.program import engines_of, serving_program
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
 from tests.wire.served import GUARD, Served, completion, post, serving

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from engine import EngineState, EngineStatus, Supervision
-from tests.gateway.edge.wire import Answer, Client, get
+from tests.gateway.server.sockets import Answer, Client, get
 from tests.program import engines_of
 from tests.wire.answers import STREAMED, read_error, read_text
 from tests.wire.served import GUARD, Served, ask, completion, continuation, serving

@@ -13,7 +13,7 @@ import pytest
 
 from engine.protocol import wire
 from tests.alone import Alone, alone
-from tests.gateway.edge.wire import LEAVE, Client, get
+from tests.gateway.server.sockets import LEAVE, Client, get
 from tests.wire.answers import STREAMED, Choice, Completion, read_completion
 from tests.wire.frames import watch_frames
 from tests.wire.served import Served, completion, serving

@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from gateway.edge.origin import OriginGuard, is_same_origin
-from tests.gateway.edge.apps import hello, scoped
-from tests.gateway.edge.wire import serving
+from tests.gateway.server.apps import hello, scoped
+from tests.gateway.server.sockets import serving
 
 pytestmark = pytest.mark.anyio
 

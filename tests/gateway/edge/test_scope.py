@@ -15,8 +15,8 @@ from gateway.edge import ids
 from gateway.edge.limits import RequestLimits, ServerLimits
 from gateway.edge.problems import EXCEPTION_HANDLERS
 from gateway.edge.scope import RequestScope
-from tests.gateway.edge.apps import OK, Probe, chunk, hello, scoped
-from tests.gateway.edge.wire import Answer, get, post, serving
+from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
+from tests.gateway.server.sockets import Answer, get, post, serving
 
 pytestmark = pytest.mark.anyio
 

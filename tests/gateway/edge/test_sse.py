@@ -14,9 +14,9 @@ from engine.errors import Busy, EngineFault
 from gateway.edge.closing import Closing
 from gateway.edge.problems import DEADLINE_PASSED, Problem, RefusedError
 from gateway.edge.sse import KEEP_ALIVE, EventStream, Take
-from gateway.edge.transport import Transport
-from tests.gateway.edge.apps import scoped
-from tests.gateway.edge.wire import get, serving
+from gateway.server.transport import Transport
+from tests.gateway.server.apps import scoped
+from tests.gateway.server.sockets import get, serving
 
 pytestmark = pytest.mark.anyio
 

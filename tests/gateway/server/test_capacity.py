@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import main
-from gateway.capacity import OTHER_FILES, SPARE_CONNECTIONS, allow, connections_for
+from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, allow, connections_for
 from gateway.settings import SettingsError
 from tests.gateway.asgi import settings_for
 

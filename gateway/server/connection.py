@@ -7,9 +7,9 @@ import socket
 import anyio
 from starlette.types import ASGIApp
 
-from gateway.edge.http1 import Address, Http1, Worker
-from gateway.edge.requests import Requests
-from gateway.edge.transport import StalledError, Transport
+from gateway.server.hypercorn.http1 import Address, Http1, Worker
+from gateway.server.hypercorn.requests import Requests
+from gateway.server.transport import StalledError, Transport
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.edge.connection import Connection
-from gateway.edge.http1 import Worker
 from gateway.edge.limits import ServerLimits
-from tests.gateway.edge.apps import OK, chunk, hello, scoped
-from tests.gateway.edge.wire import Site, get, post, serving
+from gateway.server.connection import Connection
+from gateway.server.hypercorn.http1 import Worker
+from tests.gateway.server.apps import OK, chunk, hello, scoped
+from tests.gateway.server.sockets import Site, get, post, serving
 
 pytestmark = pytest.mark.anyio
 

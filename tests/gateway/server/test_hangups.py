@@ -9,9 +9,9 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.edge.body import body_once
 from gateway.edge.limits import ServerLimits
-from gateway.edge.transport import Transport
-from tests.gateway.edge.apps import Probe, hello, scoped
-from tests.gateway.edge.wire import LEAVE, Site, get, post, serving
+from gateway.server.transport import Transport
+from tests.gateway.server.apps import Probe, hello, scoped
+from tests.gateway.server.sockets import LEAVE, Site, get, post, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.edge.limits import ServerLimits
-from tests.gateway.edge.apps import OK, Probe, chunk, scoped, ticker
-from tests.gateway.edge.wire import get, serving
+from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
+from tests.gateway.server.sockets import get, serving
 
 pytestmark = pytest.mark.anyio
 

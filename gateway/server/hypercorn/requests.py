@@ -8,7 +8,7 @@ from anyio import from_thread, to_thread
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
-from gateway.edge.inbox import Inbox
+from gateway.server.hypercorn.inbox import Inbox
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from gateway.edge.transport import StalledError, Transport
+from gateway.server.transport import StalledError, Transport
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.edge.limits import ServerLimits
-from tests.gateway.edge.apps import OK, chunk, hello, scoped, ticker
-from tests.gateway.edge.wire import Client, get, listen, post, serving
+from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
+from tests.gateway.server.sockets import Client, get, listen, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -200,7 +200,7 @@ async def test_a_defect_in_the_protocol_ends_its_connection_only(
         neighbour.write(get())
         await neighbour.read_until(b"0\n")
         with monkeypatch.context() as patch:
-            patch.setattr("gateway.edge.http1.Http1.received", defect)
+            patch.setattr("gateway.server.hypercorn.http1.Http1.received", defect)
             client = site.client()
             client.write(get())
             assert await client.is_closed()

@@ -11,7 +11,7 @@ import h11
 from starlette.types import ASGIApp
 
 from gateway.edge.limits import ServerLimits
-from gateway.edge.server import Server
+from gateway.server.server import Server
 
 HOST = b"host: localhost\r\n"
 

@@ -10,10 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from engine import Supervision
 from gateway.edge.limits import ServerLimits
-from gateway.edge.server import serve
 from gateway.edge.sse import LAST_WORDS_TIMEOUT, EventStream, Take
-from tests.gateway.edge.apps import OK, Probe, chunk, hello, scoped
-from tests.gateway.edge.wire import Client, get, listen, post, serving
+from gateway.server.server import serve
+from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
+from tests.gateway.server.sockets import Client, get, listen, post, serving
 
 pytestmark = pytest.mark.anyio
 

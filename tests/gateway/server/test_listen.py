@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from gateway.listen import close, listen, url
+from gateway.server.listen import close, listen, url
 
 
 def test_a_free_port_is_taken_and_told() -> None:

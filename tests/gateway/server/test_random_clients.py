@@ -9,8 +9,8 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.edge.limits import ServerLimits
-from tests.gateway.edge.apps import Probe, hello, scoped, ticker
-from tests.gateway.edge.wire import LEAVE, Site, get, listen, post, serving
+from tests.gateway.server.apps import Probe, hello, scoped, ticker
+from tests.gateway.server.sockets import LEAVE, Site, get, listen, post, serving
 
 pytestmark = pytest.mark.anyio
 

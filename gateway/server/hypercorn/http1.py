@@ -24,8 +24,8 @@ from starlette.types import ASGIApp
 
 from gateway.edge import ids, problems
 from gateway.edge.limits import ServerLimits
-from gateway.edge.parser import Parser
-from gateway.edge.requests import Requests
+from gateway.server.hypercorn.parser import Parser
+from gateway.server.hypercorn.requests import Requests
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"

@@ -8,9 +8,9 @@ import anyio
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
-from gateway.edge.connection import Connection
-from gateway.edge.http1 import Worker
 from gateway.edge.limits import ServerLimits
+from gateway.server.connection import Connection
+from gateway.server.hypercorn.http1 import Worker
 
 logger = logging.getLogger(__name__)
 

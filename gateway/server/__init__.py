@@ -1,0 +1,1 @@
+"""From bytes to ASGI: sockets, connections, limits, shutdown."""
