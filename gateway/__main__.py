@@ -20,7 +20,7 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
-from gateway.edge.ids import request_id
+from gateway.middleware.request_id import request_id
 from gateway.progress import progress_of
 from gateway.server.capacity import allow, connections_for
 from gateway.server.listen import listen, reason, url

@@ -9,10 +9,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engine import Engine
-from gateway.edge.limits import RequestLimits, ServerLimits
-from gateway.edge.origin import OriginGuard
-from gateway.edge.problems import EXCEPTION_HANDLERS
-from gateway.edge.scope import RequestScope
+from gateway.middleware.errors import EXCEPTION_HANDLERS
+from gateway.middleware.limits import RequestLimits, ServerLimits
+from gateway.middleware.origin import OriginGuard
+from gateway.middleware.request_scope import RequestScope
 from gateway.routes.apply_template import ApplyTemplate
 from gateway.routes.body import BodyReader
 from gateway.routes.chat import Chat

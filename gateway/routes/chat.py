@@ -11,7 +11,7 @@ from engine import Engine, Finished
 from gateway.dialects.chat import ChatBody
 from gateway.dialects.chat_logprobs import chat_logprobs
 from gateway.dialects.conversation import ChatPrompt
-from gateway.edge.sse import EventStream
+from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.chat_chunks import ChatChunks
 from gateway.routes.chat_message import finish_reason, read_message

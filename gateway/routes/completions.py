@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 from engine import Engine, Finished, GenerationRequest, RequestError
 from gateway.dialects.completion import CompletionBody
 from gateway.dialects.logprobs import LegacyLogprobs, mean_logprob
-from gateway.edge.sse import EventStream
+from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.completion_chunks import CompletionChunks
 from gateway.routes.generations import Answer, Generations

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from engine import EmbeddingResult, Engine, RequestError
 from gateway.dialects.embedding import EmbeddingBody
-from gateway.edge.closing import closing_of
+from gateway.middleware.closing import closing_of
 from gateway.routes.body import BodyReader
 from gateway.routes.models import Models
 from gateway.routes.reply import json_reply

@@ -16,8 +16,8 @@ from gateway.dialects.constraints import GrammarFields
 from gateway.dialects.logprobs import LegacyLogprobs
 from gateway.dialects.prompts import Prompt, PromptForm, read_prompts
 from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
-from gateway.edge.problems import Problem
-from gateway.edge.sse import EventStream
+from gateway.middleware.errors import Problem
+from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.generations import Generations
 from gateway.routes.prompt_ids import PromptIds, prompt_ids

@@ -9,8 +9,8 @@ import anyio
 from starlette.requests import Request
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
-from gateway.edge.closing import Closing, closing_of
-from gateway.edge.sse import Source, Take
+from gateway.middleware.closing import Closing, closing_of
+from gateway.middleware.sse import Source, Take
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from engine import Engine
 from gateway import __version__
-from gateway.edge.problems import Problem, RefusedError
+from gateway.middleware.errors import Problem, RefusedError
 from gateway.routes.reply import json_reply
 
 DEFAULT = "default"

@@ -13,7 +13,7 @@ from gateway.dialects.responses_items import new_id
 from gateway.dialects.responses_output import Output
 from gateway.dialects.responses_tokens import Carried, TokenReader
 from gateway.dialects.responses_writing import Event
-from gateway.edge.problems import INVALID_REQUEST, RATE_LIMIT, Problem
+from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
 ERROR_CODES = {INVALID_REQUEST: "invalid_prompt", RATE_LIMIT: "rate_limit_exceeded"}
 """By the type of a problem. OpenAI allows no others but `server_error`."""

@@ -9,9 +9,9 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from engine import GenerationRequest, Unavailable
 from gateway.dialects.responses_items import Item
-from gateway.edge import problems
-from gateway.edge.closing import Closing
-from gateway.edge.problems import DEADLINE_PASSED, RefusedError
+from gateway.middleware import errors as problems
+from gateway.middleware.closing import Closing
+from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.routes.generations import Admission, Generations
 from gateway.routes.response_answer import ResponseAnswer
 from gateway.routes.response_store import ResponseStore

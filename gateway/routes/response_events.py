@@ -6,7 +6,7 @@ import orjson
 
 from engine import Finished, Text
 from gateway.dialects.responses_writing import Event
-from gateway.edge.problems import Problem
+from gateway.middleware.errors import Problem
 from gateway.routes.response_answer import ResponseAnswer
 
 

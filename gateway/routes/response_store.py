@@ -10,7 +10,7 @@ import orjson
 
 from engine import RequestError
 from gateway.dialects.responses_items import Item
-from gateway.edge.problems import Problem, RefusedError
+from gateway.middleware.errors import Problem, RefusedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from engine import Engine
 from gateway.dialects.conversation import ChatPrompt
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.responses_items import Item, resolve
-from gateway.edge.closing import closing_of
-from gateway.edge.sse import EventStream
+from gateway.middleware.closing import closing_of
+from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.chat_prompts import ChatPrompts
 from gateway.routes.generations import Generations

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
-from gateway.edge.limits import ServerLimits
+from gateway.middleware.limits import ServerLimits
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.http1 import Worker
 

@@ -14,7 +14,7 @@ import orjson
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
-from gateway.edge.limits import ServerLimits
+from gateway.middleware.limits import ServerLimits
 from gateway.server.capacity import connections_for
 from gateway.server.listen import listen
 from gateway.server.server import Server

@@ -22,8 +22,9 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
 
-from gateway.edge import ids, problems
-from gateway.edge.limits import ServerLimits
+from gateway.middleware import errors as problems
+from gateway.middleware import request_id as ids
+from gateway.middleware.limits import ServerLimits
 from gateway.server.hypercorn.parser import Parser
 from gateway.server.hypercorn.requests import Requests
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from engine import RequestError
 from gateway.dialects.completion import CompletionBody
-from gateway.edge.body import body_once
+from gateway.middleware.body import body_once
 from gateway.routes.body import IGNORED, BodyReader
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from engine import RequestError
-from gateway.edge.problems import RefusedError
+from gateway.middleware.errors import RefusedError
 from gateway.routes.response_store import ResponseStore
 
 

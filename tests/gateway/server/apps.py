@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import anyio
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.edge.closing import Closing
-from gateway.edge.limits import RequestLimits
-from gateway.edge.scope import RequestScope
+from gateway.middleware.closing import Closing
+from gateway.middleware.limits import RequestLimits
+from gateway.middleware.request_scope import RequestScope
 
 OK: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]}
 

@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.edge.limits import ServerLimits
+from gateway.middleware.limits import ServerLimits
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.http1 import Worker
 from tests.gateway.server.apps import OK, chunk, hello, scoped

@@ -4,7 +4,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge.limits import ServerLimits
+from gateway.middleware.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
 from tests.gateway.server.sockets import get, serving
 

@@ -11,9 +11,9 @@ import pytest
 from starlette.types import Message
 
 from engine.errors import Busy, EngineFault
-from gateway.edge.closing import Closing
-from gateway.edge.problems import DEADLINE_PASSED, Problem, RefusedError
-from gateway.edge.sse import KEEP_ALIVE, EventStream, Take
+from gateway.middleware.closing import Closing
+from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
+from gateway.middleware.sse import KEEP_ALIVE, EventStream, Take
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import scoped
 from tests.gateway.server.sockets import get, serving
@@ -245,7 +245,7 @@ async def test_cancelled_before_the_head_nothing_is_sent() -> None:
 
 
 async def test_last_words_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.edge.sse.LAST_WORDS_TIMEOUT", 0.01)
+    monkeypatch.setattr("gateway.middleware.sse.LAST_WORDS_TIMEOUT", 0.01)
     closing = Closing()
     reader = Reader(closing)
 

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from gateway.edge.origin import OriginGuard, is_same_origin
+from gateway.middleware.origin import OriginGuard, is_same_origin
 from tests.gateway.server.apps import hello, scoped
 from tests.gateway.server.sockets import serving
 

@@ -6,11 +6,12 @@ import math
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.edge import ids, problems
-from gateway.edge.body import ClientGoneError, body_once, read_body
-from gateway.edge.closing import Closing, read_disconnect
-from gateway.edge.limits import RequestLimits
-from gateway.edge.problems import DEADLINE_PASSED, RefusedError
+from gateway.middleware import errors as problems
+from gateway.middleware import request_id as ids
+from gateway.middleware.body import ClientGoneError, body_once, read_body
+from gateway.middleware.closing import Closing, read_disconnect
+from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
+from gateway.middleware.limits import RequestLimits
 
 logger = logging.getLogger(__name__)
 

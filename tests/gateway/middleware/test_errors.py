@@ -8,8 +8,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
-from gateway.edge import ids, problems
-from gateway.edge.problems import Problem, RefusedError
+from gateway.middleware import errors as problems
+from gateway.middleware import request_id as ids
+from gateway.middleware.errors import Problem, RefusedError
 
 
 class SlowReader(EngineError):

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
-from gateway.edge import ids
+from gateway.middleware import request_id as ids
 
 logger = logging.getLogger(__name__)
 

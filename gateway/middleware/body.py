@@ -7,9 +7,9 @@ from dataclasses import replace
 import anyio
 from starlette.types import Message, Receive
 
-from gateway.edge.closing import read_disconnect
-from gateway.edge.limits import RequestLimits
-from gateway.edge.problems import CLOSE, DEADLINE_PASSED, Problem, RefusedError
+from gateway.middleware.closing import read_disconnect
+from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, Problem, RefusedError
+from gateway.middleware.limits import RequestLimits
 
 DEADLINE_PASSED_IN_BODY = replace(DEADLINE_PASSED, headers={**DEADLINE_PASSED.headers, **CLOSE})
 

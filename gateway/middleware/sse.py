@@ -8,9 +8,9 @@ from typing import TypeAlias
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from gateway.edge import problems
-from gateway.edge.closing import closing_of
-from gateway.edge.problems import Problem
+from gateway.middleware import errors as problems
+from gateway.middleware.closing import closing_of
+from gateway.middleware.errors import Problem
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"

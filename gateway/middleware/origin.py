@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import ALL_METHODS, CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.edge.problems import Problem, RefusedError
+from gateway.middleware.errors import Problem, RefusedError
 
 ANY = "*"
 EXPOSED_HEADERS = ("x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "x-llama-gateway-ignored")

@@ -11,10 +11,10 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
-from gateway.edge import ids
-from gateway.edge.limits import RequestLimits, ServerLimits
-from gateway.edge.problems import EXCEPTION_HANDLERS
-from gateway.edge.scope import RequestScope
+from gateway.middleware import request_id as ids
+from gateway.middleware.errors import EXCEPTION_HANDLERS
+from gateway.middleware.limits import RequestLimits, ServerLimits
+from gateway.middleware.request_scope import RequestScope
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Answer, get, post, serving
 
