@@ -68,7 +68,7 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
 
 
 def _readable_template(path: str) -> str:
-    from gateway.dialects.template import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and most name no file
+    from gateway.chat.template import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and most name no file
 
     return read_template(path)
 

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from engine import GenerationRequest
+from gateway.chat.conversation import ChatPrompt, Conversation
+from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.conversation import ChatPrompt, Conversation
 from gateway.dialects.fields import Fields
 from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
 from gateway.dialects.nested import Nested
@@ -15,7 +16,6 @@ from gateway.dialects.prompts import MAX_CHOICES
 from gateway.dialects.refusing import RefusingFields
 from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.dialects.streaming import StreamFields
-from gateway.dialects.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 from gateway.dialects.tool_fields import ToolFields
 
 MAX_TOP_LOGPROBS = 20

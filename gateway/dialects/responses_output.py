@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from gateway.dialects.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 from gateway.dialects.responses_items import Item
 from gateway.dialects.responses_writing import Call, Event, Logprobs, Message, Thought, Writing
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from engine import TokenDetail
-from gateway.dialects.deltas import CallBegan, Content, Delta, FormatParser, Reasoning
+from gateway.chat.deltas import CallBegan, Content, Delta, FormatParser, Reasoning
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.chat.shapes import Message
 from gateway.dialects.nested import refusal
 from gateway.dialects.responses_items import Item
-from gateway.dialects.shapes import Message
 
 
 def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[Message, ...]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BeforeValidator, Field, field_validator
 
+from gateway.chat.tools import Named, Tool, ToolChoice
 from gateway.dialects.fields import Fields
 from gateway.dialects.nested import Nested, read_kind, read_nested, refusal
-from gateway.dialects.tools import Named, Tool, ToolChoice
 
 MAX_TOOLS = 128
 """OpenAI's own bound."""

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from engine import Engine, Finished
+from gateway.chat.conversation import ChatPrompt
 from gateway.dialects.chat import ChatBody
 from gateway.dialects.chat_logprobs import chat_logprobs
-from gateway.dialects.conversation import ChatPrompt
 from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.chat_chunks import ChatChunks

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 
 from engine import Finished, Text, TokenDetail
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 from gateway.dialects.chat import ChatBody
 from gateway.dialects.chat_logprobs import chat_logprobs
-from gateway.dialects.conversation import ChatPrompt
-from gateway.dialects.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 from gateway.routes.chat_message import finish_reason, new_call_id
 from gateway.routes.prompt_ids import PromptIds
 from gateway.routes.timings import timings

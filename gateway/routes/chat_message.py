@@ -5,8 +5,8 @@ from typing import Any
 from uuid import uuid4
 
 from engine import Finished, FinishReason
-from gateway.dialects.conversation import ChatPrompt
-from gateway.dialects.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 
 
 def new_call_id() -> str:

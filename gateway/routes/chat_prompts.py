@@ -6,7 +6,7 @@ from types import MappingProxyType
 import anyio.to_thread
 
 from engine import Engine, ModelInfo, RequestError, Unavailable
-from gateway.dialects.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from engine import Engine
-from gateway.dialects.conversation import ChatPrompt
+from gateway.chat.conversation import ChatPrompt
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.responses_items import Item, resolve
 from gateway.middleware.closing import closing_of

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gateway.openapi.operations import OPERATIONS, Operation
 from tests.gateway import description
-from tests.gateway.dialects import templates
+from tests.gateway.chat import templates
 from tests.wire.served import GUARD, serving
 
 AnyCase: TypeAlias = Case[Any]

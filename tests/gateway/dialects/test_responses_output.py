@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.dialects.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 from gateway.dialects.responses_output import Output
 from gateway.dialects.responses_writing import Event
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import TokenDetail
-from gateway.dialects.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 from gateway.dialects.responses_tokens import Carried, TokenReader
 
 

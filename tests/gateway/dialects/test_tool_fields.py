@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
+from gateway.chat.tools import Named, Tool
 from gateway.dialects.tool_fields import MAX_TOOLS, Offer, ToolFields
-from gateway.dialects.tools import Named, Tool
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.asgi import app_of, post
-from tests.gateway.dialects import templates
+from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine
 
 pytestmark = pytest.mark.anyio

@@ -22,9 +22,9 @@ from engine import (
     Text,
     TokenDetail,
 )
-from gateway.dialects.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from tests.gateway.asgi import Call, app_of, post
-from tests.gateway.dialects import templates
+from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
 
 pytestmark = pytest.mark.anyio

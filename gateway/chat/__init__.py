@@ -1,0 +1,1 @@
+"""Conversations without any API's words: templates, tools, output formats."""

@@ -1,0 +1,182 @@
+"""A conversation as the text that a model continues, with all that is needed to understand what it then writes."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from engine import Grammar, GrammarKind, ModelInfo, RequestError
+from gateway.chat.deltas import Content, Delta, FormatParser, Reasoning
+from gateway.chat.formats import choose
+from gateway.chat.formats.lark import embedded
+from gateway.chat.shapes import Message, shape_for
+from gateway.chat.template import ChatTemplate
+from gateway.chat.tools import Tool, ToolChoice
+
+_CUT = "\ue000 the text goes on here \ue000"
+"""Marks the end of the message to continue. Private-use characters, which no template looks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What is said, and how it may go on.
+
+    Attributes:
+        messages: in OpenAI's chat shape; content one text or None, arguments of calls as JSON text.
+        tools: what the model may call.
+        tool_choice: whether and what it must call; "none" hides the tools.
+        parallel_tool_calls: whether it may make several calls at once.
+        grammar: what its answer must match, if it is no call.
+        template_kwargs: further variables for the template; none of `template_variables.RESERVED`.
+        continue_final: whether the last message, an assistant's, is to go on instead of another beginning.
+        open_answer: whether the prompt ends where an assistant's message begins; always if it continues one.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    grammar: Grammar | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    continue_final: bool = False
+    open_answer: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """What the engine is given, and how its answer is read.
+
+    Attributes:
+        text: the prompt.
+        grammar: what the generated text must match.
+        show_special: whether the parser needs control tokens in the text.
+        parser: makes a parser for the text of one choice.
+    """
+
+    text: str
+    grammar: Grammar | None
+    show_special: bool
+    parser: Callable[[], FormatParser]
+
+
+class ChatModel:
+    """One model's way to talk. May be used from several threads."""
+
+    def __init__(self, model: ModelInfo, override: str | None = None) -> None:
+        """Args: `override`, a template instead of the model's own. Raises `RequestError` where there is none."""
+        source = override or model.chat_template
+        if not source:
+            message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
+            raise RequestError(message, code="chat_template_missing", param="messages")
+        self._plain = _Speaker(source, model)
+        for_tools = None if override else model.tool_template
+        self._with_tools = _Speaker(for_tools, model) if for_tools else self._plain
+
+    def prompt(self, conversation: Conversation) -> ChatPrompt:
+        """The prompt of a conversation. Takes as long as the template does.
+
+        Raises `RequestError` with the template's own words where it refuses the messages, and where the conversation
+        asks for what cannot be had together.
+        """
+        offered = () if conversation.tool_choice == "none" else conversation.tools
+        speaker = self._with_tools if offered else self._plain
+        return speaker.prompt(conversation, offered)
+
+
+class _Speaker:
+    """A template, the shape of messages it wants, and the format of the answers it asks for."""
+
+    def __init__(self, source: str, model: ModelInfo) -> None:
+        try:
+            self._template = ChatTemplate(source, bos=model.bos, eos=model.eos)
+        except ValueError as error:
+            message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
+            raise RequestError(message, code="chat_template_invalid", param="messages") from error
+        probe = {"tools": [_described(Tool("f", "A function."))], "add_generation_prompt": False}
+        self._shape = shape_for(source, lambda messages: self._template.render({**probe, "messages": messages}))
+        self._format = choose(source, model.special_tokens)
+
+    def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
+        """See `ChatModel.prompt`; `tools` are those that the model is told of."""
+        text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
+        thinking = self._format.opens_thinking(text)
+        return ChatPrompt(
+            text,
+            self._grammar(conversation, tools, thinking=thinking),
+            self._format.show_special,
+            lambda: self._parser(conversation, tools, thinking=thinking),
+        )
+
+    def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+        return self._render(conversation, tools, conversation.messages, opened=conversation.open_answer)
+
+    def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+        *before, last = conversation.messages
+        marked = {**last, "content": (last["content"] or "") + _CUT}
+        text, cut, _ = self._render(conversation, tools, [*before, marked], opened=False).rpartition(_CUT)
+        if not cut:
+            message = "The chat template does not show the last message, so that it cannot be continued."
+            raise RequestError(message, code="chat_template_refused", param="messages")
+        return text
+
+    def _render(
+        self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[Message], *, opened: bool
+    ) -> str:
+        told = messages if self._shape.calls else self._format.prose.tell(messages)
+        if (instructions := self._format.instructions(tools)) is not None:
+            told = self._shape.instruct(told, instructions)
+        return self._template.render(
+            {
+                **conversation.template_kwargs,
+                "messages": self._shape.apply(told),
+                "tools": [_described(tool) for tool in tools] or None,
+                "add_generation_prompt": opened,
+            }
+        )
+
+    def _parser(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> FormatParser:
+        parser = self._format.parser(tools=tools, thinking=thinking)
+        return parser if conversation.parallel_tool_calls else _OneCall(parser)
+
+    def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
+        """Where a call is demanded there is no answer, so that nothing is left for the answer's grammar to match."""
+        call = partial(self._format.grammar, tools, parallel=conversation.parallel_tool_calls, thinking=thinking)
+        if conversation.grammar is None:
+            return call(conversation.tool_choice) if tools else None
+        if tools and conversation.tool_choice != "auto":
+            return call(conversation.tool_choice)
+        answer = self._format.answer_grammar(conversation.grammar, thinking=thinking)
+        demanded = call("required") if tools else None
+        return answer if demanded is None else _either(demanded, answer)
+
+
+class _OneCall:
+    """A parser that leaves out all calls behind the first."""
+
+    def __init__(self, parser: FormatParser) -> None:
+        self._parser = parser
+
+    def feed(self, text: str) -> list[Delta]:
+        """See `FormatParser`."""
+        return _first_call(self._parser.feed(text))
+
+    def finish(self) -> list[Delta]:
+        """See `FormatParser`."""
+        return _first_call(self._parser.finish())
+
+
+def _first_call(deltas: Iterable[Delta]) -> list[Delta]:
+    return [delta for delta in deltas if isinstance(delta, Content | Reasoning) or delta.index == 0]
+
+
+def _either(calls: Grammar, answer: Grammar) -> Grammar:
+    try:
+        return Grammar(GrammarKind.LARK, f"start: calls | answer\ncalls: {embedded(calls)}\nanswer: {embedded(answer)}")
+    except RequestError as error:
+        message = "A GBNF grammar cannot be combined with tools; give it in Lark."
+        raise RequestError(message, code="invalid_value", param="grammar") from error
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    description = {} if tool.description is None else {"description": tool.description}
+    return {"type": "function", "function": {"name": tool.name, **description, "parameters": tool.parameters}}

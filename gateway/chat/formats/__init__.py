@@ -1,0 +1,55 @@
+"""How families of models write reasoning and calls: one file a family, chosen by what a chat template says."""
+
+import re
+from collections.abc import Callable, Mapping
+
+from gateway.chat.formats import deepseek, glm, harmony, hermes, llama, mistral, qwen_coder
+from gateway.chat.formats.deepseek import DeepSeek
+from gateway.chat.formats.format import Format
+from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
+from gateway.chat.formats.glm import Glm
+from gateway.chat.formats.harmony import Harmony
+from gateway.chat.formats.hermes import Hermes, Plain
+from gateway.chat.formats.llama import Llama
+from gateway.chat.formats.mistral import Mistral
+from gateway.chat.formats.parser import Tags
+from gateway.chat.formats.qwen_coder import QwenCoder
+
+__all__ = ["Format", "choose"]
+
+_THOUGHTS = (Tags("<think>", "</think>"), Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>"))
+_TOOLS = re.compile(r"\btools\b")
+_NO_TOKENS: Mapping[str, int] = {}
+
+
+def choose(template: str, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:
+    """The format of a model, by the marks in its chat template, the most telling first.
+
+    Args:
+        template: the template's source.
+        special_tokens: ids of the model's special tokens by their names, which grammars need.
+    """
+    thought = next((tags for tags in _THOUGHTS if tags.closing in template), None)
+    made_by_mark: tuple[tuple[str, Callable[[], Format]], ...] = (
+        (harmony.CHANNEL, lambda: Harmony(special_tokens)),
+        (deepseek.TAG, lambda: DeepSeek(special_tokens, thought, typed=deepseek.BLOCK in template)),
+        (mistral.TAG, lambda: Mistral(special_tokens, thought, listed=mistral.ARGUMENTS not in template)),
+        (FUNCTION_GEMMA.call.opening, lambda: Gemma(special_tokens, thought, FUNCTION_GEMMA)),
+        (GEMMA_4.call.opening, lambda: Gemma(special_tokens, thought, GEMMA_4)),
+        (glm.KEY, lambda: Glm(special_tokens, thought)),
+        (qwen_coder.FUNCTION, lambda: QwenCoder(special_tokens, thought)),
+        (hermes.OPENING, lambda: Hermes(special_tokens, thought)),
+    )
+    made = (make for mark, make in made_by_mark if mark in template)
+    return next(made, lambda: _without_marks(template, special_tokens, thought))()
+
+
+def _without_marks(template: str, special_tokens: Mapping[str, int], thought: Tags | None) -> Format:
+    """The format of a model without marks for calls, by its turns and what it says of tools."""
+    shows_tools = _TOOLS.search(template) is not None
+    pythonic = llama.PYTHONIC in template
+    if shows_tools and (pythonic or any(mark in template for mark in llama.MARKS)):
+        return Llama(special_tokens, thought, pythonic=pythonic)
+    if TURN in template and not shows_tools:
+        return ToolCode(special_tokens, thought)
+    return Plain(special_tokens, thought, shows_tools=shows_tools)

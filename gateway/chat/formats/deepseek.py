@@ -1,0 +1,80 @@
+"""DeepSeek's V3, R1 and V3.1.
+
+Calls stand together between two markers, and each between two of its own: a type, a separator, the name on that line,
+then the arguments in a block of JSON; since V3.1 the name, a separator, the arguments.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.tools import Tool
+
+_BAR = "\uff5c"  # these models' bars are wide
+TAG, _END = f"<{_BAR}tool▁calls▁begin{_BAR}>", f"<{_BAR}tool▁calls▁end{_BAR}>"
+_CALL, _CALL_END = f"<{_BAR}tool▁call▁begin{_BAR}>", f"<{_BAR}tool▁call▁end{_BAR}>"
+_SEPARATOR = f"<{_BAR}tool▁sep{_BAR}>"
+_TYPE, BLOCK, _BLOCK_END = "function", "```json", "```"
+_NEWLINE = "\n"
+_NAME = re.compile(r"[-.\w]*")
+
+
+class DeepSeek(TaggedFormat):
+    """The format. Both ways of calling are read; which one is forced depends on the template."""
+
+    name = "deepseek"
+    opening = TAG
+
+    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, typed: bool) -> None:
+        """Args: `typed`, whether the template writes a call's type before its name."""
+        super().__init__(special_tokens, thought)
+        self._typed = typed
+
+    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        one = partial(_read_call, tools=tools)
+        return {TAG: partial(_read_calls, one=one), _CALL: one}
+
+    def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """See `TaggedFormat`."""
+        written = [self._call(rules, tool) for tool in tools]
+        return f"{rules.several(written, f'{rules.text(_NEWLINE)}?', parallel=parallel)} {rules.text(_END)}"
+
+    def _call(self, rules: Rules, tool: Tool) -> str:
+        head = (_TYPE, _SEPARATOR, f"{tool.name}\n{BLOCK}\n") if self._typed else (tool.name, _SEPARATOR)
+        tail = f"\n{_BLOCK_END}" if self._typed else ""
+        return f"{rules.text(_CALL, *head)} {arguments(tool.parameters)} {rules.text(tail, _CALL_END)}"
+
+
+def _read_calls(source: Source, out: Output, one: Reader) -> Reading[None]:
+    yield from source.blanks()
+    yield from read_calls(partial(_read_marked, one=one), source, out, closing=_END)
+
+
+def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
+    yield from source.expect(_CALL)
+    yield from one(source, out)
+
+
+def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    name = yield from source.word(_NAME)
+    yield from source.expect(_SEPARATOR)
+    yield from source.blanks()
+    typed = (yield from source.peek()) != "{"
+    if typed:
+        name = yield from source.word(_NAME)
+        yield from source.blanks()
+        yield from source.expect(BLOCK)
+        yield from source.blanks()
+    if name not in tools:
+        raise Broken
+    yield from read_arguments(source, out, name)
+    yield from source.blanks()
+    if typed:
+        yield from source.closing(_BLOCK_END)
+    yield from source.closing(_CALL_END)

@@ -1,0 +1,73 @@
+"""Zhipu's GLM 4.5 and later.
+
+A call is `<tool_call>`, the name, for each argument `<arg_key>`, its name, `</arg_key>`, `<arg_value>`, its text,
+`</arg_value>`, then `</tool_call>`. Line ends stand between these until GLM 4.7, which has none.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.chat.formats.format import BLANKS, TaggedFormat
+from gateway.chat.formats.lark import Rules
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
+from gateway.chat.formats.parser import Reader
+from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.text_arguments import text_arguments
+from gateway.chat.tools import Tool
+
+_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+KEY, _KEY_END = "<arg_key>", "</arg_key>"
+_VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
+_NEWLINE = "\n"
+_NAME = re.compile(r"[^<\s]*")
+
+
+class Glm(TaggedFormat):
+    """The format."""
+
+    name = "glm"
+    opening = _OPENING
+
+    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        return {_OPENING: partial(_read_call, tools=tools)}
+
+    def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """See `TaggedFormat`."""
+        written = [_call(rules, tool) for tool in tools]
+        return rules.several(written, f"{BLANKS} {rules.text(_OPENING)}", parallel=parallel)
+
+
+def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    yield from source.blanks()
+    name = yield from source.word(_NAME)
+    yield from source.blanks()
+    if name not in tools or (yield from source.peek()) not in ("<", ""):
+        raise Broken
+    if source.finished():
+        raise Cut
+    writer = ArgumentsWriter(source, out, tools[name])
+    while (yield from source.expect(KEY, _CLOSING)) == KEY:
+        yield from _read_argument(source, out, tools[name], writer)
+        yield from source.blanks()
+    writer.end()
+
+
+def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWriter) -> Reading[None]:
+    source.hold(len(KEY))
+    parts: list[str] = []
+    if (yield from source.until((_KEY_END,), parts.append)) is None:
+        raise Cut
+    yield from source.blanks()
+    yield from source.expect(_VALUE)
+    source.settle()
+    name = "".join(parts).strip()
+    writer.key(name)
+    yield from read_text(source, out, ParameterSchema(tool, name), (_VALUE_END,))
+
+
+def _call(rules: Rules, tool: Tool) -> str:
+    written = text_arguments(rules, tool, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE, _VALUE), _VALUE_END)
+    return f"{rules.text(tool.name)} {written} {rules.text(_NEWLINE, _CLOSING)}"

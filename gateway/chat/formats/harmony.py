@@ -1,0 +1,139 @@
+"""OpenAI's gpt-oss, whose format is called harmony.
+
+An answer is one message or several. Each has a header, which names a channel and perhaps whom it is for, and a body:
+`<|channel|>analysis<|message|>…<|end|>` is reasoning, `<|channel|>final<|message|>…` the answer, and
+`<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>` a call, after which the model stops.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from engine import Grammar
+from gateway.chat.deltas import FormatParser
+from gateway.chat.formats.format import chosen
+from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import ReaderParser, attempt
+from gateway.chat.formats.prose import IN_JSON
+from gateway.chat.formats.source import Cut, Reading, Source, Tell
+from gateway.chat.formats.values import read_value
+from gateway.chat.tools import Tool, ToolChoice
+
+CHANNEL = "<|channel|>"
+_START, _MESSAGE, _END, _CALL = "<|start|>", "<|message|>", "<|end|>", "<|call|>"
+_CONSTRAIN, _RETURN = "<|constrain|>", "<|return|>"
+_ENDS = (_END, _RETURN, _CALL)
+_BEGINNINGS = (_START, CHANNEL)
+_REASONING, _ANSWER, _COMMENT = "analysis", "final", "commentary"
+_PARAGRAPH = "\n\n"
+_HEADER = re.compile(r"[^<\n]*")
+_ADDRESSED = re.compile(r"\bto=")
+_RECIPIENT = re.compile(r"\bto=functions\.([-.\w]+)")
+_CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
+
+
+class Harmony:
+    """The format. A message makes one call at most, so that there are never several at once."""
+
+    name = "harmony"
+    show_special = True
+    prose = IN_JSON
+
+    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+        self._special_tokens = special_tokens
+
+    def opens_thinking(self, prompt: str) -> bool:
+        """See `Format`."""
+        return prompt.endswith(f"{CHANNEL}{_REASONING}{_MESSAGE}")
+
+    def instructions(self, _tools: Sequence[Tool]) -> str | None:
+        """See `Format`."""
+        return None
+
+    def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
+        """See `Format`."""
+        return ReaderParser(partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking))
+
+    def grammar(
+        self,
+        tools: Sequence[Tool],
+        choice: ToolChoice,
+        *,
+        parallel: bool,  # noqa: ARG002 (never)
+        thinking: bool,
+    ) -> Grammar | None:
+        """See `Format`."""
+        if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
+            return None
+        rules = Rules(self._special_tokens)
+        call = either([self._call(rules, tool) for tool in chosen(tools, choice)])
+        answer = rules.text(CHANNEL, _ANSWER, _MESSAGE)
+        free = f"| {answer} {ANYTHING}" if choice == "auto" else ""
+        return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} ({call} {free})")
+
+    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
+        """See `Format`."""
+        rules = Rules(self._special_tokens)
+        answer = f"{rules.text(CHANNEL, _ANSWER, _MESSAGE)} {embedded(grammar)}"
+        return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {answer}")
+
+    def _call(self, rules: Rules, tool: Tool) -> str:
+        head = rules.text(CHANNEL, f"{_COMMENT} to=functions.{tool.name} ", _CONSTRAIN, "json", _MESSAGE)
+        return f"{head} {arguments(tool.parameters)}"
+
+    def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
+        ending = f"{rules.until(_END)} {rules.text(_START, 'assistant')}"
+        return ending if thinking else f"({rules.text(CHANNEL, _REASONING, _MESSAGE)} {ending})?"
+
+
+def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Tool], thinking: bool) -> Reading[None]:
+    if thinking:
+        yield from _read_body(source, out.reasoning)
+    while marker := (yield from source.until(_BEGINNINGS, out.content)):
+        yield from attempt(partial(_read_message, tools=tools, beginning=marker), source, out, marker)
+
+
+def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beginning: str) -> Reading[None]:
+    header = beginning + (yield from _read_header(source))
+    source.settle()
+    channel = _CHANNEL_NAME.search(header)
+    recipient = _RECIPIENT.search(header)
+    yield from source.blanks()
+    if recipient and recipient[1] in tools and (yield from source.peek()) == "{":
+        out.call(recipient[1])
+        yield from read_value(source, out.arguments)
+        yield from source.blanks()
+        yield from source.follows(*_ENDS)
+    elif _ADDRESSED.search(header):
+        out.content(header)
+        out.content((yield from _read_body(source, out.content)))
+    elif channel and channel[1] == _REASONING:
+        out.reasoning(_PARAGRAPH)
+        yield from _read_body(source, out.reasoning)
+    else:
+        out.content(_PARAGRAPH if out.answered else "")
+        yield from _read_body(source, out.content)
+
+
+def _read_header(source: Source) -> Reading[str]:
+    """What stands between a message's beginning and its body, with the mark that ends it.
+
+    One that the text's end cuts short says nothing, and is passed.
+    """
+    parts: list[str] = []
+    try:
+        while not parts or parts[-1] != _MESSAGE:
+            parts += [(yield from source.word(_HEADER)), (yield from source.expect(_MESSAGE, CHANNEL, _CONSTRAIN))]
+    except Cut:
+        source.settle()
+        source.rest()
+    return "".join(parts)
+
+
+def _read_body(source: Source, tell: Tell) -> Reading[str]:
+    """A message's text, and the mark that ended it; empty where none did."""
+    mark = yield from source.until((*_ENDS, *_BEGINNINGS), tell)
+    if mark in _BEGINNINGS:
+        source.put_back(len(mark))
+    return mark if mark in _ENDS else ""

@@ -1,0 +1,78 @@
+"""Nous Research's Hermes 2 Pro, and with it Qwen 2.5, Qwen 3 and this program's own model.
+
+A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Any other model is read the same way.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.formats.json_calls import read_object
+from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import Reader, Tags
+from gateway.chat.formats.source import Reading, Source
+from gateway.chat.tools import Tool
+
+OPENING, _CLOSING = "<tool_call>", "</tool_call>"
+_NEWLINE, _END = "\n", "}\n"
+
+
+class Hermes(TaggedFormat):
+    """The format, with the `<think>` of those models that have it."""
+
+    name = "hermes"
+    opening = OPENING
+
+    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        return {OPENING: partial(_read_call, tools=tools)}
+
+    def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """See `TaggedFormat`."""
+        written = [_call(rules, tool) for tool in tools]
+        return rules.several(written, rules.text(_NEWLINE, OPENING), parallel=parallel)
+
+
+class Plain(Hermes):
+    """For models of which only the template is known, and nothing in it says how they call.
+
+    Calls are Hermes' there, since models that were not trained to call follow that way best. Where the template does
+    not show tools, the system message has to.
+    """
+
+    name = "plain"
+
+    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, shows_tools: bool) -> None:
+        super().__init__(special_tokens, thought)
+        self.show_special = thought is not None
+        self._shows_tools = shows_tools
+
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
+        """See `Format`."""
+        if self._shows_tools or not tools:
+            return None
+        listed = "\n".join(json.dumps(described(tool)) for tool in tools)
+        return (
+            f"You may call these functions:\n<tools>\n{listed}\n</tools>\nTo call one, answer with:\n"
+            f'{OPENING}\n{{"name": <name>, "arguments": <arguments>}}\n{_CLOSING}'
+        )
+
+
+def described(tool: Tool) -> dict[str, object]:
+    """A tool as prompts show it."""
+    description = {} if tool.description is None else {"description": tool.description}
+    return {"name": tool.name, **description, "parameters": tool.parameters}
+
+
+def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    yield from source.blanks()
+    yield from read_object(source, out, tools)
+    yield from source.blanks()
+    yield from source.closing(_CLOSING)
+
+
+def _call(rules: Rules, tool: Tool) -> str:
+    head = f'\n{{"name": {json.dumps(tool.name)}, "arguments": '
+    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text(_END, _CLOSING)}"

@@ -1,0 +1,84 @@
+"""Calls as JSON objects: a name, and arguments under one of two keys."""
+
+from collections.abc import Mapping
+
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.values import read_string, read_value
+from gateway.chat.tools import Tool
+
+_ARGUMENTS = ("arguments", "parameters")
+_OTHER = ("id", "type")
+
+
+def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    """Reads a call.
+
+    The arguments are told as they come if the name is known before them, else at the object's end. A call without
+    arguments has none. Raises `Broken` where this is no call of one of `tools`.
+    """
+    call = _JsonCall(source, out, tools)
+    yield from source.expect("{")
+    yield from source.blanks()
+    separator = yield from source.follows("}")
+    while separator != "}":
+        key = yield from read_string(source)
+        yield from source.blanks()
+        yield from source.expect(":")
+        yield from source.blanks()
+        yield from call.read_member(key)
+        yield from source.blanks()
+        separator = yield from source.expect(",", "}")
+        yield from source.blanks()
+    call.finish()
+
+
+class _JsonCall:
+    def __init__(self, source: Source, out: Output, tools: Mapping[str, Tool]) -> None:
+        self._source, self._out, self._tools = source, out, tools
+        self._name: str | None = None
+        self._early: list[str] = []  # arguments that came before the name
+        self._began = False
+
+    def read_member(self, key: str) -> Reading[None]:
+        if key == "name" and self._name is None:
+            yield from self._read_name()
+        elif key in _ARGUMENTS and not self._began and not self._early:
+            yield from self._read_arguments()
+        elif key in _OTHER or self._began:
+            yield from read_value(self._source, _ignore)
+        else:
+            raise Broken
+
+    def finish(self) -> None:
+        if not self._began:
+            self._begin()
+            self._out.arguments("".join(self._early) or "{}")
+        self._source.settle()
+
+    def _read_name(self) -> Reading[None]:
+        name = yield from read_string(self._source)
+        if name not in self._tools:
+            raise Broken
+        self._name = name
+
+    def _read_arguments(self) -> Reading[None]:
+        if (yield from self._source.peek()) != "{":
+            raise Broken
+        if self._name is None:
+            yield from read_value(self._source, self._early.append)
+            return
+        self._begin()
+        yield from read_value(self._source, self._out.arguments)
+        self._source.hold()
+
+    def _begin(self) -> None:
+        if self._name is None:
+            raise Broken
+        self._out.call(self._name)
+        self._source.settle()
+        self._began = True
+
+
+def _ignore(text: str) -> None:
+    """Takes what nobody wants to know."""

@@ -1,0 +1,83 @@
+"""Meta's Llama 3.1 to 3.3 and Llama 4.
+
+A call stands bare where the answer begins, or anywhere behind `<|python_tag|>`. It is a JSON object of `name` and
+`parameters`, several with semicolons between; or all are a list as Python writes calls, which newer models prefer.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.formats.json_calls import read_object
+from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import Reader, Tags, read_calls
+from gateway.chat.formats.python_calls import python_call, read_python_call
+from gateway.chat.formats.source import Reading, Source
+from gateway.chat.tools import Tool
+
+TAG = "<|python_tag|>"
+MARKS = (TAG, "<|start_header_id|>", "<|header_start|>")
+"""What only these models' templates have."""
+
+PYTHONIC = "func_name1("
+"""How templates ask for calls as Python writes them."""
+
+
+class Llama(TaggedFormat):
+    """The format. All ways of calling are read; which one is forced depends on the template."""
+
+    name = "llama"
+
+    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, pythonic: bool) -> None:
+        """Args: `pythonic`, whether the template asks for calls as Python writes them."""
+        super().__init__(special_tokens, thought)
+        self._pythonic = pythonic
+        self.opening = "[" if pythonic else "{"
+
+    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        return {TAG: partial(_read_tagged, tools=tools)}
+
+    def leading(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)}
+
+    def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """See `TaggedFormat`."""
+        if self._pythonic:
+            listed = rules.several([python_call(rules, tool) for tool in tools], '", "', parallel=parallel)
+            return f'{listed} "]"'
+        return rules.several([_json_call(rules, tool) for tool in tools], '"; {"', parallel=parallel)
+
+    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:  # noqa: ARG002 (the calls know)
+        """An answer that begins as a call does is one."""
+        text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
+        return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
+
+
+def _read_tagged(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    yield from source.blanks()
+    opening = yield from source.follows("{", "[")
+    if opening == "{":
+        yield from _read_objects(source, out, tools)
+    elif opening == "[":
+        yield from _read_list(source, out, tools)
+    else:
+        yield from read_python_call(source, out, tools)
+
+
+def _read_objects(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    source.put_back(1)
+    yield from read_calls(partial(read_object, tools=tools), source, out)
+
+
+def _read_list(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    yield from source.blanks()
+    yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
+
+
+def _json_call(rules: Rules, tool: Tool) -> str:
+    head = f'"name": {json.dumps(tool.name)}, "parameters": '
+    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"

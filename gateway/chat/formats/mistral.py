@@ -1,0 +1,75 @@
+"""Mistral's models, old and new.
+
+Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`; or, since 2025, `[TOOL_CALLS]`, the name,
+perhaps `[CALL_ID]` and an id, `[ARGS]` and the arguments in JSON, again for each call.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.formats.json_calls import read_object
+from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.tools import Tool
+
+TAG, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
+_ID = "[CALL_ID]"
+_NAME = re.compile(r"[-.\w]*")
+
+
+class Mistral(TaggedFormat):
+    """The format. Both ways of calling are read; which one is forced depends on the template."""
+
+    name = "mistral"
+    opening = TAG
+
+    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, listed: bool) -> None:
+        """Args: `listed`, whether the template writes calls as a list."""
+        super().__init__(special_tokens, thought)
+        self._listed = listed
+
+    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+        """See `TaggedFormat`."""
+        return {TAG: partial(_read_calls, tools=tools)}
+
+    def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """See `TaggedFormat`."""
+        if self._listed:
+            objects = rules.several([_object(rules, tool) for tool in tools], '", "', parallel=parallel)
+            return f'"[" {objects} "]"'
+        return rules.several([_named(rules, tool) for tool in tools], rules.text(TAG), parallel=parallel)
+
+
+def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    yield from source.blanks()
+    if (yield from source.follows("[")):
+        yield from source.blanks()
+        yield from read_calls(partial(read_object, tools=tools), source, out, closing="]")
+    else:
+        yield from _read_named(source, out, tools)
+
+
+def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    name = yield from source.word(_NAME)
+    if name not in tools:
+        raise Broken
+    yield from source.blanks()
+    if (yield from source.follows(_ID)):
+        yield from source.word(_NAME)
+    yield from source.follows(ARGUMENTS)
+    yield from source.blanks()
+    yield from read_arguments(source, out, name)
+
+
+def _object(rules: Rules, tool: Tool) -> str:
+    head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
+    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+
+
+def _named(rules: Rules, tool: Tool) -> str:
+    return f"{rules.text(tool.name, ARGUMENTS)} {arguments(tool.parameters)}"

@@ -1,0 +1,90 @@
+"""The deltas that a reader finds, with the blanks around reasoning and calls trimmed."""
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+
+
+class Output:
+    """Takes what was read, in order.
+
+    Blanks between content, reasoning and calls belong to the markup and are dropped. So blanks at the end of what was
+    told wait until it is known what follows; at the end of all, those of content are told.
+
+    Attributes:
+        calls: how many calls began.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._deltas: list[Delta] = []
+        self._kind: type[Content | Reasoning | CallArguments] = Content  # of the parts told last
+        self._parts: list[str] = []
+        self._prose: type[Content | Reasoning] | None = None
+        self._blanks = ""
+        self._fresh = True  # nothing but blanks was told of the prose that goes on
+        self._leads = False  # that prose is content with nothing before it, whose first blanks are its own
+
+    @property
+    def answered(self) -> bool:
+        """Whether content or a call was told."""
+        return self.calls > 0 or (self._prose is Content and not self._fresh)
+
+    def content(self, text: str) -> None:
+        """The answer's text goes on."""
+        self._tell(Content, text)
+
+    def reasoning(self, text: str) -> None:
+        """The thinking goes on."""
+        self._tell(Reasoning, text)
+
+    def call(self, name: str) -> None:
+        """Another call begins."""
+        self._close()
+        self._deltas.append(CallBegan(self.calls, name))
+        self.calls += 1
+        self._prose, self._blanks = None, ""
+
+    def arguments(self, text: str) -> None:
+        """The arguments of the last call go on."""
+        self._add(CallArguments, text)
+
+    def take(self) -> list[Delta]:
+        """What was told since this was asked last."""
+        self._close()
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def finish(self) -> None:
+        """Nothing else comes."""
+        if self._prose is Content and self._blanks:
+            self._add(Content, self._blanks)
+            self._blanks = ""
+
+    def _tell(self, kind: type[Content | Reasoning], text: str) -> None:
+        if not text:
+            return
+        if kind is not self._prose:
+            self._leads = kind is Content and self._prose is None and not self.calls
+            self._prose, self._blanks, self._fresh = kind, "", True
+        text = self._blanks + text
+        if self._fresh and not self._leads:
+            text = text.lstrip()
+        told = text.rstrip()
+        self._blanks = text[len(told) :]
+        if told:
+            self._fresh = False
+            self._add(kind, told)
+
+    def _add(self, kind: type[Content | Reasoning | CallArguments], text: str) -> None:
+        if kind is not self._kind:
+            self._close()
+            self._kind = kind
+        self._parts.append(text)
+
+    def _close(self) -> None:
+        """What was told last becomes a delta."""
+        text = "".join(self._parts)
+        self._parts.clear()
+        if text and self._kind is CallArguments:
+            self._deltas.append(CallArguments(self.calls - 1, text))
+        elif text:
+            self._deltas.append(Reasoning(text) if self._kind is Reasoning else Content(text))

@@ -1,0 +1,89 @@
+"""Grammars for arguments that a family writes one by one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine import RequestError
+from gateway.chat.formats.lark import Rules, either, json_value
+from gateway.chat.formats.parameters import ParameterSchema
+from gateway.chat.tools import Tool
+
+_TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
+_NOTHING = '""'
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
+    """The schema of each argument on its own, by name. Raises `RequestError` where the tool's schema has none."""
+    properties = tool.parameters.get("properties", {})
+    if not isinstance(properties, Mapping) or not all(isinstance(schema, Mapping) for schema in properties.values()):
+        raise RequestError(f"The properties of the tool {tool.name} should be an object of schemas.", param="tools")
+    shared = {key: tool.parameters[key] for key in _DEFINITIONS if key in tool.parameters}
+    return {name: {**shared, **schema} for name, schema in properties.items()}
+
+
+def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[str, Any]], str], comma: str) -> str:
+    """The tool's arguments with commas between: what the schema requires, then the rest or not, each in its order.
+
+    Args:
+        argument: the expression for an argument of this name and schema.
+        comma: what stands between two.
+    """
+    required: list[str] = []
+    optional: list[str] = []
+    for name, schema in argument_schemas(tool).items():
+        (required if name in tool.parameters.get("required", ()) else optional).append(argument(name, schema))
+    firsts, rest = [], ""
+    for expression in reversed(optional):
+        firsts.append(f"{expression} {rest}")
+        rest = rules.rule(f"({rules.text(comma)} {expression})? {rest}")
+    if required:
+        return f"{f' {rules.text(comma)} '.join(required)} {rest}"
+    return f"{either(firsts)}?" if firsts else ""
+
+
+def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str, ...]], closing: str) -> str:
+    """The tool's arguments in the order of its schema, those it does not require left out or not.
+
+    Args:
+        opening: texts that stand before the value of an argument of this name.
+        closing: what stands behind every value.
+
+    Raises `RequestError` where a strict schema limits text in a way that cannot be enforced without quotes.
+    """
+    written = []
+    for name, schema in argument_schemas(tool).items():
+        argument = f"{rules.text(*opening(name))} {_value(rules, tool, name, schema, closing)}"
+        written.append(argument if name in tool.parameters.get("required", ()) else f"({argument})?")
+    return " ".join(written)
+
+
+def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str) -> str:
+    """A text without quotes, and what closes it. Raises `RequestError` as `text_arguments` does."""
+    if known := _texts(schema):
+        return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(closing)}"
+    if tool.strict:
+        _check_unlimited(tool, name, schema)
+    return rules.until(closing)
+
+
+def _value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str) -> str:
+    types = ParameterSchema(tool, name).types
+    if types and "string" not in types:
+        return f"{json_value(schema)} {rules.text(closing)}"
+    return text_value(rules, tool, name, schema, closing)
+
+
+def _texts(schema: Mapping[str, Any]) -> list[str] | None:
+    """All texts that the schema allows, where it lists them."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else None
+
+
+def _check_unlimited(tool: Tool, name: str, schema: Mapping[str, Any]) -> None:
+    for limit in _TEXT_LIMITS:
+        if limit in schema:
+            message = (
+                f"{limit} of {name} in the strict tool {tool.name} cannot be enforced in this model's call format."
+            )
+            raise RequestError(message, param="tools")

@@ -1,0 +1,193 @@
+"""JSON values, and values in notations much like JSON, read as JSON text while they come."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from gateway.chat.formats.source import Broken, Cut, Reading, Source, Tell
+
+DEEPEST = 64
+"""Values inside values. Deeper ones are `Broken`."""
+
+_SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_UNFINISHED_NUMBER = re.compile(r"-?\d*\.?\d*(?:[eE][-+]?\d*)?", re.ASCII)
+_BARE_KEY = re.compile(r"[-.\w$]*")
+_CODES = {"u": 4, "x": 2}
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How a family writes values.
+
+    Attributes:
+        quotes: what may stand at both ends of a string. A backslash escapes only where that is one character.
+        words: the JSON text of its words.
+        bare_keys: whether keys may stand without quotes.
+    """
+
+    quotes: tuple[str, ...] = ('"',)
+    words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in ("true", "false", "null")})
+    bare_keys: bool = False
+
+
+JSON = Notation()
+PYTHON = Notation(quotes=('"', "'"), words={**JSON.words, "True": "true", "False": "false", "None": "null"})
+
+
+def quoted(text: str) -> str:
+    """`text` as a JSON string."""
+    return orjson.dumps(text).decode()
+
+
+def escaped(text: str) -> str:
+    """`text` as a part of a JSON string."""
+    return quoted(text)[1:-1]
+
+
+def read_value(source: Source, tell: Tell, notation: Notation = JSON, depth: int = 0) -> Reading[None]:
+    """Passes a value and tells it as JSON text, of which all that was told begins some valid JSON.
+
+    Two slips of models are mended: control characters in strings, and backslashes that escape nothing. Raises `Broken`
+    at the first character that fits no value.
+    """
+    if depth > DEEPEST:
+        raise Broken
+    opening = yield from source.follows("{", "[", *notation.quotes)
+    if opening == "{":
+        yield from _read_members(source, tell, notation, depth)
+    elif opening == "[":
+        yield from _read_items(source, tell, notation, depth)
+    elif opening:
+        yield from _read_string(source, tell, opening)
+    else:
+        yield from _read_scalar(source, tell, notation)
+
+
+def read_string(source: Source, notation: Notation = JSON) -> Reading[str]:
+    """Passes a string and returns what it says. Raises `Broken` where there is none."""
+    parts: list[str] = []
+    opening = yield from source.expect(*notation.quotes)
+    yield from _read_string(source, parts.append, opening)
+    try:
+        return str(orjson.loads("".join(parts)))
+    except orjson.JSONDecodeError as error:  # half of a surrogate pair
+        raise Broken from error
+
+
+def as_json(text: str) -> str | None:
+    """`text` as JSON where it is a value in Python's notation or JSON, else None."""
+    parts: list[str] = []
+    source = Source()
+    source.push(f"{text.strip()}\n")  # a scalar is whole where something follows
+    source.end()
+    try:
+        for _ in read_value(source, parts.append, PYTHON):
+            raise AssertionError("the text is there")
+    except Broken:
+        return None
+    return "".join(parts) if not source.rest().strip() else None
+
+
+def _read_members(source: Source, tell: Tell, notation: Notation, depth: int) -> Reading[None]:
+    tell("{")
+    yield from source.blanks(tell)
+    separator = yield from source.follows("}")
+    while separator != "}":
+        yield from _read_key(source, tell, notation)
+        yield from source.blanks(tell)
+        tell((yield from source.expect(":")))
+        yield from source.blanks(tell)
+        yield from read_value(source, tell, notation, depth + 1)
+        yield from source.blanks(tell)
+        separator = yield from source.expect(",", "}")
+        if separator == ",":
+            tell(separator)
+            yield from source.blanks(tell)
+    tell("}")
+
+
+def _read_items(source: Source, tell: Tell, notation: Notation, depth: int) -> Reading[None]:
+    tell("[")
+    yield from source.blanks(tell)
+    separator = yield from source.follows("]")
+    while separator != "]":
+        yield from read_value(source, tell, notation, depth + 1)
+        yield from source.blanks(tell)
+        separator = yield from source.expect(",", "]")
+        if separator == ",":
+            tell(separator)
+            yield from source.blanks(tell)
+    tell("]")
+
+
+def _read_key(source: Source, tell: Tell, notation: Notation) -> Reading[None]:
+    quote = yield from source.follows(*notation.quotes)
+    if quote:
+        yield from _read_string(source, tell, quote)
+        return
+    key = (yield from source.word(_BARE_KEY)) if notation.bare_keys else ""
+    if not key:
+        raise Cut if source.finished() else Broken
+    tell(quoted(key))
+
+
+def _read_string(source: Source, tell: Tell, quote: str) -> Reading[None]:
+    """A string whose opening quote is passed."""
+    tell('"')
+    markers = (quote, "\\") if len(quote) == 1 else (quote,)
+    while True:
+        marker = yield from source.until(markers, lambda text: tell(escaped(text)))
+        if marker is None:
+            raise Cut
+        if marker == quote:
+            tell('"')
+            return
+        yield from _read_escape(source, tell)
+
+
+def _read_escape(source: Source, tell: Tell) -> Reading[None]:
+    """What follows a backslash; nothing is told of an escape that the text's end cuts short."""
+    kind = yield from source.peek()
+    if not kind:
+        raise Cut
+    if kind in _CODES:
+        source.take(1)
+        yield from _read_code(source, tell, kind)
+    elif kind in '"\\/bfnrt':
+        tell("\\" + source.take(1))
+    elif kind == "'":
+        tell(source.take(1))
+    else:
+        tell("\\\\")
+
+
+def _read_code(source: Source, tell: Tell, kind: str) -> Reading[None]:
+    digits = ""
+    while len(digits) < _CODES[kind]:
+        digit = yield from source.peek()
+        if not digit:
+            raise Cut
+        if digit not in _HEXADECIMAL:
+            tell(f"\\\\{kind}{digits}")
+            return
+        digits += source.take(1)
+    tell(f"\\u{digits:0>4}")
+
+
+def _read_scalar(source: Source, tell: Tell, notation: Notation) -> Reading[None]:
+    word = yield from source.word(_SCALAR)
+    if source.finished():
+        if _UNFINISHED_NUMBER.fullmatch(word):
+            tell(word)
+        raise Cut
+    if word in notation.words:
+        tell(notation.words[word])
+    elif _NUMBER.fullmatch(word):
+        tell(word)
+    else:
+        source.put_back(len(word))
+        raise Broken

@@ -1,0 +1,330 @@
+"""Texts in every family's markup, and what they say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from tests.gateway.chat.formats.parsing import call, weather
+
+BAR = "\uff5c"
+
+
+def wide(text: str) -> str:
+    """DeepSeek's markers."""
+    return text.replace("|", BAR)
+
+
+TEMPLATES = {
+    "hermes": "{{ tools }}<tool_call></tool_call><think></think>",
+    "plain": "{{ tools }}<|user|>",
+    "qwen-coder": "{{ tools }}<tool_call>\n<function=example><parameter=x></think>",
+    "glm": "{{ tools }}<tool_call>{name}<arg_key></arg_key><arg_value></arg_value></think>",
+    "llama": '{{ tools }}<|start_header_id|>{"name": function name, "parameters": {}}<|python_tag|>',
+    "llama-pythonic": "{{ tools }}<|header_start|>[func_name1(param1=value1)]",
+    "mistral": "{{ tools }}[TOOL_CALLS][ARGS][THINK][/THINK]",
+    "mistral-listed": '{{ tools }}[TOOL_CALLS] [{"name": ""}]',
+    "deepseek": wide("<|tool▁calls▁begin|><|tool▁sep|></think>"),
+    "deepseek-typed": wide("<|tool▁calls▁begin|>function<|tool▁sep|>```json</think>"),
+    "harmony": "{{ tools }}<|channel|>analysis",
+    "gemma-4": '{{ tools }}<|tool_call>call:<|"|><|channel>thought\n<channel|>',
+    "function-gemma": "{{ tools }}<start_of_turn><start_function_call><escape>",
+    "gemma-3": "<start_of_turn>",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A text that a model of `family` writes, and what it says."""
+
+    family: str
+    name: str
+    text: str
+    told: Sequence[Delta]
+    thinking: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.family}: {self.name}"
+
+
+_HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+_CODER_CALL = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
+_GLM_CALL = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>"
+_TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n{"city": "Oslo"}\n```<|tool▁call▁end|>'
+_CHANNEL_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>'
+
+CASES = [
+    Case("hermes", "an answer", " It rains.\n\nBye.\n", [Content(" It rains.\n\nBye.\n")]),
+    Case("hermes", "a call", _HERMES_CALL, weather()),
+    Case(
+        "hermes",
+        "thoughts, words and calls",
+        f"<think>\nThe weather.\n</think>\n\nI look.\n{_HERMES_CALL}\n{_HERMES_CALL}\n",
+        [Reasoning("The weather."), Content("I look."), *weather(0), *weather(1)],
+    ),
+    Case(
+        "hermes", "thoughts begun by the prompt", "\nHm.\n</think>\n\nYes.", [Reasoning("Hm."), Content("Yes.")], True
+    ),
+    Case("hermes", "thoughts without an end", "<think>Hm.\n", [Reasoning("Hm.")]),
+    Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [Content("Yes.")]),
+    Case("hermes", "a tag named later", "The <think> tag.", [Content("The <think> tag.")]),
+    Case(
+        "hermes",
+        "the name last, other members, no space",
+        '<tool_call>{"id":"1","arguments":{"city":"Oslo"},"name":"get_weather","type":"function"}</tool_call>',
+        call(0, "get_weather", '{"city":"Oslo"}'),
+    ),
+    Case("hermes", "no arguments", '<tool_call>{"name": "now"}</tool_call>', call(0, "now", "{}")),
+    Case(
+        "hermes",
+        "all of JSON",
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "\\u00d8 \\"\\\\/\\n", "days": -1.5e+3, '
+        '"tags": [true, null, [], {}, {"a": [0]}]}}</tool_call>',
+        call(
+            0,
+            "get_weather",
+            '{"city": "\\u00d8 \\"\\\\/\\n", "days": -1.5e+3, "tags": [true, null, [], {}, {"a": [0]}]}',
+        ),
+    ),
+    Case(
+        "hermes",
+        "slips that can be mended",
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "a\nb\\d\\\'\\u12x"}}</tool_call>',
+        call(0, "get_weather", '{"city": "a\\nb\\\\d\'\\\\u12x"}'),
+    ),
+    Case(
+        "hermes",
+        "another tool",
+        'See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there',
+        [Content('See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there')],
+    ),
+    Case(
+        "hermes",
+        "no JSON",
+        "<tool_call>\nget_weather(Oslo)\n</tool_call>\n",
+        [Content("<tool_call>\nget_weather(Oslo)\n</tool_call>\n")],
+    ),
+    Case(
+        "hermes",
+        "a call behind one that is none",
+        f"<tool_call><tool_call>{_HERMES_CALL}",
+        [Content("<tool_call><tool_call>"), *weather()],
+    ),
+    Case(
+        "hermes",
+        "arguments that break",
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", days}}</tool_call> Sorry.',
+        [*call(0, "get_weather", '{"city": "Oslo", '), Content("days}}</tool_call> Sorry.")],
+    ),
+    Case(
+        "hermes",
+        "a number that is none",
+        '<tool_call>{"name": "get_weather", "arguments": {"days": 1-2}}</tool_call>',
+        [*call(0, "get_weather", '{"days": '), Content("1-2}}</tool_call>")],
+    ),
+    Case(
+        "hermes",
+        "cut short",
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 1',
+        call(0, "get_weather", '{"city": "Oslo", "days": 1'),
+    ),
+    Case("hermes", "cut short before it begins", '<tool_call>{"name": "get_w', [Content('<tool_call>{"name": "get_w')]),
+    Case("hermes", "cut short in its end", f"{_HERMES_CALL[:-3]}", weather()),
+    Case("hermes", "no end", f"{_HERMES_CALL[:-12]}Bye.", [*weather(), Content("Bye.")]),
+    Case("plain", "a call", _HERMES_CALL, weather()),
+    Case("plain", "no thoughts", "<think>\nHm.\n</think>", [Content("<think>\nHm.\n</think>")]),
+    Case("qwen-coder", "a call", f"I look.\n{_CODER_CALL}", [Content("I look."), *weather()]),
+    Case("qwen-coder", "calls", f"{_CODER_CALL}\n{_CODER_CALL}", [*weather(0), *weather(1)]),
+    Case("qwen-coder", "no arguments", "<tool_call>\n<function=now>\n</function>\n</tool_call>", call(0, "now", "{}")),
+    Case(
+        "qwen-coder",
+        "values by their types, without outer tags",
+        '<function=get_weather>\n<parameter=city>\n\n5 "km"\n</p>\n\n</parameter>\n<parameter=days>\n5\n</parameter>\n'
+        "<parameter=exact>\nTrue\n</parameter><parameter=tags>['a', \"b\"]</parameter>\n</function>",
+        call(
+            0,
+            "get_weather",
+            '{"city": "\\n5 \\"km\\"\\n</p>\\n", "days": 5, "exact": true, "tags": ["a", "b"]}',
+        ),
+    ),
+    Case(
+        "qwen-coder",
+        "a value of another type, an unknown argument",
+        "<function=get_weather>\n<parameter=days>\nmany\n</parameter>\n<parameter=x>\n{}\n</parameter>\n</function>",
+        call(0, "get_weather", '{"days": "many", "x": {}}'),
+    ),
+    Case(
+        "qwen-coder",
+        "broken",
+        "<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\noops</function>",
+        [*call(0, "get_weather", '{"city": "Oslo"'), Content("oops</function>")],
+    ),
+    Case("qwen-coder", "cut short", _CODER_CALL.partition("lo\n")[0], call(0, "get_weather", '{"city": "Os')),
+    Case("qwen-coder", "another tool", "<function=rm>\n</function>", [Content("<function=rm>\n</function>")]),
+    Case(
+        "glm", "a call", f"<think>Hm.</think>\nI look.\n{_GLM_CALL}", [Reasoning("Hm."), Content("I look."), *weather()]
+    ),
+    Case("glm", "calls on one line", _GLM_CALL.replace("\n", "") * 2, [*weather(0), *weather(1)]),
+    Case("glm", "no arguments", "<tool_call>now\n</tool_call>", call(0, "now", "{}")),
+    Case(
+        "glm",
+        "values by their types",
+        "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>\n5\n</arg_value>\n<arg_key>days</arg_key>\n"
+        '<arg_value>5</arg_value>\n<arg_key>tags</arg_key>\n<arg_value>["a"]</arg_value>\n</tool_call>',
+        call(0, "get_weather", '{"city": "\\n5\\n", "days": 5, "tags": ["a"]}'),
+    ),
+    Case("glm", "another tool", "<tool_call>rm\n</tool_call>", [Content("<tool_call>rm\n</tool_call>")]),
+    Case("llama", "a call", '{"name": "get_weather", "parameters": {"city": "Oslo"}}', weather()),
+    Case(
+        "llama",
+        "calls",
+        '\n{"name": "get_weather", "parameters": {"city": "Oslo"}}; {"name": "now", "parameters": {}}',
+        [*weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "llama",
+        "a call behind words",
+        'I look.<|python_tag|>{"name": "get_weather", "parameters": {"city": "Oslo"}}',
+        [Content("I look."), *weather()],
+    ),
+    Case("llama", "Python", '<|python_tag|>get_weather.call(city="Oslo")', weather()),
+    Case("llama", "code", "<|python_tag|>print(1)", [Content("<|python_tag|>print(1)")]),
+    Case("llama", "an answer in JSON", '{"name": "Ann", "age": 3}', [Content('{"name": "Ann", "age": 3}')]),
+    Case("llama", "a list", "[1, 2]", [Content("[1, 2]")]),
+    Case("llama", "JSON behind words", 'So: {"name": "now"}', [Content('So: {"name": "now"}')]),
+    Case(
+        "llama",
+        "words behind a call",
+        '{"name": "now", "parameters": {}}, that is it.',
+        [*call(0, "now", "{}"), Content(", that is it.")],
+    ),
+    Case(
+        "llama-pythonic",
+        "calls",
+        "[get_weather(city='O\\'s\"lo', days=-2, exact=True, tags=[None, {'a': 1}]), now()]",
+        [
+            *call(0, "get_weather", '{"city": "O\'s\\"lo", "days": -2, "exact": true, "tags": [null, {"a": 1}]}'),
+            *call(1, "now", "{}"),
+        ],
+    ),
+    Case("llama-pythonic", "another tool", "[rm(path='/')]", [Content("[rm(path='/')]")]),
+    Case(
+        "llama-pythonic",
+        "broken",
+        "[get_weather(city='Oslo', 7)]",
+        [*call(0, "get_weather", '{"city": "Oslo"'), Content("7)]")],
+    ),
+    Case(
+        "mistral",
+        "thoughts and calls",
+        '[THINK]Hm.[/THINK]I look.[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]now[CALL_ID]x1[ARGS]{}',
+        [Reasoning("Hm."), Content("I look."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case("mistral", "no mark of arguments", '[TOOL_CALLS]get_weather{"city": "Oslo"}', weather()),
+    Case("mistral", "another tool", "[TOOL_CALLS]rm[ARGS]{}", [Content("[TOOL_CALLS]rm[ARGS]{}")]),
+    Case(
+        "mistral-listed",
+        "calls",
+        '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "a1"}, '
+        '{"name": "now", "arguments": {}}]',
+        [*weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "mistral-listed",
+        "the second is another tool's",
+        '[TOOL_CALLS][{"name": "now", "arguments": {}}, {"name": "rm", "arguments": {}}]',
+        [*call(0, "now", "{}"), Content(', {"name": "rm", "arguments": {}}]')],
+    ),
+    Case(
+        "deepseek",
+        "calls",
+        wide(
+            'I look.<|tool▁calls▁begin|><|tool▁call▁begin|>get_weather<|tool▁sep|>{"city": "Oslo"}<|tool▁call▁end|>'
+            "<|tool▁call▁begin|>now<|tool▁sep|>{}<|tool▁call▁end|><|tool▁calls▁end|>"
+        ),
+        [Content("I look."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "deepseek-typed",
+        "thoughts and calls",
+        wide(f"Hm.\n</think>\n\n<|tool▁calls▁begin|>{_TYPED_CALL}\n{_TYPED_CALL}<|tool▁calls▁end|>"),
+        [Reasoning("Hm."), *weather(0), *weather(1)],
+        True,
+    ),
+    Case("deepseek-typed", "no frame around the call", wide(_TYPED_CALL), weather()),
+    Case(
+        "deepseek",
+        "another tool",
+        wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"),
+        [Content(wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"))],
+    ),
+    Case(
+        "harmony",
+        "thoughts and an answer",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
+        [Reasoning("Hm."), Content("Yes.")],
+    ),
+    Case(
+        "harmony",
+        "thoughts, a preamble and a call",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        f"<|start|>assistant{_CHANNEL_CALL}",
+        [Reasoning("Hm."), Content("I look."), *weather()],
+    ),
+    Case("harmony", "thoughts begun by the prompt", "Hm.<|end|>", [Reasoning("Hm.")], True),
+    Case(
+        "harmony",
+        "for whom it is in the role",
+        '<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}',
+        weather(),
+    ),
+    Case(
+        "harmony",
+        "another tool",
+        "<|channel|>commentary to=functions.rm<|message|>{}<|call|>",
+        [Content("<|channel|>commentary to=functions.rm<|message|>{}<|call|>")],
+    ),
+    Case("harmony", "no header", "Yes.", [Content("Yes.")]),
+    Case("harmony", "a header cut short", "<|channel|>fin", []),
+    Case(
+        "harmony",
+        "messages in a row",
+        "<|channel|>final<|message|>One.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
+        [Content("One.\n\nTwo.")],
+    ),
+    Case(
+        "gemma-4",
+        "thoughts and calls",
+        '<|channel>thought\nHm.\n<channel|>I look.<|tool_call>call:get_weather{city:<|"|>O\'{s}"lo<|"|>,days:3,'
+        'tags:[<|"|>a<|"|>,{b:null}]}<tool_call|><|tool_call>call:now{}<tool_call|>',
+        [
+            Reasoning("Hm."),
+            Content("I look."),
+            *call(0, "get_weather", '{"city":"O\'{s}\\"lo","days":3,"tags":["a",{"b":null}]}'),
+            *call(1, "now", "{}"),
+        ],
+    ),
+    Case(
+        "gemma-4", "another tool", "<|tool_call>call:rm{}<tool_call|>", [Content("<|tool_call>call:rm{}<tool_call|>")]
+    ),
+    Case(
+        "function-gemma",
+        "a call",
+        "<start_function_call>call:get_weather{city:<escape>Oslo<escape>}<end_function_call>",
+        call(0, "get_weather", '{"city":"Oslo"}'),
+    ),
+    Case(
+        "function-gemma",
+        "broken",
+        "<start_function_call>call:get_weather{city:Oslo}<end_function_call>",
+        [*call(0, "get_weather", '{"city":'), Content("Oslo}<end_function_call>")],
+    ),
+    Case("gemma-3", "a call", "I look.\n```tool_code\nget_weather(city='Oslo')\n```", [Content("I look."), *weather()]),
+    Case("gemma-3", "calls", "```tool_code\nnow()\nnow()\n```", [*call(0, "now", "{}"), *call(1, "now", "{}")]),
+    Case("gemma-3", "other code", "```tool_code\nprint(1)\n```", [Content("```tool_code\nprint(1)\n```")]),
+    Case(
+        "gemma-3",
+        "cut short in a name",
+        "```tool_code\nget_weather(ci",
+        [CallBegan(0, "get_weather"), CallArguments(0, "{")],
+    ),
+]

@@ -1,0 +1,62 @@
+"""Texts cut in some way and parsed."""
+
+from collections.abc import Iterable, Sequence
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, FormatParser, Reasoning
+from gateway.chat.formats import Format
+from gateway.chat.tools import Tool
+
+TOOLS = (
+    Tool(
+        "get_weather",
+        "The weather somewhere.",
+        {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string"},
+                "days": {"type": "integer"},
+                "exact": {"type": "boolean"},
+                "tags": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["city"],
+        },
+    ),
+    Tool("now"),
+)
+
+
+def parse(
+    format_: Format, pieces: Iterable[str], *, tools: Sequence[Tool] = TOOLS, thinking: bool = False
+) -> list[Delta]:
+    """All that comes of a text, its neighbouring deltas joined."""
+    return joined(step for steps in stream(format_.parser(tools=tools, thinking=thinking), pieces) for step in steps)
+
+
+def stream(parser: FormatParser, pieces: Iterable[str]) -> list[list[Delta]]:
+    """What each piece gives, and last what the end gives."""
+    return [*(parser.feed(piece) for piece in pieces), parser.finish()]
+
+
+def joined(deltas: Iterable[Delta]) -> list[Delta]:
+    whole: list[Delta] = []
+    for delta in deltas:
+        last = whole[-1] if whole else None
+        match delta, last:
+            case (Content(text), Content(before)):
+                whole[-1] = Content(before + text)
+            case (Reasoning(text), Reasoning(before)):
+                whole[-1] = Reasoning(before + text)
+            case (CallArguments(index, text), CallArguments(at, before)) if at == index:
+                whole[-1] = CallArguments(index, before + text)
+            case _:
+                whole.append(delta)
+    return whole
+
+
+def call(index: int, name: str, arguments: str) -> list[Delta]:
+    """What a call is told as."""
+    return [CallBegan(index, name), CallArguments(index, arguments)]
+
+
+def weather(index: int = 0, city: str = "Oslo") -> list[Delta]:
+    return call(index, "get_weather", f'{{"city": "{city}"}}')

@@ -1,0 +1,65 @@
+"""Which format a chat template asks for."""
+
+import pytest
+
+from engine.embedded.training.template import TEMPLATE
+from gateway.chat.formats import choose
+from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.tools import Tool
+from tests.gateway.chat.formats.cases import TEMPLATES
+
+_NAMES = {
+    "llama-pythonic": "llama",
+    "mistral-listed": "mistral",
+    "deepseek-typed": "deepseek",
+    "gemma-4": "gemma",
+    "function-gemma": "gemma",
+}
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_a_template_shows_its_family(family: str) -> None:
+    assert choose(TEMPLATES[family]).name == _NAMES.get(family, family)
+
+
+def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
+    chosen = choose(TEMPLATE)
+    assert chosen.name == "hermes"
+    assert isinstance(chosen, TaggedFormat)
+    assert chosen.thought is None
+
+
+def test_llama_without_tools_in_its_template_is_plain() -> None:
+    assert choose("<|start_header_id|>{{ message.content }}").name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("family", "prompt", "opened"),
+    [
+        ("hermes", "<|im_start|>assistant\n<think>\n", True),
+        ("hermes", "<|im_start|>assistant\n<think>\n\n</think>\n\n", False),
+        ("hermes", "<|im_start|>assistant\n", False),
+        ("mistral", "[/INST][THINK]", True),
+        ("plain", "<think>", False),
+        ("harmony", "<|start|>assistant<|channel|>analysis<|message|>", True),
+        ("harmony", "<|start|>assistant", False),
+    ],
+)
+def test_a_prompt_may_end_inside_reasoning(family: str, prompt: str, opened: bool) -> None:
+    assert choose(TEMPLATES[family]).opens_thinking(prompt) is opened
+
+
+def test_where_a_template_does_not_show_tools_the_system_message_does() -> None:
+    tool = Tool("get_weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
+    for template in ("", "<start_of_turn>"):
+        told = choose(template).instructions([tool])
+        assert told is not None
+        assert '"get_weather"' in told
+        assert '"city"' in told
+    assert choose("").instructions([]) is None
+    assert choose("<start_of_turn>").instructions([]) is None
+
+
+@pytest.mark.parametrize("family", set(TEMPLATES) - {"gemma-3"})
+def test_where_a_template_shows_tools_nothing_is_added(family: str) -> None:
+    assert choose(TEMPLATES[family]).instructions([Tool("now")]) is None

@@ -1,0 +1,155 @@
+"""Every family's parser, fed whole, token by token and character by character, and with noise."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta
+from gateway.chat.formats import choose
+from tests.gateway.chat.formats.cases import CASES, TEMPLATES, Case, wide
+from tests.gateway.chat.formats.parsing import TOOLS, joined, parse
+
+_TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
+
+_SCRAPS = [
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<function=now>", "<function=get_weather>", "</function>"),
+    *("<parameter=city>", "</parameter>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|python_tag|>"),
+    *("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]", "<start_function_call>", "<end_function_call>"),
+    *("<|tool_call>", "<tool_call|>", "<|channel>thought", "<channel|>", '<|"|>', "<escape>", "call:now{", "call:"),
+    *map(wide, ("<|tool▁calls▁begin|>", "<|tool▁call▁begin|>", "<|tool▁sep|>", "<|tool▁call▁end|>")),
+    *(
+        "<|start|>assistant",
+        "<|channel|>",
+        "analysis",
+        "commentary to=functions.now ",
+        "final",
+        "<|message|>",
+        "<|end|>",
+    ),
+    *(
+        "<|call|>",
+        "<|constrain|>",
+        "```tool_code\n",
+        "```json\n",
+        "```",
+        "get_weather",
+        "now",
+        "now(",
+        "get_weather(city=",
+    ),
+    *('{"name": "now", "arguments": ', '{"name": "get_weather", "parameters": {"city": ', "{", "}", "[", "]", "(", ")"),
+    *(
+        '"',
+        "'",
+        "\\",
+        ":",
+        ",",
+        "; ",
+        "=",
+        "\n",
+        " ",
+        "1",
+        "-",
+        "1.5e",
+        "true",
+        "None",
+        "é",
+        "\U0001f600",
+        "\\u00",
+        "<",
+    ),
+]
+
+
+def _cuts(text: str) -> list[list[str]]:
+    """The text whole, by tokens such as models have, by characters, and at random."""
+    chance = random.Random(text)
+    ways = [[text], _TOKEN.findall(text), list(text)]
+    for _ in range(5):
+        places = sorted(chance.sample(range(len(text) + 1), k=min(len(text), chance.randint(1, 12))))
+        ways.append([text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)])
+    return ways
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_text_says_the_same_however_it_is_cut(case: Case) -> None:
+    chosen = choose(TEMPLATES[case.family])
+    for pieces in _cuts(case.text):
+        assert parse(chosen, pieces, thinking=case.thinking) == case.told, pieces
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_text_cut_off_anywhere_says_what_it_said_so_far(case: Case) -> None:
+    """Calls and reasoning are never taken back; where content is told sooner than meant, it is the call's own text."""
+    chosen = choose(TEMPLATES[case.family])
+    for length in range(len(case.text)):
+        parser = chosen.parser(tools=TOOLS, thinking=case.thinking)
+        before = joined(parser.feed(case.text[:length]))
+        whole = parse(chosen, [case.text[:length], case.text[length:]], thinking=case.thinking)
+        assert _begins(before, whole), (case.text[:length], before)
+
+
+def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
+    if not before:
+        return True
+    *firsts, last = before
+    if list(whole[: len(firsts)]) != firsts or len(whole) <= len(firsts) or type(whole[len(firsts)]) is not type(last):
+        return False
+    same = whole[len(firsts)]
+    return str(getattr(same, "text", "")).startswith(getattr(last, "text", ""))
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_noise_is_never_an_exception_and_nothing_is_lost(family: str, data: st.DataObject) -> None:
+    text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
+    thinking = data.draw(st.booleans())
+    chosen = choose(TEMPLATES[family])
+    whole = parse(chosen, [text], thinking=thinking)
+    assert parse(chosen, text, thinking=thinking) == whole
+    assert parse(chosen, _TOKEN.findall(text), thinking=thinking) == whole
+    _check_calls(whole)
+    if family != "harmony" and all(isinstance(delta, Content) for delta in whole) and not thinking:
+        kept = "".join(delta.text for delta in whole if isinstance(delta, Content))
+        assert kept == text or any(tag in text for tag in ("<think>", "[THINK]", "<|channel>thought"))
+
+
+def _check_calls(deltas: Sequence[Delta]) -> None:
+    """Calls count from 0, name what is offered, and their arguments are the beginning of an object or a whole one."""
+    began = [delta for delta in deltas if isinstance(delta, CallBegan)]
+    assert [delta.index for delta in began] == list(range(len(began)))
+    assert {delta.name for delta in began} <= {tool.name for tool in TOOLS}
+    texts = [delta for delta in deltas if isinstance(delta, CallArguments)]
+    assert [delta.index for delta in texts] == [delta.index for delta in began]
+    for delta in texts:
+        assert delta.text.startswith("{")
+        if _closed(delta.text):
+            json.loads(delta.text)
+
+
+def _closed(text: str) -> bool:
+    """Whether the braces outside strings are balanced."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+    return '"' not in bare and bare.count("{") == bare.count("}") and bare.count("[") == bare.count("]")
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_without_tools_every_call_is_content(family: str) -> None:
+    for case in CASES:
+        if case.family == family and any(isinstance(delta, CallBegan) for delta in case.told):
+            told = parse(choose(TEMPLATES[family]), [case.text], tools=(), thinking=case.thinking)
+            assert not any(isinstance(delta, CallBegan | CallArguments) for delta in told), case
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_nesting_without_end_is_no_exception(family: str) -> None:
+    case = next(case for case in CASES if case.family == family and case.told and "call" in case.name)
+    for opening in ("[", '{"a":', "{", "<tool_call>", "(("):
+        whole = parse(choose(TEMPLATES[family]), [case.text[: len(case.text) // 2] + opening * 5_000])
+        _check_calls(whole)

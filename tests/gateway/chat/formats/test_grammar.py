@@ -1,0 +1,225 @@
+"""Grammars that force calls: what they let a model write is what its parser reads."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine import Grammar, GrammarKind, RequestError
+from gateway.chat.deltas import CallBegan
+from gateway.chat.formats import Format, choose
+from gateway.chat.tools import Named, Tool
+from tests.gateway.chat.formats.cases import TEMPLATES, wide
+from tests.gateway.chat.formats.matching import Vocabulary
+from tests.gateway.chat.formats.parsing import TOOLS, parse
+
+_MARKERS = [
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
+    *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *map(
+        wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
+    ),
+]
+_VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
+
+_HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
+_FRAMES = {
+    "deepseek": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
+    "deepseek-typed": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
+    "mistral-listed": "[TOOL_CALLS][{}]",
+    "llama-pythonic": "[{}]",
+    "gemma-3": "```tool_code{}\n```",
+}
+_SEPARATORS = {
+    "hermes": "\n",
+    "plain": "\n",
+    "qwen-coder": "\n",
+    "glm": "\n",
+    "llama": "; ",
+    "mistral-listed": ", ",
+    "llama-pythonic": ", ",
+}
+_GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>{}\n</tool_call>"
+_CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n{}</function>\n</tool_call>"
+_CALLS = {
+    "hermes": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
+    "plain": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
+    "qwen-coder": (_CODER.format("<parameter=days>\n5\n</parameter>\n"), "\n5\n", "\nfive\n"),
+    "glm": (_GLM.format("\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>"), ">5<", ">five<"),
+    "llama": ('{"name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "llama-pythonic": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
+    "mistral": ('[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}', '"Oslo"', "5"),
+    "mistral-listed": ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "deepseek": (wide('<|tool▁call▁begin|>get_weather<|tool▁sep|>{"city": "Oslo"}<|tool▁call▁end|>'), '"Oslo"', "5"),
+    "deepseek-typed": (
+        wide('<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n{"city": "Oslo"}\n```<|tool▁call▁end|>'),
+        '"Oslo"',
+        "5",
+    ),
+    "harmony": (_HARMONY_CALL.format("get_weather", '{"city": "Oslo"}'), '"Oslo"', "5"),
+    "gemma-4": ('<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:5}<tool_call|>', "5", '<|"|>5<|"|>'),
+    "function-gemma": (
+        "<start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:5}<end_function_call>",
+        "5",
+        "<escape>5<escape>",
+    ),
+    "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
+}
+"""A call, a text in it, and what that must not be."""
+
+
+def _text(family: str, *calls: str) -> str:
+    return _FRAMES.get(family, "{}").replace("{}", _SEPARATORS.get(family, "").join(calls))
+
+
+def _format(family: str, vocabulary: Vocabulary) -> Format:
+    return choose(TEMPLATES[family], vocabulary.special_tokens)
+
+
+@pytest.fixture(params=_VOCABULARIES)
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    return _VOCABULARIES[request.param]
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabulary: Vocabulary) -> None:
+    chosen = _format(family, vocabulary)
+    call, right, wrong = _CALLS[family]
+    for choice in ("required", Named("get_weather")):
+        grammar = chosen.grammar(TOOLS, choice, parallel=False, thinking=False)
+        assert grammar is not None
+        assert vocabulary.allows(grammar, _text(family, call))
+        assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
+        assert not vocabulary.allows(grammar, "It rains.")
+        assert not vocabulary.allows(grammar, "")
+    assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary) -> None:
+    grammar = _format(family, vocabulary).grammar(TOOLS, Named("now"), parallel=False, thinking=False)
+    assert grammar is not None
+    assert not vocabulary.allows(grammar, _text(family, _CALLS[family][0]))
+
+
+@pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"harmony"}))
+def test_several_calls_only_where_they_are_wanted(family: str, vocabulary: Vocabulary) -> None:
+    text = _text(family, *[_CALLS[family][0]] * 2)
+    for parallel in (True, False):
+        grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=parallel, thinking=False)
+        assert grammar is not None
+        assert vocabulary.allows(grammar, text) is parallel
+    began = [delta for delta in parse(choose(TEMPLATES[family]), [text]) if isinstance(delta, CallBegan)]
+    assert [delta.index for delta in began] == [0, 1]
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_where_no_schema_is_strict_a_free_choice_is_free(family: str) -> None:
+    chosen = choose(TEMPLATES[family])
+    assert chosen.grammar(TOOLS, "auto", parallel=True, thinking=False) is None
+    assert chosen.grammar(TOOLS, "none", parallel=True, thinking=False) is None
+
+
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_a_strict_tool_binds_calls_and_nothing_else(family: str, vocabulary: Vocabulary) -> None:
+    chosen = _format(family, vocabulary)
+    strict = [replace(tool, strict=True) for tool in TOOLS]
+    call, right, wrong = _CALLS[family]
+    answer = "<|channel|>final<|message|>It rains." if family == "harmony" else "It rains."
+    for parallel in (True, False):
+        grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
+        assert grammar is not None
+        assert vocabulary.allows(grammar, answer)
+        assert vocabulary.allows(grammar, _text(family, call))
+        assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4"])
+def test_words_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
+    strict = [replace(tool, strict=True) for tool in TOOLS]
+    grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
+    assert grammar is not None
+    assert vocabulary.allows(grammar, f"I look.\n{_text(family, _CALLS[family][0])}")
+
+
+@pytest.mark.parametrize(
+    ("family", "before"),
+    [
+        ("hermes", "<think>\nHm.\n</think>\n\n"),
+        ("mistral", "[THINK]Hm.[/THINK]"),
+        ("gemma-4", "<|channel>thought\nHm.<channel|>"),
+        ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"),
+    ],
+)
+def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
+    family: str, before: str, vocabulary: Vocabulary
+) -> None:
+    chosen = _format(family, vocabulary)
+    call = chosen.grammar(TOOLS, "required", parallel=False, thinking=False)
+    assert call is not None
+    assert vocabulary.allows(call, before + _text(family, _CALLS[family][0]))
+    final = "<|channel|>final<|message|>" if family == "harmony" else ""
+    for answer in (
+        Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'),
+        Grammar(GrammarKind.REGEX, r"4[1-3]|a/b"),
+        Grammar(GrammarKind.LARK, 'start: number\nnumber: /4/ "2"'),
+    ):
+        grammar = chosen.answer_grammar(answer, thinking=False)
+        assert vocabulary.allows(grammar, f"{before}{final}42")
+        assert vocabulary.allows(grammar, f"{final}42")
+        assert not vocabulary.allows(grammar, f"{before}{final}fortytwo")
+
+
+def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) -> None:
+    chosen = _format("deepseek", vocabulary)
+    grammar = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=True)
+    assert vocabulary.allows(grammar, "Hm.</think>\n\n42")
+    assert not vocabulary.allows(grammar, "42")
+    call = chosen.grammar(TOOLS, "required", parallel=False, thinking=True)
+    assert call is not None
+    assert vocabulary.allows(call, f"Hm.</think>{_text('deepseek', _CALLS['deepseek'][0])}")
+
+
+def test_a_family_that_does_not_think_leaves_an_answer_s_grammar_alone() -> None:
+    answer = Grammar(GrammarKind.GBNF, 'root ::= "a"')
+    assert choose(TEMPLATES["plain"]).answer_grammar(answer, thinking=False) is answer
+
+
+def test_gbnf_cannot_stand_behind_reasoning() -> None:
+    answer = Grammar(GrammarKind.GBNF, 'root ::= "a"')
+    with pytest.raises(RequestError) as caught:
+        choose(TEMPLATES["hermes"]).answer_grammar(answer, thinking=True)
+    assert caught.value.param == "grammar"
+
+
+def test_a_demand_that_no_tool_can_meet_is_refused() -> None:
+    for choice in ("required", Named("rm")):
+        with pytest.raises(RequestError) as caught:
+            choose("").grammar((), choice, parallel=True, thinking=False)
+        assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("family", ["qwen-coder", "glm", "gemma-4"])
+def test_a_strict_limit_on_bare_text_is_refused(family: str) -> None:
+    tool = Tool("f", parameters={"properties": {"id": {"type": "string", "pattern": "^a+$"}}}, strict=True)
+    with pytest.raises(RequestError) as caught:
+        choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
+    assert caught.value.param == "tools"
+
+
+def test_listed_texts_and_references_are_kept_to_without_quotes(vocabulary: Vocabulary) -> None:
+    parameters = {
+        "$defs": {"level": {"type": "integer", "maximum": 3}, "unit": {"enum": ["km", "mile"]}},
+        "properties": {"unit": {"enum": ["km", "mile"]}, "level": {"$ref": "#/$defs/level"}},
+        "required": ["unit", "level"],
+    }
+    grammar = _format("glm", vocabulary).grammar(
+        [Tool("f", parameters=parameters)], "required", parallel=False, thinking=False
+    )
+    assert grammar is not None
+    argument = "<arg_key>{}</arg_key>\n<arg_value>{{}}</arg_value>\n"
+    text = f"<tool_call>f\n{argument.format('unit')}{argument.format('level')}</tool_call>"
+    assert vocabulary.allows(grammar, text.format("km", 3))
+    assert not vocabulary.allows(grammar, text.format("yard", 3))
+    assert not vocabulary.allows(grammar, text.format("km", 4))
+    assert not vocabulary.allows(grammar, text.format("km", "high"))

@@ -1,0 +1,70 @@
+"""Calls as text, for templates that show none: what a model is told it wrote is what its parser reads."""
+
+from typing import Any
+
+import pytest
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content
+from gateway.chat.formats import choose
+from gateway.chat.formats.prose import IN_JSON, IN_PYTHON, Prose
+from gateway.chat.shapes import Message
+from gateway.chat.tools import Tool
+
+GEMMA_3 = "<start_of_turn>"
+ASKED: Message = {"role": "user", "content": "What is 1 + 1?"}
+
+
+def called(*arguments: str, content: str | None = None) -> Message:
+    calls: list[dict[str, Any]] = [
+        {"id": f"call_{at}", "type": "function", "function": {"name": "add", "arguments": text}}
+        for at, text in enumerate(arguments)
+    ]
+    return {"role": "assistant", "content": content, "tool_calls": calls}
+
+
+def gave(text: str) -> Message:
+    return {"role": "tool", "content": text, "tool_call_id": "call_0", "name": "add"}
+
+
+def told(prose: Prose, *messages: Message) -> list[tuple[str, str]]:
+    assert all(set(message) == {"role", "content"} for message in prose.tell(messages))
+    return [(message["role"], message["content"]) for message in prose.tell(messages)]
+
+
+TWO_CALLS = """I add.
+<tool_call>
+{"name": "add", "arguments": {"x": 1}}
+</tool_call>
+<tool_call>
+{"name": "add", "arguments": {}}
+</tool_call>"""
+
+
+def test_calls_are_told_in_json() -> None:
+    assert told(IN_JSON, ASKED, called('{"x": 1}', "", content="I add."), gave("2"), gave("0"), ASKED) == [
+        ("user", "What is 1 + 1?"),
+        ("assistant", TWO_CALLS),
+        (
+            "user",
+            "<tool_response>\n2\n</tool_response>\n\n<tool_response>\n0\n</tool_response>\n\nWhat is 1 + 1?",
+        ),
+    ]
+
+
+def test_calls_are_told_in_python() -> None:
+    said = told(IN_PYTHON, called('{"x": 1, "y": [true, null, "a"]}'), gave("2"), called("{", "[1]"))
+    assert said == [
+        ("assistant", "```tool_code\nadd(x=1, y=[True, None, 'a'])\n```"),
+        ("user", "```tool_output\n2\n```"),
+        ("assistant", "```tool_code\nadd({)\n```\n```tool_code\nadd([1])\n```"),
+    ]
+
+
+@pytest.mark.parametrize("template", ["", GEMMA_3])
+def test_what_is_told_is_what_is_read(template: str) -> None:
+    form = choose(template)
+    ((_, text),) = told(form.prose, called('{"x": 1}', content="I add."))
+    parser = form.parser(tools=[Tool("add")], thinking=False)
+    content, began, *arguments = parser.feed(text) + parser.finish()
+    assert (content, began) == (Content("I add."), CallBegan(0, "add"))
+    assert "".join(part.text for part in arguments if isinstance(part, CallArguments)).replace(" ", "") == '{"x":1}'

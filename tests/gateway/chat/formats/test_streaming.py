@@ -1,0 +1,72 @@
+"""What is told when: as early as it is certain."""
+
+import pytest
+
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Reasoning
+from gateway.chat.formats import choose
+from tests.gateway.chat.formats.cases import TEMPLATES
+from tests.gateway.chat.formats.parsing import TOOLS, stream
+
+
+def _told(family: str, *pieces: str, thinking: bool = False) -> list[list[object]]:
+    return [list(step) for step in stream(choose(TEMPLATES[family]).parser(tools=TOOLS, thinking=thinking), pieces)]
+
+
+def test_content_waits_only_while_it_may_begin_a_call() -> None:
+    told = _told("hermes", "a <", "b <tool", "box> c")
+    assert told == [[Content("a")], [Content(" <b")], [Content(" <toolbox> c")], []]
+
+
+def test_blanks_wait_for_what_follows_them() -> None:
+    assert _told("hermes", "a\n", "\nb\n") == [[Content("a")], [Content("\n\nb")], [Content("\n")]]
+
+
+def test_arguments_are_told_as_they_come_once_the_name_is_known() -> None:
+    told = _told(
+        "hermes", '<tool_call>{"name": "get_weather", ', '"arguments": {"ci', 'ty": "Os', "lo", '"}}</tool_call>'
+    )
+    assert told == [
+        [],
+        [CallBegan(0, "get_weather"), CallArguments(0, '{"ci')],
+        [CallArguments(0, 'ty": "Os')],
+        [CallArguments(0, "lo")],
+        [CallArguments(0, '"}')],
+        [],
+    ]
+
+
+def test_strings_of_other_notations_are_told_as_they_come() -> None:
+    told = _told(
+        "qwen-coder", "<function=get_weather>", "\n<parameter=city>\nO", "s\n", "lo\n</para", "meter></function>"
+    )
+    assert told == [
+        [CallBegan(0, "get_weather"), CallArguments(0, "{")],
+        [CallArguments(0, '"city": "O')],
+        [CallArguments(0, "s")],
+        [CallArguments(0, "\\nlo")],
+        [CallArguments(0, '"}')],
+        [],
+    ]
+
+
+def test_a_value_of_another_type_waits_for_its_end() -> None:
+    told = _told("glm", "<tool_call>get_weather<arg_key>days</arg_key><arg_value>1", "2</arg_value>")
+    assert told[:2] == [
+        [CallBegan(0, "get_weather"), CallArguments(0, '{"days": ')],
+        [CallArguments(0, "12")],
+    ]
+
+
+def test_reasoning_is_told_as_it_comes() -> None:
+    told = _told("hermes", "Hm", ", so", "</think>", "\n\nYes", thinking=True)
+    assert told == [[Reasoning("Hm")], [Reasoning(", so")], [], [Content("Yes")], []]
+
+
+def test_an_answer_in_json_waits_for_its_first_key_only() -> None:
+    assert _told("llama", '{"a', 'nswer": 1', "}") == [[], [Content('{"answer": 1')], [Content("}")], []]
+
+
+@pytest.mark.parametrize("piece", ["", "\n"])
+def test_without_tools_and_thoughts_text_passes_at_once(piece: str) -> None:
+    parser = choose("").parser(tools=(), thinking=False)
+    assert stream(parser, [f"a <tool_call>{piece}"]) == [[Content(f"a <tool_call>{piece}")], []]

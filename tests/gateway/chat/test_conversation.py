@@ -1,0 +1,186 @@
+"""Conversations become prompts, with what is needed to read the answer."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from engine import Grammar, GrammarKind, RequestError
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.deltas import CallArguments, CallBegan, Content, Reasoning
+from gateway.chat.shapes import Message
+from gateway.chat.tools import Named, Tool
+from tests.gateway.chat import templates
+from tests.gateway.fake_engine import MODEL
+
+ASKED: Message = {"role": "user", "content": "Hi"}
+SAID: Message = {"role": "assistant", "content": "Well "}
+ADD = Tool("add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
+SUB = Tool("sub", "Subtracts.")
+OBJECT = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object","properties":{"y":{"const":1}},"required":["y"]}')
+CALL = '<tool_call>\n{"name": "add", "arguments": {"x":1}}\n</tool_call>'
+TWO_CALLS = f"{CALL}\n{CALL}"
+
+
+def prompt_of(source: str | None, *messages: Message, **fields: Any) -> ChatPrompt:
+    model = ChatModel(replace(MODEL, chat_template=source))
+    return model.prompt(Conversation(messages=messages or (ASKED,), **fields))
+
+
+def matches(grammar: Grammar | None, text: str) -> bool:
+    assert grammar is not None
+    source = grammar.source
+    if grammar.kind is GrammarKind.JSON_SCHEMA:
+        source = f"start: %json {source}"
+    matcher = LLMatcher(LLTokenizer("byte"), source)
+    assert not matcher.is_error(), matcher.get_error()
+    tokens = list(text.encode())
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+def test_a_prompt_ends_where_the_answer_begins() -> None:
+    prompt = prompt_of(templates.CHATML)
+    assert prompt.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert prompt.grammar is None
+    assert prompt.parser() is not prompt.parser()
+
+
+def test_the_end_can_be_left_open_or_not() -> None:
+    ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
+    assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended
+    assert prompt_of(templates.CHATML, ASKED, SAID).text == ended + "<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize("source", [templates.CHATML, templates.PARTS, templates.NO_SYSTEM])
+def test_a_last_message_goes_on_where_it_ended(source: str) -> None:
+    text = prompt_of(source, ASKED, SAID, continue_final=True).text
+    assert text.endswith("Well ")
+    assert prompt_of(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).text.endswith(
+        " Hi Well "
+    )
+
+
+def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
+    with pytest.raises(RequestError, match="does not show the last message"):
+        prompt_of("{{ messages[0].content }}", ASKED, SAID, continue_final=True)
+
+
+def test_the_operators_template_wins() -> None:
+    model = replace(MODEL, chat_template="{{ raise_exception('Mine.') }}", tool_template="Theirs.", bos="<s>")
+    prompt = ChatModel(model, "{{ bos_token }}{{ tools[0].function.name }}").prompt(
+        Conversation(messages=(ASKED,), tools=(ADD,))
+    )
+    assert prompt.text == "<s>add"
+
+
+def test_tools_have_a_template_of_their_own() -> None:
+    model = ChatModel(
+        replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
+    )
+    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD, SUB))).text == "addsub"
+    assert model.prompt(Conversation(messages=(ASKED,))).text == "plain"
+    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD,), tool_choice="none")).text == "plain"
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "words"),
+    [
+        (None, "chat_template_missing", "--chat-template"),
+        ("", "chat_template_missing", "--chat-template"),
+        ("Hi\n{% if %}", "chat_template_invalid", "line 2"),
+        ("{{ raise_exception('Be polite.') }}", "chat_template_refused", "Be polite."),
+    ],
+)
+def test_a_model_that_cannot_chat(source: str | None, code: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        prompt_of(source)
+    assert (caught.value.code, caught.value.param) == (code, "messages")
+
+
+def test_variables_reach_the_template() -> None:
+    text = prompt_of(
+        "{{ effort }}{{ documents[0].title }}", template_kwargs={"effort": "low", "documents": [{"title": "T"}]}
+    )
+    assert text.text == "lowT"
+
+
+def test_tools_are_told_as_openai_describes_them() -> None:
+    text = prompt_of("{{ tools | tojson }}", tools=(ADD, Tool("sub"))).text
+    described = (
+        '{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"'
+    )
+    assert text.startswith(f"[{described}")
+    assert '{"name": "sub", "parameters": {"type": "object", "properties": {}}}' in text
+    assert prompt_of("{{ tools is none }}").text == "True"
+
+
+def test_where_the_template_shows_no_tools_the_first_message_does() -> None:
+    text = prompt_of(templates.NO_SYSTEM, tools=(ADD,)).text
+    assert text.startswith("<start_of_turn>user\n")
+    assert '"add"' in text
+    assert text.endswith("Hi<end_of_turn>\n")
+    assert '"add"' not in prompt_of(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none").text
+
+
+def test_an_answer_that_begins_inside_reasoning() -> None:
+    parser = prompt_of(templates.THINKING).parser()
+    assert parser.feed("Hm.\n</think>\n\nWell.") + parser.finish() == [Reasoning("Hm."), Content("Well.")]
+    parser = prompt_of(templates.THINKING, template_kwargs={"enable_thinking": False}).parser()
+    assert parser.feed("Well.") + parser.finish() == [Content("Well.")]
+
+
+def test_calls_are_found_where_tools_are_offered() -> None:
+    parser = prompt_of(templates.CHATML, tools=(ADD,)).parser()
+    call = [CallBegan(0, "add"), CallArguments(0, '{"x":1}')]
+    assert parser.feed(TWO_CALLS) + parser.finish() == [*call, CallBegan(1, "add"), CallArguments(1, '{"x":1}')]
+    one = prompt_of(templates.CHATML, tools=(ADD,), parallel_tool_calls=False).parser()
+    assert one.feed(TWO_CALLS) + one.finish() == call
+    none = prompt_of(templates.CHATML, tools=(ADD,), tool_choice="none").parser()
+    assert none.feed(CALL) + none.finish() == [Content(CALL)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "matched", "unmatched"),
+    [
+        ({"tool_choice": "required"}, [CALL, TWO_CALLS], ["Hi", '{"y":1}']),
+        ({"tool_choice": "required", "parallel_tool_calls": False}, [CALL], [TWO_CALLS]),
+        ({"tool_choice": Named("add")}, [CALL], [CALL.replace("add", "sub"), "Hi"]),
+        ({"tool_choice": Named("add"), "grammar": OBJECT}, [CALL], ['{"y":1}']),
+        ({"tool_choice": "none", "grammar": OBJECT}, ['{"y":1}'], [CALL, "Hi"]),
+        ({"tool_choice": "auto", "grammar": OBJECT}, ['{"y":1}', CALL], ["Hi", '{"y":2}', CALL + "x"]),
+        ({"tools": (), "grammar": OBJECT}, ['{"y":1}'], [CALL]),
+    ],
+)
+def test_grammars(fields: dict[str, Any], matched: list[str], unmatched: list[str]) -> None:
+    grammar = prompt_of(templates.CHATML, **{"tools": (ADD, SUB), **fields}).grammar
+    assert [matches(grammar, text) for text in matched] == [True] * len(matched)
+    assert [matches(grammar, text) for text in unmatched] == [False] * len(unmatched)
+
+
+def test_reasoning_comes_before_what_a_grammar_demands() -> None:
+    grammar = prompt_of(templates.THINKING, grammar=OBJECT, tools=(ADD,)).grammar
+    for answer in ('{"y":1}', CALL):
+        assert matches(grammar, f"Hm.</think>\n\n{answer}")
+        assert not matches(grammar, answer)
+
+
+def test_a_call_is_free_where_nothing_is_demanded() -> None:
+    assert prompt_of(templates.CHATML, tools=(ADD,)).grammar is None
+
+
+def test_gbnf_and_tools_do_not_go_together() -> None:
+    with pytest.raises(RequestError, match="Lark") as caught:
+        prompt_of(templates.CHATML, tools=(ADD,), grammar=Grammar(GrammarKind.GBNF, 'root ::= "a"'))
+    assert caught.value.param == "grammar"
+
+
+def test_where_the_template_shows_no_calls_their_text_does() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
+    called: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: Message = {"role": "tool", "content": "2", "tool_call_id": "1"}
+    text = prompt_of(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,)).text
+    assert text.endswith(
+        "<start_of_turn>assistant\n```tool_code\nadd(x=1)\n```<end_of_turn>\n"
+        "<start_of_turn>user\n```tool_output\n2\n```<end_of_turn>\n"
+    )
