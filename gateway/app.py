@@ -16,14 +16,11 @@ from gateway.middleware.request_scope import RequestScope
 from gateway.routes.apply_template import ApplyTemplate
 from gateway.routes.body import BodyReader
 from gateway.routes.chat import Chat
-from gateway.routes.chat_prompts import ChatPrompts
 from gateway.routes.completions import Completions
 from gateway.routes.embeddings import Embeddings
 from gateway.routes.generate import PATH as GENERATE
 from gateway.routes.generate import FailureEnvelope, Generate
-from gateway.routes.generations import Generations
 from gateway.routes.health import Health
-from gateway.routes.models import Models, ServedModel
 from gateway.routes.openapi import Description
 from gateway.routes.response_background import BackgroundResponses
 from gateway.routes.response_store import ResponseStore
@@ -33,6 +30,9 @@ from gateway.routes.slots import Slots
 from gateway.routes.tokenize import Vocabulary
 from gateway.server.capacity import connections_for
 from gateway.server.server import serve
+from gateway.serving.generations import Generations
+from gateway.serving.models import Models, ServedModel
+from gateway.serving.prompts import ChatPrompts
 from gateway.settings import Settings
 
 

@@ -6,9 +6,9 @@ from starlette.responses import Response
 from engine import Engine
 from gateway.dialects.chat import ChatBody
 from gateway.routes.body import BodyReader
-from gateway.routes.chat_prompts import ChatPrompts
-from gateway.routes.models import Models
 from gateway.routes.reply import json_reply
+from gateway.serving.models import Models
+from gateway.serving.prompts import ChatPrompts
 
 
 class ApplyTemplate:

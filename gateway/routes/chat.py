@@ -15,13 +15,13 @@ from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.chat_chunks import ChatChunks
 from gateway.routes.chat_message import finish_reason, read_message
-from gateway.routes.chat_prompts import ChatPrompts
-from gateway.routes.generations import Answer, Generations
-from gateway.routes.models import Models
 from gateway.routes.prompt_ids import PromptIds, prompt_ids
 from gateway.routes.reply import json_reply
 from gateway.routes.timings import timings
 from gateway.routes.usage import usage
+from gateway.serving.generations import Answer, Generations
+from gateway.serving.models import Models
+from gateway.serving.prompts import ChatPrompts
 
 
 class Chat:

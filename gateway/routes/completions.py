@@ -14,12 +14,12 @@ from gateway.dialects.logprobs import LegacyLogprobs, mean_logprob
 from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
 from gateway.routes.completion_chunks import CompletionChunks
-from gateway.routes.generations import Answer, Generations
-from gateway.routes.models import Models
 from gateway.routes.prompt_ids import PromptIds, prompt_ids
 from gateway.routes.reply import json_reply
 from gateway.routes.timings import timings
 from gateway.routes.usage import usage
+from gateway.serving.generations import Answer, Generations
+from gateway.serving.models import Models
 
 
 class Completions:

@@ -10,8 +10,8 @@ from engine import EmbeddingResult, Engine, RequestError
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.middleware.closing import closing_of
 from gateway.routes.body import BodyReader
-from gateway.routes.models import Models
 from gateway.routes.reply import json_reply
+from gateway.serving.models import Models
 
 
 class Embeddings:

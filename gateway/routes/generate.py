@@ -19,10 +19,10 @@ from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.middleware.errors import Problem
 from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
-from gateway.routes.generations import Generations
 from gateway.routes.prompt_ids import PromptIds, prompt_ids
 from gateway.routes.reply import json_reply
 from gateway.routes.timings import timings
+from gateway.serving.generations import Generations
 
 PATH = "/generate"
 FIRST_FAILURE = 400

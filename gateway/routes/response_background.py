@@ -12,9 +12,9 @@ from gateway.dialects.responses_items import Item
 from gateway.middleware import errors as problems
 from gateway.middleware.closing import Closing
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
-from gateway.routes.generations import Admission, Generations
 from gateway.routes.response_answer import ResponseAnswer
 from gateway.routes.response_store import ResponseStore
+from gateway.serving.generations import Admission, Generations
 
 SHUTDOWN = "the server is shutting down"
 CANCELLED = "the response was cancelled"

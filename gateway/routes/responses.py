@@ -13,14 +13,14 @@ from gateway.dialects.responses_items import Item, resolve
 from gateway.middleware.closing import closing_of
 from gateway.middleware.sse import EventStream
 from gateway.routes.body import BodyReader
-from gateway.routes.chat_prompts import ChatPrompts
-from gateway.routes.generations import Generations
-from gateway.routes.models import Models
 from gateway.routes.reply import json_reply
 from gateway.routes.response_answer import ResponseAnswer
 from gateway.routes.response_background import BackgroundResponses, Work
 from gateway.routes.response_events import ResponseEvents
 from gateway.routes.response_store import ResponseStore
+from gateway.serving.generations import Generations
+from gateway.serving.models import Models
+from gateway.serving.prompts import ChatPrompts
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from starlette.responses import Response
 
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
 from gateway.routes.body import BodyReader
-from gateway.routes.models import Models
 from gateway.routes.reply import json_reply
+from gateway.serving.models import Models
 
 
 class Vocabulary:

@@ -1,0 +1,1 @@
+"""The served models, and how a request runs on one."""
