@@ -9,12 +9,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from engine import Engine
+from gateway.apis.fields.read import BodyReader
 from gateway.middleware.errors import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits, ServerLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.routes.apply_template import ApplyTemplate
-from gateway.routes.body import BodyReader
 from gateway.routes.chat import Chat
 from gateway.routes.completions import Completions
 from gateway.routes.embeddings import Embeddings

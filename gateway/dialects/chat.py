@@ -6,16 +6,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from engine import GenerationRequest
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.nested import Nested
+from gateway.apis.fields.prompts import MAX_CHOICES
+from gateway.apis.fields.refusing import RefusingFields
+from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.fields.stream import StreamFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.fields import Fields
 from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
-from gateway.dialects.nested import Nested
-from gateway.dialects.prompts import MAX_CHOICES
-from gateway.dialects.refusing import RefusingFields
-from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
-from gateway.dialects.streaming import StreamFields
 from gateway.dialects.tool_fields import ToolFields
 
 MAX_TOP_LOGPROBS = 20

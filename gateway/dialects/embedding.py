@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from engine import EmbeddingRequest
-from gateway.dialects.fields import Fields
-from gateway.dialects.prompts import Prompt, PromptForm, read_prompts
-from gateway.dialects.sampling import MAX_INT
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
+from gateway.apis.fields.sampling import MAX_INT
 
 MAX_INPUTS = 2048
 _FLOAT_BYTES = 4

@@ -5,10 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from gateway.apis.fields.base import given
+from gateway.apis.fields.nested import Nested, read_kind, refusal
+from gateway.apis.fields.parts import TextPart
 from gateway.chat.shapes import Message
-from gateway.dialects.fields import given
-from gateway.dialects.nested import Nested, read_kind, refusal
-from gateway.dialects.parts import TextPart
 
 MAX_MESSAGES = 2**13
 """Far above what a slot usually holds; it bounds what reading them costs."""

@@ -7,17 +7,17 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from engine import GenerationRequest, Grammar, RequestError
+from gateway.apis.fields import constraints
+from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.refusing import RefusingFields
+from gateway.apis.fields.sampling import MAX_INT, SamplingFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-from gateway.dialects import constraints
-from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.fields import Fields, given
-from gateway.dialects.nested import refusal
-from gateway.dialects.refusing import RefusingFields
 from gateway.dialects.responses_items import InputForms, InputItem, Item, read_input
 from gateway.dialects.responses_tools import ResponseToolFields
 from gateway.dialects.responses_transcript import messages_of
-from gateway.dialects.sampling import MAX_INT, SamplingFields
 
 MAX_TOP_LOGPROBS = 20
 MAX_METADATA = 16

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from gateway.dialects.fields import given
-from gateway.dialects.nested import Nested, read_kind, refusal
-from gateway.dialects.parts import TextPart
+from gateway.apis.fields.base import given
+from gateway.apis.fields.nested import Nested, read_kind, refusal
+from gateway.apis.fields.parts import TextPart
 
 Item: TypeAlias = dict[str, Any]
 """A message, reasoning, a call or a call's output, as OpenAI describes it; always with `id`, `type` and `status`."""

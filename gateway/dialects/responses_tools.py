@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from gateway.dialects.fields import Fields
-from gateway.dialects.nested import Nested, read_kind, read_nested, refusal
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.dialects.tool_fields import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
 from gateway.dialects.tool_fields import ToolFields as ChatTools
 

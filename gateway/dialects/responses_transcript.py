@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.apis.fields.nested import refusal
 from gateway.chat.shapes import Message
-from gateway.dialects.nested import refusal
 from gateway.dialects.responses_items import Item
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Self, TypeAlias
 from pydantic import ConfigDict, Field, model_validator
 
 from engine import RequestError, TokenDetail
-from gateway.dialects.fields import Fields, given
-from gateway.dialects.prompts import MAX_PROMPT_TOKENS
-from gateway.dialects.sampling import MAX_INT
+from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.prompts import MAX_PROMPT_TOKENS
+from gateway.apis.fields.sampling import MAX_INT
 
 MAX_TEXT = 2**20
 """Characters. Far above what a slot holds; more would keep the server busy for a second at a time."""

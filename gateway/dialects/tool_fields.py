@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BeforeValidator, Field, field_validator
 
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.chat.tools import Named, Tool, ToolChoice
-from gateway.dialects.fields import Fields
-from gateway.dialects.nested import Nested, read_kind, read_nested, refusal
 
 MAX_TOOLS = 128
 """OpenAI's own bound."""

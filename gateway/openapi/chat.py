@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field
 
 from engine import FinishReason
-from gateway.openapi.answer import Answer, Count, Logprob, Stop, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Answer, Count, Logprob, Stop, Timestamp, Timings, Usage
 
 
 class TokenLogprob(Answer):

@@ -3,7 +3,7 @@
 from typing import Literal, NotRequired
 
 from engine import FinishReason
-from gateway.openapi.answer import Answer, Count, Error, LegacyLogprobs, Stop, Time, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Stop, Time, Timestamp, Timings, Usage
 
 
 class CompletionChoice(Answer):

@@ -11,10 +11,10 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from gateway import __version__
-from gateway.openapi.answer import ErrorAnswer
+from gateway.apis.answers.shapes import ErrorAnswer
+from gateway.apis.fields.read import BodyReader
 from gateway.openapi.operations import OPERATIONS, Operation
 from gateway.openapi.statuses import EVERYWHERE, HEADERS, PROTOCOL, REASONS, Described, failure, headers
-from gateway.routes.body import BodyReader
 
 VERSION = "3.1.1"
 

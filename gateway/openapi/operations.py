@@ -5,13 +5,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.dialects.chat import ChatBody
 from gateway.dialects.completion import CompletionBody
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
 from gateway.openapi import others
-from gateway.openapi.answer import ErrorAnswer
 from gateway.openapi.chat import ChatChunk, ChatCompletion
 from gateway.openapi.completions import Completion, CompletionChunk, Failure, GeneratedText, Success
 from gateway.openapi.response_events import ResponseEvent

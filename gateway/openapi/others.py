@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 
 from engine import EngineState
-from gateway.openapi.answer import Answer, Count, Timestamp
+from gateway.apis.answers.shapes import Answer, Count, Timestamp
 
 
 class Embedding(Answer):

@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from gateway.openapi.answer import Answer, Count
+from gateway.apis.answers.shapes import Answer, Count
 from gateway.openapi.chat import ChosenLogprob
 from gateway.openapi.responses import OutputItem, OutputText, Response, ThoughtText
 

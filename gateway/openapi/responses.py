@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import ConfigDict, Field, with_config
 
+from gateway.apis.answers.shapes import Answer, Count, Timestamp
 from gateway.dialects.responses_tools import Choice
-from gateway.openapi.answer import Answer, Count, Timestamp
 from gateway.openapi.chat import ChosenLogprob
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]

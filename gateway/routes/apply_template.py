@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import Engine
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.fields.read import BodyReader
 from gateway.dialects.chat import ChatBody
-from gateway.routes.body import BodyReader
-from gateway.routes.reply import json_reply
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
 

@@ -8,17 +8,17 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from engine import Engine, Finished
+from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.timings import timings
+from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
 from gateway.dialects.chat import ChatBody
 from gateway.dialects.chat_logprobs import chat_logprobs
 from gateway.middleware.sse import EventStream
-from gateway.routes.body import BodyReader
 from gateway.routes.chat_chunks import ChatChunks
 from gateway.routes.chat_message import finish_reason, read_message
-from gateway.routes.prompt_ids import PromptIds, prompt_ids
-from gateway.routes.reply import json_reply
-from gateway.routes.timings import timings
-from gateway.routes.usage import usage
 from gateway.serving.generations import Answer, Generations
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from engine import Finished, Text
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
+from gateway.apis.answers.prompt_ids import PromptIds
+from gateway.apis.answers.timings import timings
+from gateway.apis.openai.usage import usage
 from gateway.dialects.completion import CompletionBody
-from gateway.dialects.logprobs import LegacyLogprobs
-from gateway.routes.prompt_ids import PromptIds
-from gateway.routes.timings import timings
-from gateway.routes.usage import usage
 
 
 class CompletionChunks:

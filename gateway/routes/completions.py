@@ -9,15 +9,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from engine import Engine, Finished, GenerationRequest, RequestError
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobs, mean_logprob
+from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.timings import timings
+from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.usage import usage
 from gateway.dialects.completion import CompletionBody
-from gateway.dialects.logprobs import LegacyLogprobs, mean_logprob
 from gateway.middleware.sse import EventStream
-from gateway.routes.body import BodyReader
 from gateway.routes.completion_chunks import CompletionChunks
-from gateway.routes.prompt_ids import PromptIds, prompt_ids
-from gateway.routes.reply import json_reply
-from gateway.routes.timings import timings
-from gateway.routes.usage import usage
 from gateway.serving.generations import Answer, Generations
 from gateway.serving.models import Models
 

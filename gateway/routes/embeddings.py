@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import EmbeddingResult, Engine, RequestError
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.fields.read import BodyReader
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.middleware.closing import closing_of
-from gateway.routes.body import BodyReader
-from gateway.routes.reply import json_reply
 from gateway.serving.models import Models
 
 

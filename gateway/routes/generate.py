@@ -11,17 +11,17 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import Engine, Finished, GenerationRequest, Text, TokenDetail
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
+from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.timings import timings
+from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
+from gateway.apis.fields.read import BodyReader
+from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.dialects.completion import MAX_LOGPROBS
-from gateway.dialects.constraints import GrammarFields
-from gateway.dialects.logprobs import LegacyLogprobs
-from gateway.dialects.prompts import Prompt, PromptForm, read_prompts
-from gateway.dialects.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.middleware.errors import Problem
 from gateway.middleware.sse import EventStream
-from gateway.routes.body import BodyReader
-from gateway.routes.prompt_ids import PromptIds, prompt_ids
-from gateway.routes.reply import json_reply
-from gateway.routes.timings import timings
 from gateway.serving.generations import Generations
 
 PATH = "/generate"

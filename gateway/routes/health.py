@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import Engine, EngineState
-from gateway.routes.reply import json_reply
+from gateway.apis.answers.reply import json_reply
 
 
 class Health:

@@ -7,13 +7,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from engine import Engine
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.fields.read import BodyReader
 from gateway.chat.conversation import ChatPrompt
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.responses_items import Item, resolve
 from gateway.middleware.closing import closing_of
 from gateway.middleware.sse import EventStream
-from gateway.routes.body import BodyReader
-from gateway.routes.reply import json_reply
 from gateway.routes.response_answer import ResponseAnswer
 from gateway.routes.response_background import BackgroundResponses, Work
 from gateway.routes.response_events import ResponseEvents

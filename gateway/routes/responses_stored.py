@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import RequestError
-from gateway.dialects.nested import Nested, refusal
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.fields.nested import Nested, refusal
 from gateway.dialects.responses_items import Item
-from gateway.routes.reply import json_reply
 from gateway.routes.response_background import BackgroundResponses
 from gateway.routes.response_store import ResponseStore
 

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine import Engine
-from gateway.routes.reply import json_reply
+from gateway.apis.answers.reply import json_reply
 
 
 class Slots:

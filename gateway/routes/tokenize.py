@@ -3,9 +3,9 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gateway.apis.answers.reply import json_reply
+from gateway.apis.fields.read import BodyReader
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
-from gateway.routes.body import BodyReader
-from gateway.routes.reply import json_reply
 from gateway.serving.models import Models
 
 

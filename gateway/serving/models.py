@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from engine import Engine
 from gateway import __version__
+from gateway.apis.answers.reply import json_reply
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.routes.reply import json_reply
 
 DEFAULT = "default"
 """Means the served model on every server, for clients that must send some name."""

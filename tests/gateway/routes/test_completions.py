@@ -204,7 +204,7 @@ async def test_a_name_of_another_model() -> None:
 
 async def test_unknown_fields_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     app = app_of(FakeEngine())
-    with caplog.at_level(logging.WARNING, "gateway.routes.body"):
+    with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
         for _ in range(3):
             assert (await post(app, PATH, {"prompt": "x", "mirrorstat": 2, "a\nb": 1})).status == 200
         assert (await post(app, PATH, {"prompt": "x", **{f"f{i}": i for i in range(300)}})).status == 200

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError
-from gateway.dialects.constraints import GrammarFields
+from gateway.apis.fields.constraints import GrammarFields
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"const": "ж"}}}
 SOURCE = '{"type":"object","properties":{"b":{"type":"string"},"a":{"const":"ж"}}}'

@@ -6,7 +6,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from engine import RequestError
-from gateway.dialects.fields import Fields
+from gateway.apis.fields.base import Fields
 
 
 class Nested(Fields):

@@ -7,9 +7,9 @@ import pytest
 from starlette.requests import Request
 
 from engine import RequestError
+from gateway.apis.fields.read import IGNORED, BodyReader
 from gateway.dialects.completion import CompletionBody
 from gateway.middleware.body import body_once
-from gateway.routes.body import IGNORED, BodyReader
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def reported(**fields: object) -> bytes | None:
 
 async def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     reader = BodyReader()
-    with caplog.at_level(logging.WARNING, "gateway.routes.body"):
+    with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
         await reader.read(request_of(**{"x" * 100_000: 1, "x" * 100_001: 1}), CompletionBody)
         await reader.read(request_of(**{"x" * 80: 1}), CompletionBody)
     assert reader.noted == {"x" * 80}

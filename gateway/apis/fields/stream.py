@@ -2,7 +2,7 @@
 
 from pydantic import ValidationInfo, field_validator
 
-from gateway.dialects.fields import Fields
+from gateway.apis.fields.base import Fields
 
 
 class StreamOptions(Fields):

@@ -4,7 +4,7 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field
 
-from gateway.dialects.sampling import MAX_INT
+from gateway.apis.fields.sampling import MAX_INT
 
 Prompt: TypeAlias = str | tuple[int, ...]
 """A text, or token ids."""

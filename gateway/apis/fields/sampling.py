@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from engine import Sampling
-from gateway.dialects.fields import Fields
+from gateway.apis.fields.base import Fields
 
 MAX_INT = 2**31 - 1
 """The largest integer that llama.cpp takes, for token ids and counts alike."""

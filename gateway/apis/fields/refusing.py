@@ -7,8 +7,8 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from gateway.dialects.fields import Fields
-from gateway.dialects.nested import refusal
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.nested import refusal
 
 
 class RefusingFields(Fields):

@@ -8,8 +8,8 @@ import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
-from gateway.dialects.fields import Fields, given
-from gateway.dialects.nested import refusal
+from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.nested import refusal
 
 MAX_CHOICES = 1024
 

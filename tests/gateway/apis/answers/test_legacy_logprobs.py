@@ -3,7 +3,7 @@
 import pytest
 
 from engine import Alternative, TokenDetail
-from gateway.dialects.logprobs import LegacyLogprobs, mean_logprob, token_text
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobs, mean_logprob, token_text
 
 DRAGON = "🐉".encode()
 DETAILS = [

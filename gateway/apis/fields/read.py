@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from engine import RequestError
-from gateway.dialects.fields import unknown_fields
+from gateway.apis.fields.base import unknown_fields
 
 logger = logging.getLogger(__name__)
 

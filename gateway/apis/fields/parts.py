@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
-from gateway.dialects.nested import Nested
+from gateway.apis.fields.nested import Nested
 
 
 class TextPart(Nested):

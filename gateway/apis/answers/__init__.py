@@ -1,0 +1,1 @@
+"""Parts that answers of several APIs share."""
