@@ -6,19 +6,19 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.apis.answers.shapes import ErrorAnswer
+from gateway.apis.generate.endpoint import PATH as GENERATE
+from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.openai.completions.answer import Completion, CompletionChunk, Failure, GeneratedText, Success
+from gateway.apis.openai.completions.request import CompletionBody
 from gateway.dialects.chat import ChatBody
-from gateway.dialects.completion import CompletionBody
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
 from gateway.openapi import others
 from gateway.openapi.chat import ChatChunk, ChatCompletion
-from gateway.openapi.completions import Completion, CompletionChunk, Failure, GeneratedText, Success
 from gateway.openapi.response_events import ResponseEvent
 from gateway.openapi.responses import Deleted, ItemList, Response
 from gateway.openapi.statuses import Described
-from gateway.routes.generate import PATH as GENERATE
-from gateway.routes.generate import GenerateBody
 
 NOT_HERE = frozenset({404})
 QUEUED = frozenset({404, 429})

@@ -6,12 +6,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
+from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.openai.completions.request import CompletionBody
 from gateway.dialects.chat import ChatBody
-from gateway.dialects.completion import CompletionBody
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import TokenizeBody
-from gateway.routes.generate import GenerateBody
 from tests.gateway import description
 
 ASKED = [{"role": "user", "content": "a"}]

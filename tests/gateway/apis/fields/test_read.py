@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from engine import RequestError
 from gateway.apis.fields.read import IGNORED, BodyReader
-from gateway.dialects.completion import CompletionBody
+from gateway.apis.openai.completions.request import CompletionBody
 from gateway.middleware.body import body_once
 
 pytestmark = pytest.mark.anyio

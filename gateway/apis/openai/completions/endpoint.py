@@ -14,10 +14,10 @@ from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.answers.timings import timings
 from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.apis.openai.usage import usage
-from gateway.dialects.completion import CompletionBody
 from gateway.middleware.sse import EventStream
-from gateway.routes.completion_chunks import CompletionChunks
 from gateway.serving.generations import Answer, Generations
 from gateway.serving.models import Models
 

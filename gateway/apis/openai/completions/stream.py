@@ -10,8 +10,8 @@ from engine import Finished, Text
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
+from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.usage import usage
-from gateway.dialects.completion import CompletionBody
 
 
 class CompletionChunks:

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Grammar, GrammarKind, Infill, Sampling
-from gateway.dialects.completion import CompletionBody
+from gateway.apis.openai.completions.request import CompletionBody
 
 
 def read(**fields: object) -> GenerationRequest:

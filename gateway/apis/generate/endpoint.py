@@ -19,7 +19,7 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
-from gateway.dialects.completion import MAX_LOGPROBS
+from gateway.apis.openai.completions.request import MAX_LOGPROBS
 from gateway.middleware.errors import Problem
 from gateway.middleware.sse import EventStream
 from gateway.serving.generations import Generations
