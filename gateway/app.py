@@ -12,13 +12,13 @@ from engine import Engine
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.endpoint import PATH as GENERATE
 from gateway.apis.generate.endpoint import FailureEnvelope, Generate
+from gateway.apis.openai.chat.endpoint import Chat
 from gateway.apis.openai.completions.endpoint import Completions
 from gateway.middleware.errors import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits, ServerLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.routes.apply_template import ApplyTemplate
-from gateway.routes.chat import Chat
 from gateway.routes.embeddings import Embeddings
 from gateway.routes.health import Health
 from gateway.routes.openapi import Description

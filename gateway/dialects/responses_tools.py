@@ -6,8 +6,8 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.dialects.tool_fields import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
-from gateway.dialects.tool_fields import ToolFields as ChatTools
+from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
+from gateway.apis.openai.chat.tools import ToolFields as ChatTools
 
 
 class ResponseFunction(FunctionObject):

@@ -8,14 +8,14 @@ from pydantic import BaseModel
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.generate.endpoint import PATH as GENERATE
 from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
+from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.answer import Completion, CompletionChunk, Failure, GeneratedText, Success
 from gateway.apis.openai.completions.request import CompletionBody
-from gateway.dialects.chat import ChatBody
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
 from gateway.openapi import others
-from gateway.openapi.chat import ChatChunk, ChatCompletion
 from gateway.openapi.response_events import ResponseEvent
 from gateway.openapi.responses import Deleted, ItemList, Response
 from gateway.openapi.statuses import Described

@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 
 from gateway.apis.answers.shapes import Answer, Count
-from gateway.openapi.chat import ChosenLogprob
+from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.openapi.responses import OutputItem, OutputText, Response, ThoughtText
 
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import ConfigDict, Field, with_config
 
 from gateway.apis.answers.shapes import Answer, Count, Timestamp
+from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.dialects.responses_tools import Choice
-from gateway.openapi.chat import ChosenLogprob
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from engine import Engine
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
-from gateway.dialects.chat import ChatBody
+from gateway.apis.openai.chat.request import ChatBody
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine import Finished, FinishReason, Text
+from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import Content, Reasoning
-from gateway.dialects.chat_logprobs import chat_logprobs
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.responses_items import new_id
 from gateway.dialects.responses_output import Output

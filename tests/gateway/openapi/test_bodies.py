@@ -7,8 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
-from gateway.dialects.chat import ChatBody
 from gateway.dialects.embedding import EmbeddingBody
 from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import TokenizeBody

@@ -1,7 +1,7 @@
 """Log-probabilities in the shape of OpenAI's chat."""
 
 from engine import Alternative, TokenDetail
-from gateway.dialects.chat_logprobs import LEAST, chat_logprobs
+from gateway.apis.openai.chat.logprobs import LEAST, chat_logprobs
 
 
 def test_a_token_and_its_alternatives() -> None:

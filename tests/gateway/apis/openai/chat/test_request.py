@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Grammar, GrammarKind, RequestError, Sampling
+from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.deltas import Content, Delta
 from gateway.chat.tools import Tool
-from gateway.dialects.chat import ChatBody
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
 GRAMMAR = Grammar(GrammarKind.REGEX, "a+")

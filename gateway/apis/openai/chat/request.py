@@ -13,10 +13,10 @@ from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
+from gateway.apis.openai.chat.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
+from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-from gateway.dialects.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
-from gateway.dialects.tool_fields import ToolFields
 
 MAX_TOP_LOGPROBS = 20
 MAX_METADATA = 16

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
+from gateway.apis.openai.chat.tools import MAX_TOOLS, Offer, ToolFields
 from gateway.chat.tools import Named, Tool
-from gateway.dialects.tool_fields import MAX_TOOLS, Offer, ToolFields
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 

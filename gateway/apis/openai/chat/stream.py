@@ -8,12 +8,12 @@ import orjson
 from engine import Finished, Text, TokenDetail
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
+from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.chat.message import finish_reason, new_call_id
+from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
-from gateway.dialects.chat import ChatBody
-from gateway.dialects.chat_logprobs import chat_logprobs
-from gateway.routes.chat_message import finish_reason, new_call_id
 
 _ROLE = b'{"role":"assistant","content":""}'
 _GOES_ON = b"null"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from engine import RequestError
+from gateway.apis.openai.chat.messages import MAX_MESSAGES, for_template, read_messages
 from gateway.chat.shapes import Message
-from gateway.dialects.messages import MAX_MESSAGES, for_template, read_messages
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
 CALLED = {"role": "assistant", "tool_calls": [CALL]}

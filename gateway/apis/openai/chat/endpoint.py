@@ -12,13 +12,13 @@ from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.answers.timings import timings
 from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.chat.message import finish_reason, read_message
+from gateway.apis.openai.chat.request import ChatBody
+from gateway.apis.openai.chat.stream import ChatChunks
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
-from gateway.dialects.chat import ChatBody
-from gateway.dialects.chat_logprobs import chat_logprobs
 from gateway.middleware.sse import EventStream
-from gateway.routes.chat_chunks import ChatChunks
-from gateway.routes.chat_message import finish_reason, read_message
 from gateway.serving.generations import Answer, Generations
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
