@@ -14,6 +14,10 @@ from gateway.apis.generate.endpoint import PATH as GENERATE
 from gateway.apis.generate.endpoint import FailureEnvelope, Generate
 from gateway.apis.openai.chat.endpoint import Chat
 from gateway.apis.openai.completions.endpoint import Completions
+from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.endpoint import Responses
+from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.stored import StoredResponses
 from gateway.middleware.errors import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits, ServerLimits
 from gateway.middleware.origin import OriginGuard
@@ -22,10 +26,6 @@ from gateway.routes.apply_template import ApplyTemplate
 from gateway.routes.embeddings import Embeddings
 from gateway.routes.health import Health
 from gateway.routes.openapi import Description
-from gateway.routes.response_background import BackgroundResponses
-from gateway.routes.response_store import ResponseStore
-from gateway.routes.responses import Responses
-from gateway.routes.responses_stored import StoredResponses
 from gateway.routes.slots import Slots
 from gateway.routes.tokenize import Vocabulary
 from gateway.server.capacity import connections_for

@@ -12,12 +12,12 @@ from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.answer import Completion, CompletionChunk, Failure, GeneratedText, Success
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
+from gateway.apis.openai.responses.events import ResponseEvent
+from gateway.apis.openai.responses.request import ResponseBody
 from gateway.dialects.embedding import EmbeddingBody
-from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
 from gateway.openapi import others
-from gateway.openapi.response_events import ResponseEvent
-from gateway.openapi.responses import Deleted, ItemList, Response
 from gateway.openapi.statuses import Described
 
 NOT_HERE = frozenset({404})

@@ -9,8 +9,8 @@ from engine import RequestError
 from gateway.apis.generate.endpoint import GenerateBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.responses.request import ResponseBody
 from gateway.dialects.embedding import EmbeddingBody
-from gateway.dialects.responses import ResponseBody
 from gateway.dialects.tokens import TokenizeBody
 from tests.gateway import description
 

@@ -10,9 +10,9 @@ from jsonschema import Draft202012Validator, ValidationError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from gateway.apis.openai.responses.stored import Page
 from gateway.openapi.document import describe, document
 from gateway.openapi.operations import OPERATIONS
-from gateway.routes.responses_stored import Page
 from tests.gateway import description
 from tests.gateway.asgi import Call, app_of, get
 from tests.gateway.fake_engine import FakeEngine

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
+from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.asgi import Call, app_of
-from tests.gateway.routes.responses import answering, chatting
 
 pytestmark = pytest.mark.anyio
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from engine import Finished, FinishReason, Text
 from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.responses.items import new_id
+from gateway.apis.openai.responses.output import Output
+from gateway.apis.openai.responses.output_items import Event
+from gateway.apis.openai.responses.request import ResponseBody
+from gateway.apis.openai.responses.tokens import Carried, TokenReader
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import Content, Reasoning
-from gateway.dialects.responses import ResponseBody
-from gateway.dialects.responses_items import new_id
-from gateway.dialects.responses_output import Output
-from gateway.dialects.responses_tokens import Carried, TokenReader
-from gateway.dialects.responses_writing import Event
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
 ERROR_CODES = {INVALID_REQUEST: "invalid_prompt", RATE_LIMIT: "rate_limit_exceeded"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from gateway.dialects.responses_items import Item, new_id, output_text
+from gateway.apis.openai.responses.items import Item, new_id, output_text
 
 Event: TypeAlias = dict[str, Any]
 """An event of a stream, by OpenAI's names, without its number."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.apis.fields.nested import refusal
+from gateway.apis.openai.responses.items import Item
 from gateway.chat.shapes import Message
-from gateway.dialects.responses_items import Item
 
 
 def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[Message, ...]:

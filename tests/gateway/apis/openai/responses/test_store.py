@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from engine import RequestError
+from gateway.apis.openai.responses.store import ResponseStore
 from gateway.middleware.errors import RefusedError
-from gateway.routes.response_store import ResponseStore
 
 
 def response(name: str, *, previous: str | None = None, status: str = "completed", text: str = "x") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from gateway.apis.answers.shapes import Answer, Count
 from gateway.apis.openai.chat.answer import ChosenLogprob
-from gateway.openapi.responses import OutputItem, OutputText, Response, ThoughtText
+from gateway.apis.openai.responses.answer import OutputItem, OutputText, Response, ThoughtText
 
 
 class Event(Answer):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from engine import RequestError
-from gateway.dialects.responses_items import MOST_ITEMS, Item, read_input, resolve
-from gateway.dialects.responses_transcript import messages_of
+from gateway.apis.openai.responses.items import MOST_ITEMS, Item, read_input, resolve
+from gateway.apis.openai.responses.transcript import messages_of
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "7"}

@@ -9,15 +9,15 @@ from starlette.types import ASGIApp
 from engine import Engine
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.responses.background import BackgroundResponses, Work
+from gateway.apis.openai.responses.items import Item, resolve
+from gateway.apis.openai.responses.request import ResponseBody
+from gateway.apis.openai.responses.response import ResponseAnswer
+from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.chat.conversation import ChatPrompt
-from gateway.dialects.responses import ResponseBody
-from gateway.dialects.responses_items import Item, resolve
 from gateway.middleware.closing import closing_of
 from gateway.middleware.sse import EventStream
-from gateway.routes.response_answer import ResponseAnswer
-from gateway.routes.response_background import BackgroundResponses, Work
-from gateway.routes.response_events import ResponseEvents
-from gateway.routes.response_store import ResponseStore
 from gateway.serving.generations import Generations
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts

@@ -8,12 +8,12 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from engine import GenerationRequest, Unavailable
-from gateway.dialects.responses_items import Item
+from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.response import ResponseAnswer
+from gateway.apis.openai.responses.store import ResponseStore
 from gateway.middleware import errors as problems
 from gateway.middleware.closing import Closing
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
-from gateway.routes.response_answer import ResponseAnswer
-from gateway.routes.response_store import ResponseStore
 from gateway.serving.generations import Admission, Generations
 
 SHUTDOWN = "the server is shutting down"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from engine import Finished, Text
-from gateway.dialects.responses_writing import Event
+from gateway.apis.openai.responses.output_items import Event
+from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.middleware.errors import Problem
-from gateway.routes.response_answer import ResponseAnswer
 
 
 class ResponseEvents:

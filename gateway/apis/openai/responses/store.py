@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from engine import RequestError
-from gateway.dialects.responses_items import Item
+from gateway.apis.openai.responses.items import Item
 from gateway.middleware.errors import Problem, RefusedError
 
 

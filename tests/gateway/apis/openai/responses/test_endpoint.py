@@ -8,9 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from engine import EngineFault, FinishReason, GrammarKind, RequestError, Text
-from tests.gateway.asgi import Call, app_of, get, post
-from tests.gateway.fake_engine import FakeEngine
-from tests.gateway.routes.responses import (
+from tests.gateway.apis.openai.responses.asking import (
     CALL,
     PATH,
     THOUGHT,
@@ -21,6 +19,8 @@ from tests.gateway.routes.responses import (
     names,
     without_ids,
 )
+from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.output_items import Call, Event, Logprobs, Message, Thought, Writing
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
-from gateway.dialects.responses_items import Item
-from gateway.dialects.responses_writing import Call, Event, Logprobs, Message, Thought, Writing
 
 
 class Output:

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from engine import RequestError
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.nested import Nested, refusal
-from gateway.dialects.responses_items import Item
-from gateway.routes.response_background import BackgroundResponses
-from gateway.routes.response_store import ResponseStore
+from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.store import ResponseStore
 
 
 class Page(Nested):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.apis.openai.responses.output import Output
+from gateway.apis.openai.responses.output_items import Event
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
-from gateway.dialects.responses_output import Output
-from gateway.dialects.responses_writing import Event
 
 
 def run(*deltas: Delta, status: str = "completed") -> tuple[list[Event], list[dict[str, Any]]]:

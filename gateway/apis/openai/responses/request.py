@@ -13,11 +13,11 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, SamplingFields
+from gateway.apis.openai.responses.items import InputForms, InputItem, Item, read_input
+from gateway.apis.openai.responses.tools import ResponseToolFields
+from gateway.apis.openai.responses.transcript import messages_of
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-from gateway.dialects.responses_items import InputForms, InputItem, Item, read_input
-from gateway.dialects.responses_tools import ResponseToolFields
-from gateway.dialects.responses_transcript import messages_of
 
 MAX_TOP_LOGPROBS = 20
 MAX_METADATA = 16

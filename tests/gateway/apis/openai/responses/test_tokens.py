@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import TokenDetail
+from gateway.apis.openai.responses.tokens import Carried, TokenReader
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
-from gateway.dialects.responses_tokens import Carried, TokenReader
 
 
 class TaggedParser:

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, with_config
 
 from gateway.apis.answers.shapes import Answer, Count, Timestamp
 from gateway.apis.openai.chat.answer import ChosenLogprob
-from gateway.dialects.responses_tools import Choice
+from gateway.apis.openai.responses.tools import Choice
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
