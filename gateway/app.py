@@ -12,8 +12,13 @@ from engine import Engine
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.endpoint import PATH as GENERATE
 from gateway.apis.generate.endpoint import FailureEnvelope, Generate
+from gateway.apis.llama_server.apply_template import ApplyTemplate
+from gateway.apis.llama_server.health import Health
+from gateway.apis.llama_server.slots import Slots
+from gateway.apis.llama_server.tokenize import Vocabulary
 from gateway.apis.openai.chat.endpoint import Chat
 from gateway.apis.openai.completions.endpoint import Completions
+from gateway.apis.openai.embeddings.endpoint import Embeddings
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.endpoint import Responses
 from gateway.apis.openai.responses.store import ResponseStore
@@ -22,12 +27,7 @@ from gateway.middleware.errors import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits, ServerLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
-from gateway.routes.apply_template import ApplyTemplate
-from gateway.routes.embeddings import Embeddings
-from gateway.routes.health import Health
-from gateway.routes.openapi import Description
-from gateway.routes.slots import Slots
-from gateway.routes.tokenize import Vocabulary
+from gateway.openapi.endpoint import Description
 from gateway.server.capacity import connections_for
 from gateway.server.server import serve
 from gateway.serving.generations import Generations

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.client.process import command_for
-from gateway.routes import openapi
+from gateway.openapi import endpoint as openapi
 
 ROOT = Path(__file__).parents[1]
 

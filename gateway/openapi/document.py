@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.fields.read import BodyReader
-from gateway.openapi.operations import OPERATIONS, Operation
+from gateway.apis.operations import OPERATIONS, Operation
 from gateway.openapi.statuses import EVERYWHERE, HEADERS, PROTOCOL, REASONS, Described, failure, headers
 
 VERSION = "3.1.1"

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.openapi.operations import OPERATIONS, Operation
+from gateway.apis.operations import OPERATIONS, Operation
 from tests.gateway import description
 from tests.gateway.chat import templates
 from tests.wire.served import GUARD, serving

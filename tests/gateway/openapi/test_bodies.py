@@ -7,11 +7,11 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.llama_server.tokenize_request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.apis.openai.responses.request import ResponseBody
-from gateway.dialects.embedding import EmbeddingBody
-from gateway.dialects.tokens import TokenizeBody
 from tests.gateway import description
 
 ASKED = [{"role": "user", "content": "a"}]

@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gateway.apis.openai.responses.stored import Page
+from gateway.apis.operations import OPERATIONS
 from gateway.openapi.document import describe, document
-from gateway.openapi.operations import OPERATIONS
 from tests.gateway import description
 from tests.gateway.asgi import Call, app_of, get
 from tests.gateway.fake_engine import FakeEngine

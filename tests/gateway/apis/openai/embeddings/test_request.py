@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.dialects.embedding import MAX_INPUTS, EmbeddingBody, shorten
+from gateway.apis.openai.embeddings.request import MAX_INPUTS, EmbeddingBody, shorten
 
 VECTOR = struct.pack("<4f", 0.6, 0.0, 0.0, -0.8)
 

@@ -5,19 +5,19 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from gateway.apis import others
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.generate.endpoint import PATH as GENERATE
 from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.answer import Completion, CompletionChunk, Failure, GeneratedText, Success
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.request import ResponseBody
-from gateway.dialects.embedding import EmbeddingBody
-from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
-from gateway.openapi import others
 from gateway.openapi.statuses import Described
 
 NOT_HERE = frozenset({404})

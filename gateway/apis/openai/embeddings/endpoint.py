@@ -9,7 +9,7 @@ from starlette.responses import Response
 from engine import EmbeddingResult, Engine, RequestError
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
-from gateway.dialects.embedding import EmbeddingBody
+from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.middleware.closing import closing_of
 from gateway.serving.models import Models
 

@@ -5,7 +5,7 @@ from starlette.responses import Response
 
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
-from gateway.dialects.tokens import DetokenizeBody, TokenizeBody
+from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models
 
 

@@ -11,8 +11,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
+from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from gateway.app import create_gateway
-from gateway.dialects.embedding import MAX_INPUTS
 from tests.gateway.asgi import Call, app_of, get, post, settings_for
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path

@@ -6,7 +6,7 @@ import anyio
 import orjson
 import pytest
 
-from gateway.dialects.tokens import MAX_TEXT
+from gateway.apis.llama_server.tokenize_request import MAX_TEXT
 from tests.gateway.asgi import Call, app_of, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
 
