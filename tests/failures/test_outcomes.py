@@ -13,9 +13,9 @@ import pytest
 from engine.events import Failed, Finished, Released
 from engine.protocol import wire
 from tests.alone import Alone, alone
-from tests.wire.answers import STREAMED, read_completion
-from tests.wire.frames import watch_frames
-from tests.wire.served import Served, completion, continuation, serving
+from tests.system.answers import STREAMED, read_completion
+from tests.system.frames import watch_frames
+from tests.system.served import Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 

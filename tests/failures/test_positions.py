@@ -10,8 +10,8 @@ import pytest
 
 from tests.alone import Alone, alone
 from tests.gateway.server.sockets import Answer, Client
-from tests.wire.answers import STREAMED, read_completion
-from tests.wire.served import GUARD, Served, completion, serving
+from tests.system.answers import STREAMED, read_completion
+from tests.system.served import GUARD, Served, completion, serving
 
 pytestmark = pytest.mark.anyio
 

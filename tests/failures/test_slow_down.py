@@ -15,9 +15,9 @@ import pytest
 from engine.events import Figures
 from engine.protocol import wire
 from tests.failures.processes import needs_proc, resident_bytes
-from tests.wire.answers import STREAMED
-from tests.wire.frames import NO_FIGURES, size, watch_frames
-from tests.wire.served import Served, completion, serving
+from tests.system.answers import STREAMED
+from tests.system.frames import NO_FIGURES, size, watch_frames
+from tests.system.served import Served, completion, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from tests.program import GUARD, engines_of, serving_program
-from tests.wire.served import completion
+from tests.system.served import completion
 
 ABOUT_REQUESTS = {"engine.worker.intake", "engine.worker.loop", "engine.client", "gateway.middleware.request_scope"}
 """Loggers that tell of requests and of nothing else."""

@@ -12,8 +12,8 @@ import pytest
 
 from tests.failures.processes import cpu_ticks, needs_proc
 from tests.gateway.server.sockets import LEAVE
-from tests.wire.frames import watch_frames
-from tests.wire.served import GUARD, Served, ask, completion, serving
+from tests.system.frames import watch_frames
+from tests.system.served import GUARD, Served, ask, completion, serving
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 

@@ -18,8 +18,8 @@ from openai.types.responses.response_output_text import Logprob
 from pydantic import BaseModel
 
 from tests.program import ROOT, serving_program
-from tests.wire.description import Description
-from tests.wire.served import GUARD
+from tests.system.description import Description
+from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,

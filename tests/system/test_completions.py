@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from tests.gateway.joined import joined
-from tests.wire.answers import STREAMED
-from tests.wire.served import Served, ask, completion, serving
+from tests.system.answers import STREAMED
+from tests.system.served import Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 

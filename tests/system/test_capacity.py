@@ -6,7 +6,7 @@ import pytest
 
 from gateway.server.capacity import allow
 from tests.gateway.server.sockets import get
-from tests.wire.served import GUARD, completion, serving
+from tests.system.served import GUARD, completion, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from tests.program import GUARD
-from tests.wire.description import DOCUMENT, Description, read_description
+from tests.system.description import DOCUMENT, Description, read_description
 
 
 @pytest.fixture(scope="module", params=["trio", "asyncio"])

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from tests.gateway.server.sockets import Client
-from tests.wire.served import GUARD, Served, completion, continuation, serving
+from tests.system.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from gateway.apis.operations import OPERATIONS, Operation
 from tests.gateway import description
 from tests.gateway.chat import templates
-from tests.wire.served import GUARD, serving
+from tests.system.served import GUARD, serving
 
 AnyCase: TypeAlias = Case[Any]
 

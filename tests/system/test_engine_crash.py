@@ -14,8 +14,8 @@ import pytest
 from engine import EngineState, EngineStatus, Supervision
 from tests.gateway.server.sockets import Answer, Client, get
 from tests.program import engines_of
-from tests.wire.answers import STREAMED, read_error, read_text
-from tests.wire.served import GUARD, Served, ask, completion, continuation, serving
+from tests.system.answers import STREAMED, read_error, read_text
+from tests.system.served import GUARD, Served, ask, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types import Completion
 
 from tests.program import serving_program
-from tests.wire.served import GUARD
+from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,9 +6,9 @@ import anyio
 import orjson
 import pytest
 
-from tests.wire.served import GUARD, Served, post, serving
-from tests.wire.test_cancellation import PASS, no_row_is_carried
-from tests.wire.test_chat_cancellation import PHASES, TEMPLATE
+from tests.system.served import GUARD, Served, post, serving
+from tests.system.test_cancellation import PASS, no_row_is_carried
+from tests.system.test_chat_cancellation import PHASES, TEMPLATE
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,8 @@ from engine import Figures
 from tests.gateway.server.sockets import Client
 from tests.program import engines_of, serving_program
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
-from tests.wire.served import GUARD, Served, completion, post, serving
-from tests.wire.test_cancellation import neighbours
+from tests.system.served import GUARD, Served, completion, post, serving
+from tests.system.test_cancellation import neighbours
 
 PASS = 0.01
 LONG_TEXT = "x" * 60_000

@@ -12,8 +12,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
 from tests.program import ROOT, serving_program
-from tests.wire.description import Description
-from tests.wire.served import GUARD
+from tests.system.description import Description
+from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,

@@ -14,9 +14,9 @@ import pytest
 from engine.protocol import wire
 from tests.alone import Alone, alone
 from tests.gateway.server.sockets import LEAVE, Client, get
-from tests.wire.answers import STREAMED, Choice, Completion, read_completion
-from tests.wire.frames import watch_frames
-from tests.wire.served import Served, completion, serving
+from tests.system.answers import STREAMED, Choice, Completion, read_completion
+from tests.system.frames import watch_frames
+from tests.system.served import Served, completion, serving
 
 pytestmark = pytest.mark.anyio
 

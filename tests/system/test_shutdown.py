@@ -12,8 +12,8 @@ import pytest
 from engine import Supervision
 from tests.gateway.server.sockets import Client, get
 from tests.program import Process, engines_of, must_end, said, serving_program
-from tests.wire.answers import STREAMED, read_error, read_text
-from tests.wire.served import GUARD, Served, completion, continuation, serving
+from tests.system.answers import STREAMED, read_error, read_text
+from tests.system.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 

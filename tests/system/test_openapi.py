@@ -9,7 +9,7 @@ import pytest
 from jsonschema import ValidationError
 
 from tests.program import serving_program
-from tests.wire.description import Description
+from tests.system.description import Description
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
     "plain": {},

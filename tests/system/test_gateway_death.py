@@ -11,7 +11,7 @@ import pytest
 
 from tests.models import model_path
 from tests.program import GUARD, engines_of, must_end, program, said, serving_program
-from tests.wire.served import completion
+from tests.system.served import completion
 
 STATES: dict[str, dict[str, Any]] = {
     "decode": {"max_tokens": 10_000, "stream": True},

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.gateway.server.sockets import Client
-from tests.wire.served import Served, post, serving
-from tests.wire.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
+from tests.system.served import Served, post, serving
+from tests.system.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
 
 pytestmark = [
     pytest.mark.anyio,
