@@ -9,37 +9,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 VOCABULARY = {"engine.config", "engine.errors", "engine.events", "engine.request", "engine.logs"}
 
-OLD = {
-    "engine.link",
-    "engine.llama",
-    "engine.core",
-    "engine.client",
-    "engine.protocol",
-    "engine.worker",
-    "engine.sampling",
-    "engine.testing",
-    *VOCABULARY,
-}
-HTTP = {
-    "gateway",
-    "engine",
-    *VOCABULARY,
-    "anyio",
-    "orjson",
-    "pydantic",
-    "pydantic_core",
-    "starlette",
-    "typing_extensions",
-}
+SERVED = {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"}
 
 # The longest prefix of a module's name decides. A prefix allows itself and what is below it.
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine": {"engine"},
-    "engine.link": {*OLD, "anyio", "orjson"},
     "engine.protocol": {"engine.protocol", *VOCABULARY, "orjson"},
-    "engine.client": {*OLD, "anyio"},
-    "engine.core": {*OLD},
+    "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
+    "engine.core": {"engine.core", *VOCABULARY},
     "engine.sampling": {
         "engine.sampling",
         "engine.llama.tokenizer",
@@ -48,21 +26,22 @@ RULES: dict[str, set[str]] = {
         "llguidance",
         "numpy",
     },
-    "engine.llama": {*OLD, "llama_cpp", "llguidance", "numpy"},
+    "engine.llama": {"engine.llama", "engine.core", "engine.sampling", *VOCABULARY, "llama_cpp", "numpy"},
     "engine.testing": {"engine.testing", "engine.core", *VOCABULARY},
     "engine.worker": {"engine.worker", "engine.core", "engine.protocol", *VOCABULARY},
     "engine.worker.main": {"engine.worker", "engine.core", "engine.llama", *VOCABULARY},
-    "engine.embedded": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
-    "gateway": HTTP,
-    "gateway.edge": {*HTTP, "h11", "hypercorn"},
-    "gateway.server": {"gateway.server", "gateway.middleware", "gateway.settings", *VOCABULARY, "anyio", "starlette"},
+    "engine.embedded": {"engine.embedded"},
+    "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
+    "gateway": SERVED,
+    "gateway.server": {"gateway.server", "gateway.middleware", "gateway.settings", "anyio", "starlette"},
     "gateway.server.hypercorn": {"gateway.server", "gateway.middleware", "anyio", "h11", "hypercorn", "starlette"},
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.dialects": {*HTTP, "jinja2"},
     "gateway.chat": {"gateway.chat", "engine", "orjson"},
     "gateway.chat.template": {"engine", "jinja2"},
-    "gateway.serving": HTTP,
-    "gateway.apis": HTTP,
+    "gateway.chat.template_variables": {"pydantic"},
+    "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
+    "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
+    "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},
     "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},
     "gateway.bench.plot": {"gateway.bench", "matplotlib", "plotille"},

@@ -1,4 +1,7 @@
-"""What the intake asks of a loaded model. Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_runner`."""
+"""The interface of a loaded model, as the intake uses it.
+
+Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_runner`.
+"""
 
 from typing import Protocol
 

@@ -81,6 +81,6 @@ def test_one_id_follows_a_request(backend: str) -> None:
     traces: dict[str, set[str]] = {}
     for line in map(orjson.loads, log.splitlines()):
         if "request_id" in line or line["logger"] in ABOUT_REQUESTS:
-            side = "engine" if line["logger"].startswith("engine.llama.") else "gateway"
+            side = "engine" if line["logger"].startswith("engine.worker.") else "gateway"
             traces.setdefault(line["request_id"], set()).add(f"{side}: {line['message']}")
     assert traces == {made: SERVED, **TRACES}

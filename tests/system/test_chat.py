@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
-TEMPLATE = ROOT / "engine" / "embedded" / "chat_template.jinja"
+TEMPLATE = ROOT / "engine" / "embedded" / "training" / "chat_template.jinja"
 ASKED: list[Any] = [{"role": "user", "content": "Once upon a time"}]
 
 

@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
-TEMPLATE = ROOT / "engine" / "embedded" / "chat_template.jinja"
+TEMPLATE = ROOT / "engine" / "embedded" / "training" / "chat_template.jinja"
 ASKED: dict[str, Any] = {"model": "tiny", "input": "Once upon a time", "temperature": 0, "max_output_tokens": 16}
 ON_AND_ON: dict[str, Any] = {
     "model": "tiny",

@@ -8,10 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs the `train` extra")
 
-from engine.embedded.training import (
-    batches,  # noqa: E402
-    train,  # noqa: E402
-)
+from engine.embedded.training import batches, train  # noqa: E402
 from engine.embedded.training.check import agreement  # noqa: E402
 from engine.embedded.training.corpus.draw import Draw  # noqa: E402
 from engine.embedded.training.corpus.example import Completion, Conversation  # noqa: E402

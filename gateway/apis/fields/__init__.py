@@ -1,0 +1,1 @@
+"""Parts that request bodies of several APIs share."""
