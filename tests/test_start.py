@@ -4,10 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from engine.client.process import command_for
-from gateway.openapi import endpoint as openapi
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,10 +46,3 @@ def test_the_engines_process_imports_nothing_of_the_gateway() -> None:
     modules = imported_by([*options, code.removesuffix("; main()")])
     assert "llama_cpp" in modules
     assert not modules & NOT_THE_ENGINES
-
-
-def test_the_description_of_the_interface_is_not_made_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[bool] = []
-    monkeypatch.setattr(openapi, "document", lambda *, strict: made.append(strict))
-    openapi.Description(strict=True)
-    assert made == []

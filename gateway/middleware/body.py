@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 from starlette.types import Message, Receive
 
-from gateway.middleware.closing import read_disconnect
+from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, Problem, RefusedError
 from gateway.middleware.limits import RequestLimits
 

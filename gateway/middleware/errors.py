@@ -1,18 +1,18 @@
-"""The one table from what went wrong to what the client is told, in OpenAI's shape.
+"""The one table from exceptions to problems, which each API then encodes in its own shape.
 
 The OpenAI SDK tries 408, 409, 429 and every 5xx twice more, after `retry-after-ms` if that is given, and never where
 `x-should-retry` is `false`. Every row is chosen with that in mind.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from json import JSONDecodeError
+from typing import TypeAlias
 
 import orjson
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
@@ -31,47 +31,51 @@ CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class RefusedError(Exception):
-    """The edge's own refusal of a request.
-
-    Attributes:
-        problem: what the client is told.
-    """
+    """The gateway's own refusal of a request."""
 
     def __init__(self, problem: "Problem") -> None:
         super().__init__(problem.message)
         self.problem = problem
+        """What the client is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A failure as the client sees it.
-
-    Attributes:
-        status: of the response, if its head was not sent yet.
-        message: one sentence.
-        type: OpenAI's error class.
-        code: a stable name for programs, or None.
-        param: the request's field at fault, or None.
-        headers: of the response.
-        unexpected: whether this is a defect of ours, whose traceback belongs in the log.
-    """
+    """A failure as the client sees it, in no API's shape."""
 
     status: int
+    """Of the response, if its head was not sent yet."""
     message: str
+    """One sentence."""
     type: str = INVALID_REQUEST
+    """OpenAI's error class. Other APIs map it to theirs."""
     code: str | None = None
+    """A stable name for programs."""
     param: str | None = None
+    """The request's field at fault."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the response."""
     unexpected: bool = False
+    """Whether this is a defect of ours, whose traceback belongs in the log."""
 
-    def body(self) -> bytes:
-        """The JSON body `{"error": {...}}`."""
-        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return orjson.dumps({"error": error})
 
-    def response(self) -> Response:
-        """The whole response."""
-        return Response(self.body(), self.status, dict(self.headers), "application/json")
+EncodeError: TypeAlias = Callable[[Problem], bytes]
+"""An API's shape of errors: the JSON body of a response."""
+
+
+def error_object(problem: Problem) -> dict[str, str | None]:
+    """Return OpenAI's error object."""
+    return {"message": problem.message, "type": problem.type, "param": problem.param, "code": problem.code}
+
+
+def encode_error(problem: Problem) -> bytes:
+    """Return `{"error": {...}}`: OpenAI's shape, which also serves where no API is known yet."""
+    return orjson.dumps({"error": error_object(problem)})
+
+
+def response_for(problem: Problem, encode: EncodeError = encode_error) -> Response:
+    """Return the whole response."""
+    return Response(encode(problem), problem.status, dict(problem.headers), "application/json")
 
 
 DEADLINE_PASSED = Problem(
@@ -90,8 +94,8 @@ PROTOCOL_MESSAGES = {
 }
 
 
-def of_protocol(status: int) -> Problem:
-    """What a client is told whose bytes are no request that can be served. The connection then closes."""
+def protocol_problem(status: int) -> Problem:
+    """Return the problem of bytes that are no valid request. The connection then closes."""
     message = PROTOCOL_MESSAGES.get(status, "These bytes are no valid HTTP/1.1 request.")
     return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
 
@@ -114,8 +118,8 @@ ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, s
 )
 
 
-def of(error: Exception) -> Problem:
-    """What the client is told of `error`."""
+def problem_for(error: Exception) -> Problem:
+    """Return the problem that `error` is to the client."""
     match error:
         case RefusedError():
             return error.problem
@@ -178,19 +182,8 @@ def _of_defect() -> Problem:
 
 
 def report(error: Exception) -> Problem:
-    """Like `of`; a defect of ours is logged with its traceback."""
-    problem = of(error)
+    """Return `problem_for(error)`, and log a defect of ours with its traceback."""
+    problem = problem_for(error)
     if problem.unexpected:
         logger.error("unexpected %s", type(error).__name__, exc_info=error)
     return problem
-
-
-async def handle(_request: Request, error: Exception) -> Response:
-    """A Starlette exception handler. Logs nothing: what is unexpected Starlette raises again, and the server logs."""
-    return of(error).response()
-
-
-EXCEPTION_HANDLERS = dict.fromkeys(
-    (RefusedError, EngineError, ValidationError, JSONDecodeError, HTTPException, Exception), handle
-)
-"""For `Starlette(exception_handlers=...)`."""

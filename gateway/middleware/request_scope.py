@@ -1,71 +1,98 @@
-"""One request's scope: its body, its id, its deadline, and its end when the client goes away."""
+"""One request's scope: its body, its caller, its deadline, and its end when the client goes away."""
 
 import logging
 import math
+from collections.abc import Callable
 
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.middleware import errors as problems
+from gateway.middleware import errors
 from gateway.middleware import request_id as ids
 from gateway.middleware.body import ClientGoneError, body_once, read_body
-from gateway.middleware.closing import Closing, read_disconnect
-from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
+from gateway.middleware.caller import Caller, digest_of_credentials, with_caller
+from gateway.middleware.disconnect import read_disconnect
+from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
 
 logger = logging.getLogger(__name__)
 
 
+def _one_shape(_path: str) -> EncodeError:
+    return encode_error
+
+
 class RequestScope:
-    """Runs each request of `app` in a task group that ends when nobody waits for the response any more.
+    """Runs each request of `app` in a task group that ends when the client no longer waits for the response.
 
-    The outermost layer. It reads the whole body first, then is the only owner of the server's `receive`: a disconnect
-    before the response's last byte cancels the request, one after it cancels nothing. `app` receives its body once
-    and then waits; a hang-up reaches it as cancellation.
+    The outermost layer. It makes the request's `Caller`, reads the whole body, then is the only owner of the server's
+    `receive`: a disconnect before the response's last byte cancels the request, one after it cancels nothing. `app`
+    receives its body once and then waits; a hang-up reaches it as cancellation.
 
-    It gives `app` in `scope["state"]`:
-
-    - `request_id`: also a context variable, and a header of every response;
-    - `closing`: a `Closing`, which says why the request is being cancelled;
-    - `reply_headers`: a list, to which it may add headers that every response to this request is to carry.
-
-    An exception of `app` before the response's head becomes the response that `problems` has for it. A later one goes
-    out as it is: the server logs it and closes the connection.
+    An exception of `app` before the response's head becomes the response that `errors` has for it. A later one is
+    raised: the server logs it and closes the connection.
     """
 
-    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: RequestLimits,
+        *,
+        encoder_for: Callable[[str], EncodeError] = _one_shape,
+        partition_cache: bool = False,
+    ) -> None:
+        """Wrap an application.
+
+        Args:
+            app: serves the requests.
+            limits: of each request.
+            encoder_for: the error shape of the API that a path belongs to.
+            partition_cache: whether only callers with the same credentials share cached prompts.
+        """
         self._app = app
         self._limits = limits
+        self._encoder_for = encoder_for
+        self._partition_cache = partition_cache
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Waits until it is over and everything it held is released."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        timeout = self._limits.request_timeout
-        deadline = math.inf if timeout is None else anyio.current_time() + timeout
-        request_id = ids.of(scope["headers"])
-        ids.request_id.set(request_id)
-        reply = Reply(send, request_id)
+        caller = self._caller(scope)
+        ids.request_id.set(caller.request_id)
+        reply = Reply(send, caller)
         try:
-            body = await read_body(scope["headers"], receive, self._limits, deadline)
-            await self._run(scope, body, receive, reply, deadline)
+            body = await read_body(scope["headers"], receive, self._limits, caller.deadline)
+            await self._run(with_caller(scope, caller), body, receive, reply)
         except ClientGoneError as gone:
-            log_cancel(request_id, gone.reason)
+            log_cancel(caller.request_id, gone.reason)
         except Exception as error:
             if reply.begun:
                 raise
-            await problems.report(error).response()(scope, receive, reply.send)
+            response = errors.response_for(errors.report(error), caller.encode_error)
+            await response(scope, receive, reply.send)
 
-    async def _run(self, scope: Scope, body: bytes, receive: Receive, reply: "Reply", deadline: float) -> None:
-        closing = Closing()
-        own = {"request_id": reply.request_id, "closing": closing, "reply_headers": reply.headers}
-        scope["state"] = {**scope.get("state", {}), **own}
+    def _caller(self, scope: Scope) -> Caller:
+        timeout = self._limits.request_timeout
+        request_id = ids.of(scope["headers"])
+        credentials = digest_of_credentials(scope["headers"])
+        return Caller(
+            request_id=request_id,
+            credentials=credentials,
+            cache_partition=credentials if self._partition_cache else "",
+            deadline=math.inf if timeout is None else anyio.current_time() + timeout,
+            encode_error=self._encoder_for(scope["path"]),
+            reply_headers=[(ids.HEADER, request_id.encode())],
+        )
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, reply: "Reply") -> None:
+        closing = reply.caller.closing
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await end_of_waiting(receive, deadline)
+                reason, error = await end_of_waiting(receive, reply.caller.deadline)
                 if not reply.complete:
                     closing.reason, closing.error = reason, error
                     tasks.cancel_scope.cancel()
@@ -98,27 +125,23 @@ def log_cancel(request_id: str, reason: str) -> None:
 
 
 class Reply:
-    """The response as far as it went.
+    """The response as far as it went."""
 
-    Attributes:
-        headers: what its head carries besides its own headers: the request's id, and more if somebody adds it.
-        begun: whether its head was sent, and with it the status.
-        complete: whether its last byte was handed to the server.
-    """
-
-    def __init__(self, send: Send, request_id: str) -> None:
-        self.request_id = request_id
-        self.headers: list[tuple[bytes, bytes]] = [(ids.HEADER, request_id.encode())]
+    def __init__(self, send: Send, caller: Caller) -> None:
+        self.caller = caller
+        """Whose `reply_headers` the head carries."""
         self.begun = False
+        """Whether the head was sent, and with it the status."""
         self.complete = False
+        """Whether the last byte was handed to the server."""
         self._send = send
 
     async def send(self, message: Message) -> None:
-        """ASGI's `send`; adds to the headers."""
+        """Send as ASGI's `send`, and add the caller's headers to the head."""
         if message["type"] == "http.response.start":
             self.begun = True
             logger.debug("response begins", extra={"status": message["status"]})
-            message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
+            message = {**message, "headers": [*message.get("headers", ()), *self.caller.reply_headers]}
         elif message["type"] == "http.response.body":
             self.complete = not message.get("more_body", False)
         await self._send(message)

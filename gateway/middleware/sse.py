@@ -8,8 +8,8 @@ from typing import TypeAlias
 import anyio
 from starlette.types import Receive, Scope, Send
 
-from gateway.middleware import errors as problems
-from gateway.middleware.closing import closing_of
+from gateway.middleware import errors
+from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.errors import Problem
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -26,11 +26,6 @@ Take: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
 
 Source: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
 """Opens what the events come from. Leaving it must release everything it holds."""
-
-
-def error_event(problem: Problem) -> bytes:
-    """`data: {"error": {...}}`, as the OpenAI SDK expects it."""
-    return b"data: " + problem.body() + b"\n\n"
 
 
 class EventStream:
@@ -50,30 +45,37 @@ class EventStream:
         *,
         keep_alive: float = 10.0,
         end: bytes = DONE,
-        encode_error: Callable[[Problem], bytes] = error_event,
+        encode_failure: Callable[[Problem], bytes] | None = None,
     ) -> None:
-        """Args: `keep_alive` in seconds of silence; `end` is sent after the last event of a stream that went well."""
+        """Make a response.
+
+        Args:
+            source: opens what the events come from.
+            keep_alive: seconds of silence after which a comment line is sent.
+            end: is sent after the last event of a stream that went well.
+            encode_failure: the last events of a stream that failed. By default one event with the API's error.
+        """
         self._source = source
         self._keep_alive = keep_alive
         self._end = end
-        self._encode_error = encode_error
+        self._encode_failure = encode_failure
         self._begun = False
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send the whole response. Waits for the source and for the client. Needs `RequestScope` around it."""
-        closing = closing_of(scope)
+        caller = caller_of(scope)
         try:
             async with self._source() as take:
                 await self._send_events(take, send)
         except anyio.get_cancelled_exc_class():
-            if self._begun and closing.error is not None:
+            if self._begun and caller.closing.error is not None:
                 with anyio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
-                    await self._fail(closing.error, send)
+                    await self._fail(caller.closing.error, caller, send)
             raise
         except Exception as error:
             if not self._begun:
                 raise
-            await self._fail(error, send)
+            await self._fail(error, caller, send)
         else:
             await self._send(self._end, send, last=True)
 
@@ -97,8 +99,13 @@ class EventStream:
             else:
                 return
 
-    async def _fail(self, error: Exception, send: Send) -> None:
-        await self._send(self._encode_error(problems.report(error)), send, last=True)
+    async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
+        problem = errors.report(error)
+        if self._encode_failure is not None:
+            last_events = self._encode_failure(problem)
+        else:
+            last_events = b"data: %b\n\n" % caller.encode_error(problem)
+        await self._send(last_events, send, last=True)
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:

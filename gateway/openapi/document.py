@@ -1,20 +1,18 @@
-"""The document itself: the operations, and the schemas of all that they take and give."""
+"""The OpenAPI document, made from the APIs' endpoints and the types that they name."""
 
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
+from gateway.apis.endpoint import AnyEndpoint, Api, Described, has_body
 from gateway.apis.fields.read import BodyReader
-from gateway.apis.operations import OPERATIONS, Operation
-from gateway.openapi.statuses import EVERYWHERE, HEADERS, PROTOCOL, REASONS, Described, failure, headers
+from gateway.openapi.statuses import EVERYWHERE, HEADERS, PROTOCOL, REASONS, failure, headers
 
 VERSION = "3.1.1"
 
@@ -39,18 +37,19 @@ class _Untitled(GenerateJsonSchema):
         return False
 
 
-@cache
-def document(*, strict: bool = False) -> bytes:
-    """The document as JSON. Args: `strict`, whether unknown fields are refused."""
-    return orjson.dumps(describe(strict=strict))
+def describe(apis: Sequence[Api], *, strict: bool = False) -> Described:
+    """Return the document.
 
-
-def describe(*, strict: bool = False) -> Described:
-    """As `document`, and not encoded."""
-    schemas = _Schemas(strict=strict)
+    Args:
+        apis: their endpoints are described.
+        strict: whether unknown fields are refused.
+    """
+    schemas = _Schemas(apis, strict=strict)
     paths: dict[str, Described] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _described(operation, schemas)
+    for api in apis:
+        for endpoint in api.endpoints:
+            methods = paths.setdefault(plain_path(endpoint.path), {})
+            methods[endpoint.method.lower()] = _described(endpoint, api, schemas)
     return {
         "openapi": VERSION,
         "info": {"title": "llama-gateway", "version": __version__, "description": DESCRIPTION},
@@ -70,16 +69,18 @@ class _Schemas:
         definitions: of types with a name.
     """
 
-    def __init__(self, *, strict: bool) -> None:
-        asked = {kind: None for operation in OPERATIONS for kind in _kinds(operation)}
+    def __init__(self, apis: Sequence[Api], *, strict: bool) -> None:
+        endpoints = [endpoint for api in apis for endpoint in api.endpoints]
+        kinds = dict.fromkeys([ErrorAnswer, *(api.error for api in apis)])
+        kinds |= dict.fromkeys(kind for endpoint in endpoints for kind in _kinds(endpoint))
         found, shared = TypeAdapter.json_schemas(
-            [(kind, "validation", TypeAdapter(kind)) for kind in asked],
+            [(kind, "validation", TypeAdapter(kind)) for kind in kinds],
             ref_template="#/components/schemas/{model}",
             schema_generator=_Untitled,
         )
         self.definitions = shared["$defs"]
         self._found = {kind: schema for (kind, _), schema in found.items()}
-        for body in {operation.body for operation in OPERATIONS} - {None}:
+        for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
             self._definition(body)["maxProperties"] = BodyReader.most_fields
         if strict:
             self._refuse_unknown_fields()
@@ -98,19 +99,26 @@ class _Schemas:
                 definition["additionalProperties"] = False
 
 
-def _kinds(operation: Operation) -> Iterator[Any]:
-    kinds = (operation.body, operation.answer, operation.events, operation.failure, operation.unready, ErrorAnswer)
-    yield from (kind for kind in kinds if kind is not None)
+def plain_path(path: str) -> str:
+    """Return a path without the types that Starlette's parameters have."""
+    return re.sub(r":\w+\}", "}", path)
 
 
-def _described(operation: Operation, schemas: _Schemas) -> Described:
-    described: Described = {"operationId": operation.id, "summary": operation.summary}
-    if parameters := [*_path_parameters(operation.path), *operation.query]:
+def _kinds(endpoint: AnyEndpoint) -> Iterator[Any]:
+    if has_body(endpoint):
+        yield endpoint.body
+    yield endpoint.answer
+    yield from (kind for kind in (endpoint.events, endpoint.unready) if kind is not None)
+
+
+def _described(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> Described:
+    described: Described = {"operationId": endpoint.id, "summary": endpoint.summary}
+    if parameters := [*_path_parameters(plain_path(endpoint.path)), *endpoint.query]:
         described["parameters"] = parameters
-    if operation.body is not None:
-        content = {"application/json": {"schema": schemas.of(operation.body)}}
+    if has_body(endpoint):
+        content = {"application/json": {"schema": schemas.of(endpoint.body)}}
         described["requestBody"] = {"required": True, "content": content}
-    answers = {HTTPStatus.OK: _answer(operation, schemas), **_failures(operation, schemas)}
+    answers = {HTTPStatus.OK: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
     return {**described, "responses": {str(int(status)): answer for status, answer in answers.items()}}
 
 
@@ -119,30 +127,30 @@ def _path_parameters(path: str) -> list[Described]:
     return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
 
 
-def _answer(operation: Operation, schemas: _Schemas) -> Described:
-    content = {"application/json": {"schema": schemas.of(operation.answer)}}
-    if operation.events is not None:
-        content["text/event-stream"] = {"schema": _event(operation, schemas)}
+def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
+    content = {"application/json": {"schema": schemas.of(endpoint.answer)}}
+    if endpoint.events is not None:
+        content["text/event-stream"] = {"schema": _event(endpoint, schemas)}
     return {"description": "The answer.", "headers": headers(), "content": content}
 
 
-def _event(operation: Operation, schemas: _Schemas) -> Described:
+def _event(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
     """One event of a stream: its name, and its data."""
-    schema = schemas.of(operation.events)
+    schema = schemas.of(endpoint.events)
     encoded = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
-    data = {"anyOf": [encoded, {"const": "[DONE]"}]} if operation.ends_with_done else encoded
+    data = {"anyOf": [encoded, {"const": "[DONE]"}]} if endpoint.ends_with_done else encoded
     return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
-def _failures(operation: Operation, schemas: _Schemas) -> dict[int, Described]:
+def _failures(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> dict[int, Described]:
     """Those that every route tells alike by reference."""
-    own, plain = schemas.of(operation.failure), schemas.of(ErrorAnswer)
-    statuses = sorted(EVERYWHERE | operation.refusals)
+    own, plain = schemas.of(api.error), schemas.of(ErrorAnswer)
+    statuses = sorted(EVERYWHERE | endpoint.refusals)
     failures = {status: {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
     if own != plain:
         failures |= {status: failure(status, own) for status in statuses if status not in PROTOCOL}
         failures[HTTPStatus.BAD_REQUEST] = failure(HTTPStatus.BAD_REQUEST, {"anyOf": [own, plain]})
-    if operation.unready is not None:
-        unready = {"anyOf": [schemas.of(operation.unready), own]}
+    if endpoint.unready is not None:
+        unready = {"anyOf": [schemas.of(endpoint.unready), own]}
         failures[HTTPStatus.SERVICE_UNAVAILABLE] = failure(HTTPStatus.SERVICE_UNAVAILABLE, unready)
     return failures

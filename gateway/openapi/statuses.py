@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeAlias
 
-Described: TypeAlias = dict[str, Any]
-"""A part of the document."""
+from gateway.apis.endpoint import Described
 
 REASONS = {
     400: "The request is wrong, or asks for what this model or server cannot do: `param` names the field at fault.",

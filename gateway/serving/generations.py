@@ -1,15 +1,13 @@
-"""How every route that generates runs its request on the engine."""
+"""Generation requests on one engine: admission, deadlines, cancellation."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 import anyio
-from starlette.requests import Request
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
-from gateway.middleware.closing import Closing, closing_of
+from gateway.middleware.caller import Caller, Closing
 from gateway.middleware.sse import Source, Take
 
 
@@ -31,51 +29,37 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
 
 
 class Generations:
-    """Runs requests within the server's limits. A request that is left is cancelled, for the reason its scope has.
+    """Runs the requests of one engine within the server's limits. A request that is left is cancelled.
 
-    Each goes through `partitioned` first. Where the engine refuses a field that the client knows by another name,
-    `names` say by which.
+    Where the engine refuses a field that the client knows by another name, `names` has that name.
     """
 
-    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float, partition: bool) -> None:
-        """Make it.
+    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
+        """Run requests on `engine`.
 
         Args:
             engine: runs them.
-            queue_timeout: in seconds.
+            queue_timeout: how long a request may wait for a slot, in seconds.
             patience: with a client that does not read, in seconds.
-            partition: whether only those who send the same credentials share cached prompts.
         """
         self._engine = engine
         self._queue_timeout = queue_timeout
         self._patience = patience
-        self._partition = partition
 
-    def partitioned(self, http: Request, request: GenerationRequest) -> GenerationRequest:
-        """The request with what it may share, so that nobody learns from the time an answer takes what others asked.
-
-        The engine's process is told a digest and not the credentials.
-        """
-        if not self._partition:
-            return request
-        credentials = "\n".join(http.headers.getlist("authorization"))
-        digest = blake2b(credentials.encode("latin-1"), digest_size=16).hexdigest()
-        return replace(request, cache_partition=f"{digest} {request.cache_partition}")
-
-    async def run(self, http: Request, request: GenerationRequest, names: Mapping[str, str] | None = None) -> Answer:
+    async def run(self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None) -> Answer:
         """Wait for all of the answer. Raises `EngineError`, such as `Busy` after too long a wait for a slot."""
-        async with self.open(closing_of(http.scope), request, names) as admission:
+        async with self.open(caller, request, names) as admission:
             generation = await admission.granted()
             return Answer(generation.prompt_tokens, await generation.outcomes())
 
     def stream(
-        self, http: Request, request: GenerationRequest, encode: Encode, names: Mapping[str, str] | None = None
+        self, caller: Caller, request: GenerationRequest, encode: Encode, names: Mapping[str, str] | None = None
     ) -> Source:
-        """The answer as it comes. Opening it and taking from it raise as `run` does."""
+        """Return the answer as it comes. Opening it and taking from it raise as `run` does."""
 
         @asynccontextmanager
         async def source() -> AsyncIterator[Take]:
-            async with self.open(closing_of(http.scope), request, names) as admission:
+            async with self.open(caller, request, names) as admission:
 
                 async def take() -> Sequence[bytes]:
                     generation = await admission.granted()
@@ -88,23 +72,27 @@ class Generations:
 
     @asynccontextmanager
     async def open(
-        self, closing: Closing, request: GenerationRequest, names: Mapping[str, str] | None = None
+        self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
     ) -> AsyncIterator["Admission"]:
         """Send a request to the engine; entering waits until it is accepted. Leaving early cancels it.
 
-        For what is not answered in the request's own scope, `closing` says why it is left. Raises as `run` does.
+        The request shares cached prompts within the caller's partition only. Raises as `run` does.
         """
         deadline = anyio.current_time() + self._queue_timeout
-
-        def why() -> str:
-            return closing.reason or "the request failed"
-
+        request = _partitioned(request, caller)
         try:
-            async with self._engine.generate(request, why=why, patience=self._patience) as generation:
-                yield Admission(generation, closing, deadline)
+            async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
+                yield Admission(generation, caller.closing, deadline)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
+
+
+def _partitioned(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+    """Return the request in its caller's partition: response times then say nothing about other callers' prompts."""
+    if not caller.cache_partition:
+        return request
+    return replace(request, cache_partition=f"{caller.cache_partition} {request.cache_partition}")
 
 
 @dataclass(slots=True)

@@ -1,109 +1,110 @@
-"""`GET /v1/models`: what is served here, and which names for it are good."""
+"""The registry of served models: the only way from a request to an engine."""
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from pathlib import Path
-from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from engine import Engine
+from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
 from gateway import __version__
-from gateway.apis.answers.reply import json_reply
+from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.generations import Generations
+from gateway.serving.prompts import ChatPrompts
 
 DEFAULT = "default"
-"""Means the served model on every server, for clients that must send some name."""
+"""Names the default model on every server, for clients that must send some name."""
 
 
-class ServedModel:
-    """One model, by its name and its file.
+class Task(Enum):
+    """The use of a model by a request."""
 
-    Attributes:
-        engine: runs it.
-        name: what clients are told.
-        names: what clients may call it.
-        fingerprint: changes where the same request may be answered differently: with the program or the file.
-    """
+    GENERATE = auto()
+    EMBED = auto()
+    TOKENIZE = auto()
 
-    def __init__(self, engine: Engine, name: str, file: Path) -> None:
+
+class Served:
+    """One served model: its engine, and all that requests need of it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        file: Path,
+        *,
+        tasks: frozenset[Task],
+        prompts: ChatPrompts,
+        generations: Generations,
+    ) -> None:
         self.engine = engine
+        """Runs the model."""
         self.name = name
+        """The name in answers."""
         self.names = {name, file.stem, file.name}
+        """The names that requests may use."""
+        self.tasks = tasks
+        """The tasks that requests may name this model for."""
+        self.prompts = prompts
+        """Turns conversations into the model's prompts."""
+        self.generations = generations
+        """Runs generation requests."""
         state = file.stat()
-        self._created = int(state.st_mtime)
+        self.created = int(state.st_mtime)
+        """When the file was written, in seconds since 1970."""
         identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
         self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        """Changes where the same request may be answered differently: with the program or the file."""
 
-    def describe(self) -> dict[str, Any]:
-        """The model as OpenAI lists it, and as llama-server does once it is loaded."""
-        described: dict[str, Any] = {
-            "id": self.name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "llama-gateway",
-        }
-        if (model := self.engine.model) is not None:
-            described["meta"] = {
-                "description": model.description,
-                "n_vocab": model.vocabulary,
-                "n_ctx": model.context,
-                "n_ctx_train": model.trained_context,
-                "n_embd": model.embedding_size,
-                "n_params": model.parameters,
-                "size": model.size,
-            }
-        return described
+    @property
+    def loaded(self) -> ModelInfo:
+        """The loaded model. Raises `Unavailable` where none is loaded yet."""
+        if self.engine.model is None:
+            raise Unavailable(self.engine.status.detail, code="engine_unavailable")
+        return self.engine.model
+
+    async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
+        """Wait for the vectors of all inputs. Raises `EngineError`."""
+        return await self.engine.embed(request, why=caller.why)
 
 
 class Models:
-    """The model that generates, and perhaps another one for embeddings.
+    """The served models, by name and by task."""
 
-    Attributes:
-        name: the first one's.
-        fingerprint: the first one's.
-    """
+    def __init__(self, served: Sequence[Served], defaults: Mapping[Task, Served]) -> None:
+        """Hold models.
 
-    def __init__(self, main: ServedModel, embedder: ServedModel | None = None) -> None:
-        """Without an `embedder`, the main model embeds, too."""
-        self.name = main.name
-        self.fingerprint = main.fingerprint
-        self._main = main
-        self._embedder = embedder or main
-        self._all = [main] if embedder is None else [main, embedder]
-
-    def check(self, asked: str | None) -> None:
-        """Raises `RefusedError` unless `asked` is absent or names the model that generates.
-
-        A 404 for what is not here, a 400 for the model that only embeds.
+        Args:
+            served: every model, in the order in which clients see them.
+            defaults: the model of each task for requests that name none.
         """
-        if asked is None or asked == DEFAULT or asked in self._main.names:
-            return
-        name = self.find(asked).name
-        message = f"The model {name!r} computes embeddings here; {self.name!r} generates."
-        raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
+        self.all = tuple(served)
+        """Every model, in order."""
+        self._defaults = defaults
 
-    def embedder(self, asked: str | None) -> ServedModel:
-        """The model that embeds, under this name or without one. Raises `RefusedError`, a 404, for any other."""
-        if asked is None or asked == DEFAULT or asked in self._embedder.names:
-            return self._embedder
-        return self.find(asked)
+    async def resolve(self, name: str | None, task: Task = Task.GENERATE) -> Served:
+        """Return the model for a request. A coroutine, because a model may have to be waited for.
 
-    def find(self, asked: str | None) -> ServedModel:
-        """The model of this name; the one that generates without one. Raises `RefusedError`, a 404."""
-        if asked is None or asked == DEFAULT:
-            return self._main
-        for served in self._all:
-            if asked in served.names:
+        Args:
+            name: as the client sent it; None or `default` takes the task's default.
+            task: the use of the model.
+
+        Raises:
+            RefusedError: 404 for a name that no model has; 400 for a model that cannot do the task.
+        """
+        served = self._defaults[task] if name is None or name == DEFAULT else self.find(name)
+        if task not in served.tasks:
+            message = f"The model {served.name!r} computes embeddings here; {self._defaults[task].name!r} generates."
+            raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
+        return served
+
+    def find(self, name: str) -> Served:
+        """Return the model of this name, whatever its state. Raises `RefusedError`, a 404."""
+        if name == DEFAULT:
+            return self._defaults[Task.GENERATE]
+        for served in self.all:
+            if name in served.names:
                 return served
-        here = " and ".join(repr(served.name) for served in self._all)
-        message = f"The model {asked[:100]!r} does not exist; this server has {here}."
+        here = " and ".join(repr(served.name) for served in self.all)
+        message = f"The model {name[:100]!r} does not exist; this server has {here}."
         raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))
-
-    async def list(self, _request: Request) -> Response:
-        """`GET /v1/models`."""
-        return json_reply({"object": "list", "data": [served.describe() for served in self._all]})
-
-    async def get(self, request: Request) -> Response:
-        """`GET /v1/models/{id}`."""
-        return json_reply(self.find(request.path_params["id"]).describe())

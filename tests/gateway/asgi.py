@@ -4,7 +4,6 @@ Whatever it is answered must be as the application's own description has it.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,25 +11,7 @@ import anyio.lowlevel
 import orjson
 from starlette.types import ASGIApp, Message
 
-from gateway.app import create_gateway
-from gateway.settings import Settings
 from tests.gateway import description
-from tests.gateway.fake_engine import FakeEngine
-
-NAME = "tiny"
-_THIS_FILE = Path(__file__)
-
-
-def settings_for(**changes: object) -> Settings:
-    """Settings whose model file is this one, under the alias `tiny`: nobody opens it."""
-    values: dict[str, Any] = {name: field.default for name, field in Settings.model_fields.items()}
-    values |= {"model": _THIS_FILE, "alias": NAME} | changes
-    return Settings.model_construct(**values)
-
-
-def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
-    """The application in front of a fake engine, with some settings changed."""
-    return create_gateway(engine.as_engine(), settings_for(**changes)).app
 
 
 @dataclass

@@ -12,6 +12,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from gateway.openapi.document import describe
+from tests.gateway.application import apis
 
 NAME = "urn:llama-gateway"
 EVENTS = "text/event-stream"
@@ -64,7 +65,7 @@ def _events(content: bytes) -> Iterator[dict[str, str]]:
 
 @cache
 def document() -> dict[str, Any]:
-    return describe()
+    return describe(apis())
 
 
 def _place_of(method: str, path: str) -> tuple[str, ...] | None:

@@ -21,8 +21,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from gateway.apis.operations import OPERATIONS, Operation
+from gateway.apis.endpoint import AnyEndpoint, has_body
+from gateway.openapi.document import plain_path
 from tests.gateway import description
+from tests.gateway.application import apis
 from tests.gateway.chat import templates
 from tests.system.served import GUARD, serving
 
@@ -44,8 +46,9 @@ FEWER = dict.fromkeys(["/v1/chat/completions/input_tokens", "/v1/responses/input
 """Where the bodies are those of another route."""
 
 OF_A_REAL_MODEL = 3
-WITH_BODY_OR_QUERY = [operation for operation in OPERATIONS if operation.body or operation.query]
-THAT_GENERATE = [operation for operation in OPERATIONS if operation.events]
+ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints]
+WITH_BODY_OR_QUERY = [endpoint for endpoint in ENDPOINTS if has_body(endpoint) or endpoint.query]
+THAT_GENERATE = [endpoint for endpoint in ENDPOINTS if endpoint.events]
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Api:
     url: str
     schema: schemathesis.BaseSchema
 
-    def requests(self, operation: Operation, mode: GenerationMode) -> SearchStrategy[AnyCase]:
-        return self.schema[operation.path][operation.method].as_strategy(generation_mode=mode)
+    def requests(self, endpoint: AnyEndpoint, mode: GenerationMode) -> SearchStrategy[AnyCase]:
+        return self.schema[plain_path(endpoint.path)][endpoint.method].as_strategy(generation_mode=mode)
 
     def send(self, case: AnyCase) -> Response:
         """One request, whose answer must pass every check."""
@@ -66,9 +69,9 @@ class Api:
         description.check(case.method, case.formatted_path, response.status_code, headers, response.content)
         return response
 
-    def known_id(self, operation: Operation) -> str:
+    def known_id(self, endpoint: AnyEndpoint) -> str:
         """An id that there is."""
-        if operation.path.startswith("/v1/models"):
+        if endpoint.path.startswith("/v1/models"):
             return "default"
         body = {"input": "Hi", "max_output_tokens": 1, "background": True}
         answer: dict[str, Any] = httpx.post(f"{self.url}/v1/responses", json=body, trust_env=False).json()
@@ -127,36 +130,36 @@ def with_plain_integers(value: Any) -> Any:
     return [with_plain_integers(part) for part in value] if isinstance(value, list) else value
 
 
-def name_of(operation: Operation) -> str:
-    return f"{operation.method} {operation.path}"
+def name_of(endpoint: AnyEndpoint) -> str:
+    return f"{endpoint.method} {endpoint.path}"
 
 
-def check_right_requests(api: Api, operation: Operation, examples: int) -> None:
+def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None:
     def check(case: AnyCase) -> None:
         body = case.body = with_plain_integers(case.body)
         if isinstance(body, dict) and isinstance(body.get("model"), str):
             body["model"] = "default"
         if case.path_parameters:
-            case.path_parameters = {"id": api.known_id(operation)}
+            case.path_parameters = {"id": api.known_id(endpoint)}
         response = api.send(case)
         if response.status_code == 400:
             assert response.json()["error"]["code"] not in FORETOLD
         else:
             assert response.status_code == 200
 
-    for_each(api.requests(operation, GenerationMode.POSITIVE), examples, check)
+    for_each(api.requests(endpoint, GenerationMode.POSITIVE), examples, check)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
-def test_right_requests(api: Api, operation: Operation) -> None:
-    check_right_requests(api, operation, FEWER.get(operation.path, EXAMPLES))
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name_of)
+def test_right_requests(api: Api, endpoint: AnyEndpoint) -> None:
+    check_right_requests(api, endpoint, FEWER.get(endpoint.path, EXAMPLES))
 
 
-@pytest.mark.parametrize("operation", WITH_BODY_OR_QUERY, ids=name_of)
-def test_wrong_requests(api: Api, operation: Operation) -> None:
-    for_each(api.requests(operation, GenerationMode.NEGATIVE), FEWER.get(operation.path, EXAMPLES), api.send)
+@pytest.mark.parametrize("endpoint", WITH_BODY_OR_QUERY, ids=name_of)
+def test_wrong_requests(api: Api, endpoint: AnyEndpoint) -> None:
+    for_each(api.requests(endpoint, GenerationMode.NEGATIVE), FEWER.get(endpoint.path, EXAMPLES), api.send)
 
 
-@pytest.mark.parametrize("operation", THAT_GENERATE, ids=name_of)
-def test_right_requests_to_a_real_model(real_api: Api, operation: Operation) -> None:
-    check_right_requests(real_api, operation, OF_A_REAL_MODEL)
+@pytest.mark.parametrize("endpoint", THAT_GENERATE, ids=name_of)
+def test_right_requests_to_a_real_model(real_api: Api, endpoint: AnyEndpoint) -> None:
+    check_right_requests(real_api, endpoint, OF_A_REAL_MODEL)

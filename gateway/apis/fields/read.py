@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import orjson
 from pydantic import BaseModel
-from starlette.requests import Request
 
 from engine import RequestError
 from gateway.apis.fields.base import unknown_fields
+from gateway.middleware.caller import Caller
 
 logger = logging.getLogger(__name__)
 
@@ -39,22 +39,22 @@ class BodyReader:
         self.noted: set[str] = set()
         self._strict = strict
 
-    async def read(self, request: Request, model: type[_Body]) -> _Body:
-        """The body as a `model`. Raises `JSONDecodeError`, `RequestError` or `ValidationError`, all 400."""
-        content = orjson.loads(await request.body())
+    def read(self, caller: Caller, data: bytes, model: type[_Body]) -> _Body:
+        """Return the body as a `model`. Raises `JSONDecodeError`, `RequestError` or `ValidationError`, all 400."""
+        content = orjson.loads(data)
         if not isinstance(content, dict):
             raise RequestError("The body should be a JSON object.", code="invalid_type")
         if len(content) > self.most_fields:
             raise RequestError(f"The body should have at most {self.most_fields} fields.", code="invalid_value")
         body = model.model_validate(content)
         if unknown := dict.fromkeys(name[: self.longest_noted] for name in unknown_fields(body)):
-            self._report(request, list(unknown))
+            self._report(caller, list(unknown))
         return body
 
-    def _report(self, request: Request, names: list[str]) -> None:
+    def _report(self, caller: Caller, names: list[str]) -> None:
         if self._strict:
             raise RequestError(f"Unknown field: {names[0]!r}", code="unknown_parameter", param=names[0])
-        request.state.reply_headers.append((IGNORED, ignored(names)))
+        caller.reply_headers.append((IGNORED, ignored(names)))
         for name in names:
             self._note(name)
 

@@ -7,26 +7,20 @@ from uuid import uuid4
 import anyio
 import orjson
 from pydantic import BeforeValidator, Field
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine import Engine, Finished, GenerationRequest, Text, TokenDetail
+from engine import Finished, GenerationRequest, Text, TokenDetail
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
 from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
-from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.timings import timings
+from gateway.apis.endpoint import Call
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
-from gateway.apis.fields.read import BodyReader
 from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.openai.completions.answer import Success
 from gateway.apis.openai.completions.request import MAX_LOGPROBS
-from gateway.middleware.errors import Problem
 from gateway.middleware.sse import EventStream
-from gateway.serving.generations import Generations
-
-PATH = "/generate"
-FIRST_FAILURE = 400
-JSON_TYPE = (b"content-type", b"application/json")
+from gateway.serving.models import Models
 
 
 def _one_prompt(value: object) -> Prompt:
@@ -70,24 +64,23 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
 
 
 class Generate:
-    """Parses, runs, encodes."""
+    """Continues one text."""
 
-    def __init__(self, engine: Engine, bodies: BodyReader, generations: Generations) -> None:
-        self._engine = engine
-        self._bodies = bodies
-        self._generations = generations
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
-    async def create(self, http: Request) -> ASGIApp:
-        """Answers whole, or with a stream of texts that ends in what would have been the whole answer."""
-        body = await self._bodies.read(http, GenerateBody)
-        request = self._generations.partitioned(http, body.request(http.state.request_id))
-        ids = await prompt_ids(self._engine, request.prompts) if body.return_token_ids else ()
+    async def create(self, call: Call[GenerateBody]) -> JsonReply[Success] | EventStream:
+        """Answer whole, or with a stream of texts that ends in what would have been the whole answer."""
+        body = call.body
+        served = await self._models.resolve(None)
+        request = body.request(call.caller.request_id)
+        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
         envelope = Envelope(body, ids)
         if body.stream:
-            source = self._generations.stream(http, request, envelope.encode, body.engine_names)
-            return EventStream(source, end=b"", encode_error=error_event)
-        answer = await self._generations.run(http, request, body.engine_names)
-        return json_reply(envelope.success(answer.prompt_tokens, *answer.outcomes))
+            source = served.generations.stream(call.caller, request, envelope.encode, body.engine_names)
+            return EventStream(source, end=b"")
+        answer = await served.generations.run(call.caller, request, body.engine_names)
+        return JsonReply(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 
 class Envelope:
@@ -140,52 +133,3 @@ class Envelope:
         if self._body.timings:
             asked["timings"] = timings(prompt_tokens, [end])
         return asked
-
-
-def failure(error: bytes) -> bytes:
-    """The envelope of a failure, given the JSON object `{"error": {...}}`."""
-    return b'{"success":false,' + error[1:]
-
-
-def error_event(problem: Problem) -> bytes:
-    """The event that ends a stream which failed."""
-    return b"data: %b\n\n" % failure(problem.body())
-
-
-class FailureEnvelope:
-    """Puts the failures of this route into its envelope, wherever they come from. Belongs around `RequestScope`."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] == "http" and scope["path"] == PATH:
-            send = _FailureSender(send).send
-        await self._app(scope, receive, send)
-
-
-def is_failure(head: Message) -> bool:
-    """Whether a response starts here whose body is a JSON object `{"error": {...}}`."""
-    return head["status"] >= FIRST_FAILURE and JSON_TYPE in head["headers"]
-
-
-class _FailureSender:
-    """Holds a failure's head back until its one body message is there."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._head: Message | None = None
-
-    async def send(self, message: Message) -> None:
-        """ASGI's `send`."""
-        if message["type"] == "http.response.start" and is_failure(message):
-            self._head = message
-            return
-        if self._head is not None:
-            body = failure(message["body"])
-            length = (b"content-length", b"%d" % len(body))
-            headers = [length if name == b"content-length" else (name, value) for name, value in self._head["headers"]]
-            await self._send({**self._head, "headers": headers})
-            self._head, message = None, {**message, "body": body}
-        await self._send(message)

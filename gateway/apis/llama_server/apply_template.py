@@ -1,36 +1,20 @@
-"""`POST /apply-template`, llama-server's route: the prompt that a conversation becomes, and nothing generated."""
+"""`POST /apply-template`: the prompt that a conversation becomes, and nothing generated."""
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from engine import Engine
-from gateway.apis.answers.reply import json_reply
-from gateway.apis.fields.read import BodyReader
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Call
 from gateway.apis.openai.chat.request import ChatBody
+from gateway.apis.others import Prompt
 from gateway.serving.models import Models
-from gateway.serving.prompts import ChatPrompts
 
 
 class ApplyTemplate:
-    """Takes the body of a chat request; what concerns generation is checked and then means nothing."""
+    """Renders prompts. Takes the body of a chat request; fields that concern generation are checked and unused."""
 
-    def __init__(self, engine: Engine, bodies: BodyReader, models: Models, prompts: ChatPrompts) -> None:
-        self._engine = engine
-        self._bodies = bodies
+    def __init__(self, models: Models) -> None:
         self._models = models
-        self._prompts = prompts
 
-    async def apply(self, http: Request) -> Response:
-        """`{"prompt": …}`."""
-        return json_reply({"prompt": await self._prompt(http)})
-
-    async def count(self, http: Request) -> Response:
-        """`POST /v1/chat/completions/input_tokens`: the tokens of that prompt, as `usage.prompt_tokens` counts them."""
-        prompt = await self._prompt(http)
-        (tokens,) = await self._engine.tokenize([prompt], special=True, begin=True)
-        return json_reply({"object": "response.input_tokens", "input_tokens": len(tokens)})
-
-    async def _prompt(self, http: Request) -> str:
-        body = await self._bodies.read(http, ChatBody)
-        self._models.check(body.model)
-        return (await self._prompts.prompt(body.conversation(), body.engine_names)).text
+    async def apply(self, call: Call[ChatBody]) -> JsonReply[Prompt]:
+        """Answer `{"prompt": …}`."""
+        served = await self._models.resolve(call.body.model)
+        prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
+        return JsonReply({"prompt": prompt.text})

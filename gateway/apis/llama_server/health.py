@@ -1,42 +1,50 @@
-"""`GET /health`: may a request be sent here, and if not, why."""
+"""`GET /health`: whether requests are welcome, and if not, why."""
 
-from collections.abc import Sequence
 from http import HTTPStatus
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from engine import Engine, EngineState
-from gateway.apis.answers.reply import json_reply
+from engine import EngineState, EngineStatus
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Call
+from gateway.apis.others import Healthy, Unhealthy
+from gateway.serving.models import Models
 
 
 class Health:
-    """Tells the engines' state, or that the server is stopping."""
+    """Answers the state of the models' engines, or that the server is stopping."""
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
-        self._engines = engines
+    def __init__(self, models: Models) -> None:
+        self._models = models
         self._draining = False
 
     def drain(self) -> None:
-        """From now on say that no more requests are wanted."""
+        """Answer from now on that the server is stopping."""
         self._draining = True
 
-    async def get(self, _request: Request) -> Response:
-        """200 with `"status": "ok"` if every engine serves; else 503.
+    async def get(self, _call: Call[None]) -> JsonReply[Healthy | Unhealthy]:
+        """Answer 200 with `"status": "ok"` if every engine serves; else 503.
 
-        Then it tells the state of the first that does not, one sentence why, and how far loading has come.
+        A 503 has the state of the first engine that does not serve, the reason, and the progress of loading.
         """
         if self._draining:
-            return self._refusal("draining", "The server is stopping.")
-        for engine in self._engines:
-            status = engine.status
+            return self._unhealthy(
+                {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
+            )
+        for served in self._models.all:
+            status = served.engine.status
             if status.state is not EngineState.READY:
-                return self._refusal(status.state, status.detail, progress=round(status.progress, 3))
-        return json_reply({"status": "ok", "restarts": self._restarts()})
+                return self._unhealthy(self._described(status))
+        return JsonReply({"status": "ok", "restarts": self._restarts()})
 
-    def _refusal(self, state: str, detail: str, **more: float) -> Response:
-        content = {"status": state, "detail": detail, "restarts": self._restarts(), **more}
-        return json_reply(content, HTTPStatus.SERVICE_UNAVAILABLE)
+    def _described(self, status: EngineStatus) -> Unhealthy:
+        return {
+            "status": status.state,
+            "detail": status.detail,
+            "restarts": self._restarts(),
+            "progress": round(status.progress, 3),
+        }
+
+    def _unhealthy(self, answer: Unhealthy) -> JsonReply[Healthy | Unhealthy]:
+        return JsonReply(answer, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _restarts(self) -> int:
-        return sum(engine.status.restarts for engine in self._engines)
+        return sum(served.engine.status.restarts for served in self._models.all)

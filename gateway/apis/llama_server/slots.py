@@ -1,22 +1,22 @@
-"""`GET /slots`: what every slot of the engine does now."""
+"""`GET /slots`: the work of every slot of the engine."""
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from engine import Engine
-from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Call
+from gateway.apis.others import Slot
+from gateway.serving.models import Models
 
 
 class Slots:
-    """Asks the engine, which answers at any time, a long pass through the model included."""
+    """Lists the slots. The engine answers at any time, also during a long pass through the model."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, models: Models) -> None:
+        self._models = models
 
-    async def list(self, _request: Request) -> Response:
-        """One object a slot. Raises `Unavailable` while there is no engine to ask."""
-        slots, _figures = await self._engine.inspect()
-        return json_reply(
+    async def list(self, _call: Call[None]) -> JsonReply[list[Slot]]:
+        """Answer one object a slot. Raises `Unavailable` while there is no engine to ask."""
+        served = await self._models.resolve(None)
+        slots, _figures = await served.engine.inspect()
+        return JsonReply(
             [
                 {
                     "id": slot.id,

@@ -1,31 +1,27 @@
 """`POST /tokenize` and `POST /detokenize`, as llama-server has them."""
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from gateway.apis.answers.reply import json_reply
-from gateway.apis.fields.read import BodyReader
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Call
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
-from gateway.serving.models import Models
+from gateway.apis.others import Content, Tokens
+from gateway.serving.models import Models, Task
 
 
 class Vocabulary:
     """What the model's tokens are. An engine that is busy answers all the same; a client that leaves is forgotten."""
 
-    def __init__(self, bodies: BodyReader, models: Models) -> None:
-        self._bodies = bodies
+    def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def tokenize(self, http: Request) -> Response:
-        """`{"tokens": […]}`: ids, or objects of id and piece."""
-        body = await self._bodies.read(http, TokenizeBody)
-        engine = self._models.find(body.model).engine
-        (tokens,) = await engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
-        return json_reply({"tokens": body.encode(tokens)})
+    async def tokenize(self, call: Call[TokenizeBody]) -> JsonReply[Tokens]:
+        """Answer `{"tokens": […]}`: ids, or objects of id and piece."""
+        body = call.body
+        served = await self._models.resolve(body.model, Task.TOKENIZE)
+        (tokens,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
+        return JsonReply({"tokens": body.encode(tokens)})
 
-    async def detokenize(self, http: Request) -> Response:
-        """`{"content": …}`, with control tokens by their names. Bytes that are no characters become U+FFFD."""
-        body = await self._bodies.read(http, DetokenizeBody)
-        engine = self._models.find(body.model).engine
-        text = await engine.detokenize(body.tokens, special=True)
-        return json_reply({"content": text.decode(errors="replace")})
+    async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[Content]:
+        """Answer `{"content": …}`, with control tokens by their names. Bytes that are no characters become U+FFFD."""
+        served = await self._models.resolve(call.body.model, Task.TOKENIZE)
+        text = await served.engine.detokenize(call.body.tokens, special=True)
+        return JsonReply({"content": text.decode(errors="replace")})

@@ -22,7 +22,7 @@ from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
 
-from gateway.middleware import errors as problems
+from gateway.middleware import errors
 from gateway.middleware import request_id as ids
 from gateway.middleware.limits import ServerLimits
 from gateway.server.hypercorn.parser import Parser
@@ -249,15 +249,15 @@ class Http1(H11Protocol):
     async def _send_error_response(self, status_code: int) -> None:
         # Before a head is complete there is no request that this could answer.
         request = self._request if self.connection.our_state is h11.SEND_RESPONSE else None
-        problem = problems.of_protocol(status_code)
+        response = errors.response_for(errors.protocol_problem(status_code))
         headers = [
-            *problem.response().raw_headers,
+            *response.raw_headers,
             (ids.HEADER, ids.of(request.headers if request else ()).encode()),
             *self.config.response_headers("h11"),
         ]
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
         if request is None or request.method != b"HEAD":
-            await self._send_h11_event(h11.Data(data=problem.body()))
+            await self._send_h11_event(h11.Data(data=bytes(response.body)))
         await self._send_h11_event(h11.EndOfMessage())
 
     async def _maybe_recycle(self) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
-from gateway.middleware import errors as problems
+from gateway.middleware import errors
 from gateway.middleware import request_id as ids
 from gateway.middleware.errors import Problem, RefusedError
 
@@ -32,14 +32,14 @@ class SlowReader(EngineError):
     ids=lambda value: f"{type(value).__name__} {value.code}" if isinstance(value, EngineError) else "",
 )
 def test_the_engines_errors(error: EngineError, status: int, type_: str, retry: dict[str, str]) -> None:
-    problem = problems.of(error)
+    problem = errors.problem_for(error)
     assert (problem.status, problem.type, problem.message, problem.code) == (status, type_, "m", error.code)
     assert problem.headers == retry
     assert not problem.unexpected
 
 
 def test_the_field_at_fault() -> None:
-    assert problems.of(RequestError("m", param="max_tokens")).param == "max_tokens"
+    assert errors.problem_for(RequestError("m", param="max_tokens")).param == "max_tokens"
 
 
 class Body(BaseModel):
@@ -59,7 +59,7 @@ class Body(BaseModel):
 def test_validation(body: object, param: str | None, code: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Body.model_validate(body)
-    problem = problems.of(caught.value)
+    problem = errors.problem_for(caught.value)
     assert (problem.status, problem.param, problem.code) == (400, param, code)
     assert (param or "") in problem.message
 
@@ -67,7 +67,7 @@ def test_validation(body: object, param: str | None, code: str) -> None:
 def test_a_body_that_pydantic_cannot_parse() -> None:
     with pytest.raises(ValidationError) as caught:
         Body.model_validate_json(b"{")
-    assert problems.of(caught.value).code == "invalid_json"
+    assert errors.problem_for(caught.value).code == "invalid_json"
 
 
 @pytest.mark.parametrize("loads", [json.loads, orjson.loads])
@@ -75,26 +75,26 @@ def test_malformed_json(loads: object) -> None:
     assert callable(loads)
     with pytest.raises(json.JSONDecodeError) as caught:
         loads(b"{")
-    problem = problems.of(caught.value)
+    problem = errors.problem_for(caught.value)
     assert (problem.status, problem.code) == (400, "invalid_json")
 
 
 def test_starlettes_errors() -> None:
-    problem = problems.of(HTTPException(405, headers={"allow": "GET"}))
+    problem = errors.problem_for(HTTPException(405, headers={"allow": "GET"}))
     assert (problem.status, problem.message, problem.code) == (405, "Method Not Allowed", "method_not_allowed")
     assert problem.headers == {"allow": "GET"}
-    assert problems.of(HTTPException(404)).type == "invalid_request_error"
-    assert problems.of(HTTPException(502)).type == "server_error"
+    assert errors.problem_for(HTTPException(404)).type == "invalid_request_error"
+    assert errors.problem_for(HTTPException(502)).type == "server_error"
 
 
 def test_our_own_refusals() -> None:
     problem = Problem(status=418, message="m")
-    assert problems.of(RefusedError(problem)) is problem
+    assert errors.problem_for(RefusedError(problem)) is problem
 
 
 def test_a_defect_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     token = ids.request_id.set("req_1")
-    problem = problems.report(ValueError("a secret"))
+    problem = errors.report(ValueError("a secret"))
     ids.request_id.reset(token)
     assert (problem.status, problem.code, problem.unexpected) == (500, "internal_error", True)
     assert "req_1" in problem.message
@@ -103,13 +103,13 @@ def test_a_defect_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_what_is_expected_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    problems.report(RequestError("m"))
+    errors.report(RequestError("m"))
     assert not caplog.records
 
 
 def test_the_response() -> None:
     problem = Problem(status=429, message="m", type="t", code="c", param="p", headers={"retry-after": "1"})
-    response = problem.response()
+    response = errors.response_for(problem)
     assert response.status_code == 429
     assert response.headers["content-type"] == "application/json"
     assert response.headers["retry-after"] == "1"

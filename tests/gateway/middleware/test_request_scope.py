@@ -12,7 +12,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
 from gateway.middleware import request_id as ids
-from gateway.middleware.errors import EXCEPTION_HANDLERS
+from gateway.middleware.caller import Caller, caller_of
+from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits, ServerLimits
 from gateway.middleware.request_scope import RequestScope
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
@@ -110,8 +111,10 @@ async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
     """Hypercorn reports one after every response; the application still has work to do then."""
     exchange = Exchange(part(b""))
     ended = anyio.Event()
+    callers: list[Caller] = []
 
-    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        callers.append(caller_of(scope))
         await send(OK)
         exchange.messages.append({"type": "http.disconnect"})
         await send(chunk(b"whole", more=False))
@@ -120,7 +123,7 @@ async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
 
     await scoped(app)(exchange.scope, exchange.receive, exchange.send)
     assert ended.is_set()
-    assert exchange.scope["state"]["closing"].reason == ""
+    assert [caller.closing.reason for caller in callers] == [""]
 
 
 async def test_another_server_gives_no_reason() -> None:
@@ -259,7 +262,7 @@ async def test_a_request_id_is_made(given: str) -> None:
 
 async def tell_id(scope: Scope, _receive: Receive, send: Send) -> None:
     await send(OK)
-    await send(chunk(f"{scope['state']['request_id']} {ids.request_id.get()}".encode(), more=False))
+    await send(chunk(f"{caller_of(scope).request_id} {ids.request_id.get()}".encode(), more=False))
 
 
 async def test_other_scopes_pass() -> None:

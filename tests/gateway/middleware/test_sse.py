@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message
 
 from engine.errors import Busy, EngineFault
-from gateway.middleware.closing import Closing
+from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
 from gateway.middleware.sse import KEEP_ALIVE, EventStream, Take
 from gateway.server.transport import Transport
@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, closing: Closing | None = None) -> None:
         self.messages: list[Message] = []
-        self.scope = {"type": "http", "state": {"closing": closing or Closing()}}
+        self.scope = with_caller({"type": "http"}, Caller(request_id="req_1", closing=closing or Closing()))
         self.news = anyio.Event()
 
     async def receive(self) -> Message:
@@ -204,10 +204,10 @@ async def test_another_dialect() -> None:
         return f"data: {problem.code}\n\n".encode()
 
     reader = Reader()
-    await reader.run(EventStream(Script([b"data: 1\n\n"], []), end=b"", encode_error=encode))
+    await reader.run(EventStream(Script([b"data: 1\n\n"], []), end=b"", encode_failure=encode))
     assert reader.bodies == [b"data: 1\n\n", b""]
     reader = Reader()
-    await reader.run(EventStream(Script([b"data: 1\n\n"], Busy("Full.", code="full")), end=b"", encode_error=encode))
+    await reader.run(EventStream(Script([b"data: 1\n\n"], Busy("Full.", code="full")), end=b"", encode_failure=encode))
     assert reader.bodies == [b"data: 1\n\n", b"data: full\n\n"]
 
 

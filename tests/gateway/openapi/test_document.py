@@ -11,10 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gateway.apis.openai.responses.stored import Page
-from gateway.apis.operations import OPERATIONS
-from gateway.openapi.document import describe, document
+from gateway.openapi.document import describe, plain_path
 from tests.gateway import description
-from tests.gateway.asgi import Call, app_of, get
+from tests.gateway.application import apis, app_of
+from tests.gateway.asgi import Call, get
 from tests.gateway.fake_engine import FakeEngine
 
 JSON = {"content-type": "application/json", "x-request-id": "x"}
@@ -47,21 +47,22 @@ def routes_of(app: Any) -> list[Route]:
 
 def test_every_route_is_described_and_every_described_one_is_routed() -> None:
     routed = [
-        (route.path.replace(":path}", "}"), method.lower())
+        (plain_path(route.path), method.lower())
         for route in routes_of(app_of(FakeEngine()))
         for method in (route.methods or set()) - {"HEAD"}
     ]
-    assert sorted(routed) == sorted((operation.path, operation.method) for operation in OPERATIONS)
+    paths = description.document()["paths"]
+    assert sorted(routed) == sorted((path, method) for path, methods in paths.items() for method in methods)
 
 
 def test_it_is_what_openapi_asks_of_a_description() -> None:
-    schemathesis.openapi.from_dict(describe()).validate()
-    identifiers = [operation.id for operation in OPERATIONS]
+    schemathesis.openapi.from_dict(description.document()).validate()
+    identifiers = [endpoint.id for api in apis() for endpoint in api.endpoints]
     assert len(set(identifiers)) == len(identifiers)
 
 
 def test_every_schema_is_one_and_its_defaults_fit() -> None:
-    schemas = describe()["components"]["schemas"]
+    schemas = description.document()["components"]["schemas"]
     for schema in schemas.values():
         Draft202012Validator.check_schema(schema)
     for name, schema in schemas.items():
@@ -72,28 +73,28 @@ def test_every_schema_is_one_and_its_defaults_fit() -> None:
 
 
 def test_no_two_schemas_want_the_same_name() -> None:
-    assert not [name for name in describe()["components"]["schemas"] if "__" in name]
+    assert not [name for name in description.document()["components"]["schemas"] if "__" in name]
 
 
 def test_the_parameters_of_a_page() -> None:
-    (operation,) = (operation for operation in OPERATIONS if operation.path.endswith("input_items"))
-    assert [parameter["name"] for parameter in operation.query] == list(Page.model_fields)
+    endpoint = next(endpoint for api in apis() for endpoint in api.endpoints if endpoint.id == "listInputItems")
+    assert [parameter["name"] for parameter in endpoint.query] == list(Page.model_fields)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", describe()["paths"])
+@pytest.mark.parametrize("path", description.document()["paths"])
 async def test_another_method_is_told_those_that_are_described(path: str) -> None:
     reply = await Call(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
     assert reply.status == 405
     methods = set((reply.header("allow") or "").lower().split(", ")) - {"head"}
-    assert methods == describe()["paths"][path].keys()
+    assert methods == description.document()["paths"][path].keys()
 
 
 @pytest.mark.anyio
 async def test_it_is_served() -> None:
     reply = await get(app_of(FakeEngine()), "/openapi.json")
     assert (reply.status, reply.header("content-type")) == (200, "application/json")
-    assert reply.content == document()
+    assert reply.json == description.document()
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -110,4 +111,20 @@ async def test_unknown_fields_are_described_as_they_are_taken(path: str, strict:
     (schema,) = served["paths"][path]["post"]["requestBody"]["content"].values()
     validator = Draft202012Validator({**served, **schema["schema"]})
     assert validator.is_valid(UNKNOWN[path]) is not strict
-    assert served == describe(strict=strict)
+    assert served == describe(apis(), strict=strict)
+
+
+@pytest.mark.anyio
+async def test_it_is_made_when_it_is_first_asked_for_and_then_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+
+    def make(*_apis: object, strict: bool) -> dict[str, Any]:
+        made.append(strict)
+        return {}
+
+    monkeypatch.setattr("gateway.openapi.endpoint.describe", make)
+    app = app_of(FakeEngine(), strict_fields=True)
+    assert made == []
+    replies = [await Call(app, "/openapi.json", method="HEAD").run() for _ in range(2)]
+    assert [reply.status for reply in replies] == [200, 200]
+    assert made == [True]

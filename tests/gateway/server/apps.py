@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import anyio
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.middleware.closing import Closing
+from gateway.middleware.caller import Closing, caller_of
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_scope import RequestScope
 
@@ -38,7 +38,7 @@ class Probe:
     closing: Closing = field(default_factory=Closing)
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        self.closing = scope["state"]["closing"]
+        self.closing = caller_of(scope).closing
         self.entered.set()
         try:
             if self.stream:

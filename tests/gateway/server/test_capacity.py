@@ -8,7 +8,7 @@ import pytest
 from gateway.__main__ import main
 from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, allow, connections_for
 from gateway.settings import SettingsError
-from tests.gateway.asgi import settings_for
+from tests.gateway.application import settings_for
 
 
 class Limits:

@@ -4,6 +4,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.middleware.caller import caller_of
 from gateway.middleware.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
 from tests.gateway.server.sockets import get, serving
@@ -15,7 +16,7 @@ class Flood(Probe):
     """Streams as fast as it may."""
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        self.closing = scope["state"]["closing"]
+        self.closing = caller_of(scope).closing
         try:
             await send(OK)
             self.entered.set()

@@ -5,7 +5,8 @@ import anyio.lowlevel
 import pytest
 
 from engine import Finished, FinishReason, SlowReader, Text
-from tests.gateway.asgi import Call, app_of, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,8 @@ import orjson
 import pytest
 
 from tests.gateway.apis.openai.responses.asking import answering, chatting
-from tests.gateway.asgi import Call, app_of
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call
 
 pytestmark = pytest.mark.anyio
 

@@ -5,64 +5,57 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
-from engine import Engine, Finished, GenerationRequest, RequestError
+from engine import Finished, RequestError
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobs, mean_logprob
 from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
-from gateway.apis.answers.reply import json_reply
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.answers.timings import timings
-from gateway.apis.fields.read import BodyReader
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.openai.completions.answer import Completion, CompletionChunk
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.apis.openai.usage import usage
 from gateway.middleware.sse import EventStream
-from gateway.serving.generations import Answer, Generations
-from gateway.serving.models import Models
+from gateway.serving.generations import Answer
+from gateway.serving.models import Models, Served
 
 
 class Completions:
-    """Parses, runs, encodes."""
+    """Completes texts."""
 
-    def __init__(self, engine: Engine, bodies: BodyReader, models: Models, generations: Generations) -> None:
-        self._engine = engine
-        self._bodies = bodies
+    def __init__(self, models: Models) -> None:
         self._models = models
-        self._generations = generations
 
-    async def create(self, http: Request) -> ASGIApp:
-        """Answers whole, or with a stream of chunks that ends in `[DONE]`."""
-        body = await self._bodies.read(http, CompletionBody)
-        self._models.check(body.model)
-        self._check_suffix(body)
-        request = self._generations.partitioned(http, body.request(http.state.request_id))
-        ids = await self._prompt_ids(body, request)
-        head = completion_head(self._models)
+    async def create(self, call: Call[CompletionBody]) -> JsonReply[Completion] | EventStream:
+        """Answer whole, or with a stream of chunks that ends in `[DONE]`."""
+        body = call.body
+        served = await self._models.resolve(body.model)
+        _check_suffix(body, served)
+        request = body.request(call.caller.request_id)
+        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        head = completion_head(served)
         if body.stream:
             encode = CompletionChunks(head, body, ids).encode
-            return EventStream(self._generations.stream(http, request, encode, body.engine_names))
-        answer = await self._generations.run(http, request, body.engine_names)
-        return json_reply(completion(head, body, ids, answer))
-
-    def _check_suffix(self, body: CompletionBody) -> None:
-        model = self._engine.model
-        if body.suffix and model is not None and not model.infills:
-            message = "suffix: this model has no tokens for filling in between two texts"
-            raise RequestError(message, code="unsupported", param="suffix")
-
-    async def _prompt_ids(self, body: CompletionBody, request: GenerationRequest) -> PromptIds:
-        return await prompt_ids(self._engine, request.prompts) if body.return_token_ids else ()
+            return EventStream(served.generations.stream(call.caller, request, encode, body.engine_names))
+        answer = await served.generations.run(call.caller, request, body.engine_names)
+        return JsonReply(completion(head, body, ids, answer))
 
 
-def completion_head(models: Models) -> dict[str, Any]:
+def _check_suffix(body: CompletionBody, served: Served) -> None:
+    if body.suffix and not served.loaded.infills:
+        message = "suffix: this model has no tokens for filling in between two texts"
+        raise RequestError(message, code="unsupported", param="suffix")
+
+
+def completion_head(served: Served) -> dict[str, Any]:
     """What stands first in an answer, and in each chunk of a stream."""
     return {
         "id": f"cmpl-{uuid4().hex}",
         "object": "text_completion",
         "created": int(time.time()),
-        "model": models.name,
-        "system_fingerprint": models.fingerprint,
+        "model": served.name,
+        "system_fingerprint": served.fingerprint,
     }
 
 
@@ -100,3 +93,19 @@ def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> 
         choice["token_ids"] = [detail.id for detail in end.details]
         choice["prompt_token_ids"] = ids[index // body.n]
     return choice
+
+
+def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of completions."""
+    create = Endpoint(
+        method="POST",
+        path="/v1/completions",
+        id="createCompletion",
+        summary="Continue texts.",
+        handler=Completions(models).create,
+        body=CompletionBody,
+        answer=Completion,
+        events=CompletionChunk | ErrorAnswer,
+        refusals=QUEUED,
+    )
+    return (create,)

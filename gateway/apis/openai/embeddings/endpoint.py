@@ -3,35 +3,29 @@
 from typing import Any
 
 import anyio.lowlevel
-from starlette.requests import Request
-from starlette.responses import Response
 
-from engine import EmbeddingResult, Engine, RequestError
-from gateway.apis.answers.reply import json_reply
-from gateway.apis.fields.read import BodyReader
+from engine import EmbeddingResult, RequestError
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.embeddings.request import EmbeddingBody
-from gateway.middleware.closing import closing_of
-from gateway.serving.models import Models
+from gateway.apis.others import Embeddings
+from gateway.serving.models import Models, Served, Task
 
 
-class Embeddings:
-    """Parses, runs, encodes. A request that is left is cancelled, for the reason its scope has."""
+class CreateEmbeddings:
+    """Turns texts into vectors."""
 
-    def __init__(self, bodies: BodyReader, models: Models) -> None:
-        self._bodies = bodies
+    def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, http: Request) -> Response:
-        """One embedding an input, in order."""
-        body = await self._bodies.read(http, EmbeddingBody)
-        served = self._models.embedder(body.model)
-        _check_dimensions(body, served.engine)
-        closing = closing_of(http.scope)
-        result = await served.engine.embed(
-            body.request(http.state.request_id), why=lambda: closing.reason or "the request failed"
-        )
+    async def create(self, call: Call[EmbeddingBody]) -> JsonReply[Embeddings]:
+        """Answer one embedding an input, in order."""
+        body = call.body
+        served = await self._models.resolve(body.model, Task.EMBED)
+        _check_dimensions(body, served)
+        result = await served.embed(call.caller, body.request(call.caller.request_id))
         tokens = sum(result.tokens)
-        return json_reply(
+        return JsonReply(
             {
                 "object": "list",
                 "data": await _encode(body, result),
@@ -41,10 +35,9 @@ class Embeddings:
         )
 
 
-def _check_dimensions(body: EmbeddingBody, engine: Engine) -> None:
-    model = engine.model
-    if body.dimensions is not None and model is not None and body.dimensions > model.embedding_size:
-        message = f"dimensions: this model's embeddings have {model.embedding_size}"
+def _check_dimensions(body: EmbeddingBody, served: Served) -> None:
+    if body.dimensions is not None and body.dimensions > served.loaded.embedding_size:
+        message = f"dimensions: this model's embeddings have {served.loaded.embedding_size}"
         raise RequestError(message, code="invalid_value", param="dimensions")
 
 
@@ -55,3 +48,18 @@ async def _encode(body: EmbeddingBody, result: EmbeddingResult) -> list[dict[str
         data.append({"object": "embedding", "index": index, "embedding": body.encode(vector)})
         await anyio.lowlevel.checkpoint()
     return data
+
+
+def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of embeddings."""
+    create = Endpoint(
+        method="POST",
+        path="/v1/embeddings",
+        id="createEmbedding",
+        summary="Turn texts into vectors.",
+        handler=CreateEmbeddings(models).create,
+        body=EmbeddingBody,
+        answer=Embeddings,
+        refusals=QUEUED,
+    )
+    return (create,)

@@ -11,8 +11,8 @@ from engine import GenerationRequest, Unavailable
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store import ResponseStore
-from gateway.middleware import errors as problems
-from gateway.middleware.closing import Closing
+from gateway.middleware import errors
+from gateway.middleware.caller import Caller
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.serving.generations import Admission, Generations
 
@@ -23,21 +23,20 @@ OVERDUE = "the request's deadline passed"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a response needs to run.
-
-    Attributes:
-        answer: the response itself.
-        request: what the engine is asked.
-        names: as `Generations` takes them.
-        inputs: the items of its request, stored beside it.
-        closing: why it ends early; until the engine accepted it, that is why its client left.
-    """
+    """A response to run in the background."""
 
     answer: ResponseAnswer
+    """The response itself."""
+    generations: Generations
+    """Runs the request on its model."""
+    caller: Caller
+    """Who asked for it. Its `closing` says why the response ends early, also after the client's own request."""
     request: GenerationRequest
+    """The request for the engine."""
     names: Mapping[str, str]
+    """As `Generations` takes them."""
     inputs: list[Item]
-    closing: Closing
+    """The items of its request, stored beside it."""
 
 
 @dataclass(slots=True)
@@ -60,9 +59,8 @@ class BackgroundResponses:
     A response ends by itself, by `cancel`, or at its deadline, and is then stored; with the server, it is lost.
     """
 
-    def __init__(self, generations: Generations, store: ResponseStore, *, timeout: float) -> None:
-        """Args: `timeout`, of each response in seconds."""
-        self._generations = generations
+    def __init__(self, store: ResponseStore, *, timeout: float) -> None:
+        """Keep responses in `store`, and give each `timeout` seconds."""
         self._store = store
         self._timeout = timeout
         self._tasks: TaskGroup | None = None
@@ -78,7 +76,7 @@ class BackgroundResponses:
             finally:
                 self._tasks = None
                 for running in self._running.values():
-                    running.work.closing.reason = SHUTDOWN
+                    running.work.caller.closing.reason = SHUTDOWN
                 tasks.cancel_scope.cancel()
 
     async def start(self, work: Work) -> None:
@@ -98,7 +96,7 @@ class BackgroundResponses:
     async def cancel(self, response_id: str) -> None:
         """End a response, if it still runs; waits until the engine released all that it held."""
         if running := self._running.get(response_id):
-            running.work.closing.reason = CANCELLED
+            running.work.caller.closing.reason = CANCELLED
             running.scope.cancel()
             await running.over.wait()
 
@@ -117,14 +115,14 @@ class BackgroundResponses:
     async def _generate(self, running: _Running, task_status: TaskStatus[None]) -> None:
         work = running.work
         try:
-            async with self._generations.open(work.closing, work.request, work.names) as admission:
+            async with work.generations.open(work.caller, work.request, work.names) as admission:
                 self._running[work.answer.id] = running
                 task_status.started()
                 await self._answer(running, admission)
         except Exception as error:
             if work.answer.id not in self._running:
                 raise  # it was refused: whoever started it is told
-            work.answer.fail(problems.report(error))
+            work.answer.fail(errors.report(error))
 
     async def _answer(self, running: _Running, admission: Admission) -> None:
         with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as patience:
@@ -133,5 +131,5 @@ class BackgroundResponses:
             for end in await generation.outcomes():
                 running.work.answer.add(generation.prompt_tokens, end)
         if patience.cancelled_caught:
-            running.work.closing.reason = OVERDUE
+            running.work.caller.closing.reason = OVERDUE
             raise RefusedError(DEADLINE_PASSED)

@@ -4,73 +4,71 @@ import logging
 
 import orjson
 import pytest
-from starlette.requests import Request
 
 from engine import RequestError
 from gateway.apis.fields.read import IGNORED, BodyReader
 from gateway.apis.openai.completions.request import CompletionBody
-from gateway.middleware.body import body_once
+from gateway.middleware.caller import Caller
 
-pytestmark = pytest.mark.anyio
-
-
-def request_of(**fields: object) -> Request:
-    scope = {"type": "http", "state": {"reply_headers": []}}
-    return Request(scope, body_once(orjson.dumps({"prompt": "x", **fields})))
+CALLER = Caller(request_id="req_1")
 
 
-async def reported(**fields: object) -> bytes | None:
+def read(reader: BodyReader, fields: dict[str, object], caller: Caller = CALLER) -> CompletionBody:
+    return reader.read(caller, orjson.dumps({"prompt": "x", **fields}), CompletionBody)
+
+
+def reported(**fields: object) -> bytes | None:
     """The header that names what is ignored."""
-    request = request_of(**fields)
-    await BodyReader().read(request, CompletionBody)
-    headers = request.state.reply_headers
+    caller = Caller(request_id="req_1")
+    read(BodyReader(), fields, caller)
+    headers = caller.reply_headers
     assert [name for name, _ in headers] == [IGNORED] * len(headers)
     return headers[0][1] if headers else None
 
 
-async def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     reader = BodyReader()
     with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
-        await reader.read(request_of(**{"x" * 100_000: 1, "x" * 100_001: 1}), CompletionBody)
-        await reader.read(request_of(**{"x" * 80: 1}), CompletionBody)
+        read(reader, {"x" * 100_000: 1, "x" * 100_001: 1})
+        read(reader, {"x" * 80: 1})
     assert reader.noted == {"x" * 80}
     assert len(caplog.records) == 1
 
 
-async def test_fields_are_bounded() -> None:
+def test_fields_are_bounded() -> None:
     reader = BodyReader()
     most = {f"f{i}": i for i in range(reader.most_fields - 1)}
-    assert len((await reader.read(request_of(**most), CompletionBody)).model_extra or ()) == len(most)
+    assert len((read(reader, {**most})).model_extra or ()) == len(most)
     with pytest.raises(RequestError, match="at most 400 fields"):
-        await reader.read(request_of(**most, more=1), CompletionBody)
+        read(reader, {**most, "more": 1})
 
 
-async def test_a_header_names_what_is_ignored() -> None:
-    assert await reported(top_p=1, user="me") is None
-    assert await reported(zip=1, nothing=None) == b"zip"
-    assert await reported(b=1, a=2) == b"b, a"
+def test_a_header_names_what_is_ignored() -> None:
+    assert reported(top_p=1, user="me") is None
+    assert reported(zip=1, nothing=None) == b"zip"
+    assert reported(b=1, a=2) == b"b, a"
 
 
-async def test_what_is_ignored_inside_an_object_is_named_with_its_path() -> None:
+def test_what_is_ignored_inside_an_object_is_named_with_its_path() -> None:
     options = {"include_usage": True, "often": True}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"any": 1}, "id": 3}}
-    named = await reported(stream=True, stream_options=options, response_format=schema, zip=1)
+    named = reported(stream=True, stream_options=options, response_format=schema, zip=1)
     assert named == b"zip, stream_options.often, response_format.json_schema.id"
 
 
-async def test_the_header_is_safe_and_bounded() -> None:
-    assert await reported(**{"a\r\nb, c": 1, "ж": 2}) == b"a??b? c, ?"
-    named = (await reported(**{f"{i:03}" + "x" * 100: 1 for i in range(300)})) or b""
+def test_the_header_is_safe_and_bounded() -> None:
+    assert reported(**{"a\r\nb, c": 1, "ж": 2}) == b"a??b? c, ?"
+    named = (reported(**{f"{i:03}" + "x" * 100: 1 for i in range(300)})) or b""
     assert named.startswith(b"000" + b"x" * 77 + b", 001")
     assert named.endswith(b", and 268 more")
     assert len(named.split(b", ")) == 33
 
 
-async def test_a_strict_reader_refuses_what_it_does_not_know() -> None:
+def test_a_strict_reader_refuses_what_it_does_not_know() -> None:
     reader = BodyReader(strict=True)
-    await reader.read(request_of(top_k=1), CompletionBody)
+    read(reader, {"top_k": 1})
     for fields, name in (({"zip": 1}, "zip"), ({"stream": True, "stream_options": {"a": 1}}, "stream_options.a")):
         with pytest.raises(RequestError, match=f"Unknown field: '{name}'") as caught:
-            await reader.read(request_of(**fields), CompletionBody)
+            read(reader, fields)
         assert (caught.value.code, caught.value.param) == ("unknown_parameter", name)
     assert not reader.noted

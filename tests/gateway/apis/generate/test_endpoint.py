@@ -3,11 +3,10 @@
 import anyio
 import orjson
 import pytest
-from starlette.responses import PlainTextResponse
 
 from engine import EngineFault, Finished, FinishReason, Grammar, GrammarKind, RequestError, Text, TokenDetail
-from gateway.apis.generate.endpoint import FailureEnvelope
-from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, get, post
 from tests.gateway.fake_engine import BOS, FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -103,11 +102,6 @@ async def test_failures_of_a_preflight(origin: str, method: str, status: int, co
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     headers = {"origin": origin, "access-control-request-method": method}
     check_failure(await Call(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
-
-
-async def test_a_failure_that_is_no_json_stays_as_it_is() -> None:
-    reply = await get(FailureEnvelope(PlainTextResponse("No.", 400)), PATH)
-    assert (reply.status, reply.content) == (400, b"No.")
 
 
 def tell(generation: FakeGeneration) -> None:

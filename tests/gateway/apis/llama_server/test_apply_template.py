@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.asgi import app_of, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine
 

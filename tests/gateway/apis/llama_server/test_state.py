@@ -5,7 +5,8 @@ from starlette.types import ASGIApp
 
 from engine import EngineState, EngineStatus, Unavailable
 from gateway.app import create_gateway
-from tests.gateway.asgi import app_of, get, settings_for
+from tests.gateway.application import app_of, settings_for
+from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio

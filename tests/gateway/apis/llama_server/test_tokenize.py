@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from gateway.apis.llama_server.tokenize_request import MAX_TEXT
-from tests.gateway.asgi import Call, app_of, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
 
 pytestmark = pytest.mark.anyio

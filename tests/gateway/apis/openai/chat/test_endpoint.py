@@ -23,7 +23,8 @@ from engine import (
     TokenDetail,
 )
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
-from tests.gateway.asgi import Call, app_of, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
 

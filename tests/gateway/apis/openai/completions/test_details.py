@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from engine import Alternative, EngineFault, Finished, FinishReason, Infill, RequestError, Text, TokenDetail
-from tests.gateway.asgi import Call, app_of, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, post
 from tests.gateway.fake_engine import BOS, MODEL, FakeEngine, FakeGeneration
 from tests.gateway.joined import joined
 

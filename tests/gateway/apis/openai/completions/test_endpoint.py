@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text, Unavailable
-from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -183,7 +184,7 @@ async def test_a_body_is_json_whatever_its_content_type(content_type: str) -> No
     assert (await post(app_of(FakeEngine()), PATH, {"prompt": "x"}, content_type=content_type)).status == 200
 
 
-@pytest.mark.parametrize("name", [None, "tiny", "default", "asgi", "asgi.py"])
+@pytest.mark.parametrize("name", [None, "tiny", "default", "application", "application.py"])
 async def test_names_of_the_model(name: str | None) -> None:
     reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "model": name})
     assert (reply.status, reply.json["model"]) == (200, "tiny")

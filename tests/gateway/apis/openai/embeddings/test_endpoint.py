@@ -13,7 +13,8 @@ from starlette.types import ASGIApp
 from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from gateway.app import create_gateway
-from tests.gateway.asgi import Call, app_of, get, post, settings_for
+from tests.gateway.application import app_of, settings_for
+from tests.gateway.asgi import Call, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path
 

@@ -19,7 +19,8 @@ from tests.gateway.apis.openai.responses.asking import (
     names,
     without_ids,
 )
-from tests.gateway.asgi import Call, app_of, get, post
+from tests.gateway.application import app_of
+from tests.gateway.asgi import Call, get, post
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio

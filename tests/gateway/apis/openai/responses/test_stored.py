@@ -12,7 +12,8 @@ from starlette.types import ASGIApp
 from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest
 from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
-from tests.gateway.asgi import Call, app_of, get, post, settings_for
+from tests.gateway.application import app_of, settings_for
+from tests.gateway.asgi import Call, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,25 @@
+"""The endpoints of OpenAI's API."""
+
+from gateway.apis.answers.shapes import ErrorAnswer
+from gateway.apis.endpoint import Api
+from gateway.apis.openai.chat.endpoint import chat_endpoints
+from gateway.apis.openai.completions.endpoint import completions_endpoints
+from gateway.apis.openai.embeddings.endpoint import embeddings_endpoints
+from gateway.apis.openai.models.endpoint import models_endpoints
+from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.table import responses_endpoints
+from gateway.middleware.errors import encode_error
+from gateway.serving.models import Models
+
+
+def openai_api(models: Models, store: ResponseStore, background: BackgroundResponses) -> Api:
+    """Return OpenAI's API."""
+    endpoints = (
+        *completions_endpoints(models),
+        *chat_endpoints(models),
+        *responses_endpoints(models, store, background),
+        *embeddings_endpoints(models),
+        *models_endpoints(models),
+    )
+    return Api(endpoints, encode_error, ErrorAnswer)

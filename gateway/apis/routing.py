@@ -1,0 +1,45 @@
+"""Routes made from the APIs' endpoints."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp
+
+from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
+from gateway.apis.fields.read import BodyReader
+from gateway.middleware.caller import caller_of
+from gateway.middleware.errors import EncodeError
+
+
+def routes(apis: Iterable[Api], bodies: BodyReader) -> list[Route]:
+    """Return one route for each path, so that a 405 names all of its methods."""
+    paths: dict[str, dict[str, AnyEndpoint]] = {}
+    for api in apis:
+        for endpoint in api.endpoints:
+            paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [Route(path, _serve(methods, bodies), methods=list(methods)) for path, methods in paths.items()]
+
+
+def _serve(methods: Mapping[str, AnyEndpoint], bodies: BodyReader) -> Callable[[Request], Any]:
+    async def serve(http: Request) -> ASGIApp:
+        endpoint = methods["GET" if http.method == "HEAD" else http.method]
+        caller = caller_of(http.scope)
+        body = bodies.read(caller, await http.body(), endpoint.body) if has_body(endpoint) else None
+        return await endpoint.handler(Call(http, caller, body))
+
+    return serve
+
+
+def encoder_for(apis: Sequence[Api]) -> Callable[[str], EncodeError]:
+    """Return a function from a path to its API's shape of errors. Unknown paths have that of the first API."""
+    encoders = {endpoint.path: api.encode_error for api in apis for endpoint in api.endpoints}
+    patterns = [(compile_path(path)[0], encode) for path, encode in encoders.items() if "{" in path]
+
+    def encoder(path: str) -> EncodeError:
+        if exact := encoders.get(path):
+            return exact
+        return next((encode for pattern, encode in patterns if pattern.match(path)), apis[0].encode_error)
+
+    return encoder

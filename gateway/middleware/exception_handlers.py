@@ -1,0 +1,23 @@
+"""Starlette's exception handlers: every failure in the shape of the API that the request belongs to."""
+
+from json import JSONDecodeError
+
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from engine.errors import EngineError
+from gateway.middleware.caller import caller_of
+from gateway.middleware.errors import RefusedError, problem_for, response_for
+
+
+async def handle(request: Request, error: Exception) -> Response:
+    """Return the response to a failed request. Starlette raises unexpected errors again, and the server logs them."""
+    return response_for(problem_for(error), caller_of(request.scope).encode_error)
+
+
+EXCEPTION_HANDLERS = dict.fromkeys(
+    (RefusedError, EngineError, ValidationError, JSONDecodeError, HTTPException, Exception), handle
+)
+"""For `Starlette(exception_handlers=...)`."""

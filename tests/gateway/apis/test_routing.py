@@ -1,0 +1,52 @@
+"""Routes made from tables of endpoints, and the API that a path belongs to before it is routed."""
+
+from types import NoneType
+
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Api, Call, Endpoint
+from gateway.apis.fields.read import BodyReader
+from gateway.apis.routing import encoder_for, routes
+from gateway.middleware.errors import Problem
+
+
+async def answer(call: Call[None]) -> JsonReply[str]:
+    return JsonReply(call.caller.request_id)
+
+
+def endpoint(method: str, path: str) -> Endpoint[None, str]:
+    return Endpoint(method=method, path=path, id=path, summary="", handler=answer, body=NoneType, answer=str)
+
+
+def api(name: bytes, *endpoints: Endpoint[None, str]) -> Api:
+    return Api(endpoints, lambda _problem: name, str)
+
+
+APIS = (
+    api(b"first", endpoint("GET", "/a"), endpoint("GET", "/a/{id}"), endpoint("DELETE", "/a/{id}")),
+    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}")),
+)
+
+
+def test_a_path_has_one_route_with_all_of_its_methods() -> None:
+    made = {route.path: route.methods for route in routes(APIS, BodyReader())}
+    assert made == {
+        "/a": {"GET", "HEAD"},
+        "/a/{id}": {"GET", "HEAD", "DELETE"},
+        "/b": {"POST"},
+        "/b/{id:path}": {"GET", "HEAD"},
+    }
+
+
+def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
+    encoder = encoder_for(APIS)
+    problem = Problem(status=404, message="m")
+    shapes = {path: encoder(path)(problem) for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c")}
+    assert shapes == {
+        "/a": b"first",
+        "/a/x": b"first",
+        "/b": b"second",
+        "/b/x/y": b"second",
+        "/a/x/y": b"first",
+        "/": b"first",
+        "/c": b"first",
+    }

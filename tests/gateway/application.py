@@ -1,0 +1,33 @@
+"""The application in front of fake engines."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from gateway.apis.endpoint import Api
+from gateway.app import create_gateway
+from gateway.settings import Settings
+from tests.gateway.fake_engine import FakeEngine
+
+NAME = "tiny"
+_THIS_FILE = Path(__file__)
+
+
+def settings_for(**changes: object) -> Settings:
+    """Settings whose model file is this one, under the alias `tiny`: nobody opens it."""
+    values: dict[str, Any] = {name: field.default for name, field in Settings.model_fields.items()}
+    values |= {"model": _THIS_FILE, "alias": NAME} | changes
+    return Settings.model_construct(**values)
+
+
+def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
+    """The application in front of a fake engine, with some settings changed."""
+    return create_gateway(engine.as_engine(), settings_for(**changes)).app
+
+
+@cache
+def apis() -> tuple[Api, ...]:
+    """The APIs of an application, to read their tables."""
+    return create_gateway(FakeEngine().as_engine(), settings_for()).apis
