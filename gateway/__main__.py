@@ -20,11 +20,12 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
+from gateway.cli import SettingsError, read_settings
 from gateway.middleware.request_id import request_id
 from gateway.progress import progress_of
-from gateway.server.capacity import allow, connections_for
+from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.listen import listen, reason, url
-from gateway.settings import Settings, SettingsError, read_settings
+from gateway.settings import Settings
 
 logger = logging.getLogger("gateway")
 
@@ -47,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return bench(given[1:], os.environ)
     try:
         settings = read_settings(given, os.environ)
-        allow(connections_for(settings))
-    except SettingsError as error:
+        allow(connections_for(settings.slots, settings.queue_limit))
+    except (SettingsError, TooManyFilesError) as error:
         return refuse(ExitCode.SETTINGS, str(error))
     configure(settings.log_level, settings.log_format, request_id.get)
     try:

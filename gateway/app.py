@@ -19,11 +19,12 @@ from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
-from gateway.middleware.limits import RequestLimits, ServerLimits
+from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
 from gateway.server.capacity import connections_for
+from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 from gateway.serving.generations import Generations
 from gateway.serving.models import Models, Served, Task
@@ -104,6 +105,6 @@ async def serve_engines(
     `embedder` runs the model of `settings.embedding_model`, where that is another.
     """
     gateway = create_gateway(engine, settings, embedder)
-    limits = ServerLimits(connections=connections_for(settings), grace=settings.grace)
+    limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
     async with gateway.background.open():
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain)

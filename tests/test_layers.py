@@ -33,7 +33,7 @@ RULES: dict[str, set[str]] = {
     "engine.embedded": {"engine.embedded"},
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
-    "gateway.server": {"gateway.server", "gateway.middleware", "gateway.settings", "anyio", "starlette"},
+    "gateway.server": {"gateway.server", "gateway.middleware", "anyio", "starlette"},
     "gateway.server.hypercorn": {"gateway.server", "gateway.middleware", "anyio", "h11", "hypercorn", "starlette"},
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
     "gateway.chat": {"gateway.chat", "engine", "orjson"},

@@ -2,8 +2,6 @@
 
 import resource
 
-from gateway.settings import Settings, SettingsError
-
 SPARE_CONNECTIONS = 256
 """Beyond every request that may run or wait: for clients that are told 429, ask how the server is, or are idle."""
 
@@ -11,22 +9,26 @@ OTHER_FILES = 64
 """Listeners, the engine's pipes, the event loop's own files, and what is open for a moment."""
 
 
-def connections_for(settings: Settings) -> int:
-    """Connections that must be open at once for a full queue to be answered rather than seem dead."""
-    return settings.slots + settings.queue_limit + SPARE_CONNECTIONS
+class TooManyFilesError(Exception):
+    """The system does not allow as many open files as the connections need."""
+
+
+def connections_for(slots: int, queue_limit: int) -> int:
+    """Return the connections that must be open at once, so that a full queue is answered and does not seem dead."""
+    return slots + queue_limit + SPARE_CONNECTIONS
 
 
 def allow(connections: int) -> None:
     """Raise this process's limit of open files to hold these connections, if it is lower.
 
-    Raises `SettingsError` where the system does not allow so many.
+    Raises `TooManyFilesError` where the system does not allow so many.
     """
     files = connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if _suffices(soft, files):
         return
     if not _suffices(hard, files):
-        raise SettingsError(
+        raise TooManyFilesError(
             f"--queue-limit and --slots need {files} open files, and this process may have {hard}; "
             "choose a lower --queue-limit, or raise the limit (ulimit -n)"
         )

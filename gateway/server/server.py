@@ -8,9 +8,9 @@ import anyio
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
-from gateway.middleware.limits import ServerLimits
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.http1 import Worker
+from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import orjson
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
-from gateway.middleware.limits import ServerLimits
 from gateway.server.capacity import connections_for
+from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.settings import Settings
@@ -103,7 +103,10 @@ async def serving(
     async with open_engine(settings.engine_config(), command=command, limits=supervision) as engine:
         gateway = create_gateway(engine, settings)
         limits = ServerLimits(
-            connections=connections_for(settings), grace=settings.grace, write_timeout=2.0, farewell=2.0
+            connections=connections_for(settings.slots, settings.queue_limit),
+            grace=settings.grace,
+            write_timeout=2.0,
+            farewell=2.0,
         )
         server = Server(gateway.app, limits)
 

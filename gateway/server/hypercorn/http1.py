@@ -24,9 +24,9 @@ from starlette.types import ASGIApp
 
 from gateway.middleware import errors
 from gateway.middleware import request_id as ids
-from gateway.middleware.limits import ServerLimits
 from gateway.server.hypercorn.parser import Parser
 from gateway.server.hypercorn.requests import Requests
+from gateway.server.limits import ServerLimits
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"

@@ -14,8 +14,9 @@ from engine.errors import Busy
 from gateway.middleware import request_id as ids
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
-from gateway.middleware.limits import RequestLimits, ServerLimits
+from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_scope import RequestScope
+from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Answer, get, post, serving
 

@@ -10,7 +10,7 @@ import anyio
 import h11
 from starlette.types import ASGIApp
 
-from gateway.middleware.limits import ServerLimits
+from gateway.server.limits import ServerLimits
 from gateway.server.server import Server
 
 HOST = b"host: localhost\r\n"

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.__main__ import main
-from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, allow, connections_for
-from gateway.settings import SettingsError
-from tests.gateway.application import settings_for
+from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, TooManyFilesError, allow, connections_for
 
 
 class Limits:
@@ -27,8 +25,7 @@ class Limits:
 def test_every_request_that_may_run_or_wait_has_a_connection_and_some_are_to_spare(
     slots: int, queue_limit: int
 ) -> None:
-    settings = settings_for(slots=slots, queue_limit=queue_limit)
-    assert connections_for(settings) == slots + queue_limit + SPARE_CONNECTIONS
+    assert connections_for(slots, queue_limit) == slots + queue_limit + SPARE_CONNECTIONS
 
 
 @pytest.mark.parametrize("limits", [(1000, 1000), (1000, resource.RLIM_INFINITY), (resource.RLIM_INFINITY,) * 2])
@@ -47,7 +44,7 @@ def test_a_soft_limit_is_raised(monkeypatch: pytest.MonkeyPatch, hard: int) -> N
 
 def test_a_hard_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     system = Limits(monkeypatch, 500, 1000)
-    with pytest.raises(SettingsError, match="need 1001 open files, and this process may have 1000;"):
+    with pytest.raises(TooManyFilesError, match="need 1001 open files, and this process may have 1000;"):
         allow(1001 - OTHER_FILES)
     assert system.now == (500, 1000)
 

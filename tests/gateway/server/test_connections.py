@@ -12,9 +12,9 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.middleware.limits import ServerLimits
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.http1 import Worker
+from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving
 

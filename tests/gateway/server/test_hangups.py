@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.middleware.body import body_once
-from gateway.middleware.limits import ServerLimits
+from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import Probe, hello, scoped
 from tests.gateway.server.sockets import LEAVE, Site, get, post, serving

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.middleware.limits import ServerLimits
+from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
 from tests.gateway.server.sockets import Client, get, listen, post, serving
 

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.middleware.limits import ServerLimits
+from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import Probe, hello, scoped, ticker
 from tests.gateway.server.sockets import LEAVE, Site, get, listen, post, serving
 

@@ -9,8 +9,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from engine import Supervision
-from gateway.middleware.limits import ServerLimits
 from gateway.middleware.sse import LAST_WORDS_TIMEOUT, EventStream, Take
+from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Client, get, listen, post, serving

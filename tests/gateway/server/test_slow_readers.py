@@ -5,7 +5,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.middleware.caller import caller_of
-from gateway.middleware.limits import ServerLimits
+from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
 from tests.gateway.server.sockets import get, serving
 

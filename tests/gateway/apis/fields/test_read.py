@@ -67,7 +67,9 @@ def test_the_header_is_safe_and_bounded() -> None:
 def test_a_strict_reader_refuses_what_it_does_not_know() -> None:
     reader = BodyReader(strict=True)
     read(reader, {"top_k": 1})
-    for fields, name in (({"zip": 1}, "zip"), ({"stream": True, "stream_options": {"a": 1}}, "stream_options.a")):
+    options: dict[str, object] = {"stream": True, "stream_options": {"a": 1}}
+    cases: list[tuple[dict[str, object], str]] = [({"zip": 1}, "zip"), (options, "stream_options.a")]
+    for fields, name in cases:
         with pytest.raises(RequestError, match=f"Unknown field: '{name}'") as caught:
             read(reader, fields)
         assert (caught.value.code, caught.value.param) == ("unknown_parameter", name)

@@ -7,7 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.settings import Settings, SettingsError, read_settings
+from gateway.cli import SettingsError, read_settings
+from gateway.settings import Settings
 
 
 @pytest.fixture
