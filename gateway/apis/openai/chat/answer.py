@@ -1,6 +1,5 @@
 """Answers of the chat endpoint."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field
@@ -80,7 +79,7 @@ class ChatHead(Answer):
     system_fingerprint: str
     service_tier: NotRequired[ServiceTier]
     timings: NotRequired[Timings]
-    prompt_token_ids: NotRequired[Sequence[Count] | None]
+    prompt_token_ids: NotRequired[list[Count] | None]
 
 
 class ChatCompletion(ChatHead):

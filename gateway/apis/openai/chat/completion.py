@@ -37,8 +37,9 @@ def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
 def completion(head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds, answer: Answer) -> ChatCompletion:
     """Return the whole answer. `ids` has the prompt's tokens if the request asks for them."""
     whole: ChatCompletion = {
-        **head,
+        "id": head["id"],
         "object": "chat.completion",
+        **head,
         "choices": [_choice(body, prompt, end) for end in answer.outcomes],
         "usage": usage(answer.prompt_tokens, answer.outcomes),
     }

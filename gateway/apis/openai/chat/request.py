@@ -8,18 +8,25 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from engine import GenerationRequest
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
-from gateway.apis.openai.chat.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
+from gateway.apis.openai.chat.messages import (
+    Content,
+    RequestMessage,
+    RequestMessages,
+    for_template,
+    joined,
+    read_messages,
+)
 from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
 MAX_TOP_LOGPROBS = 20
-MAX_METADATA = 16
 
 
 class Prediction(Nested):
@@ -32,7 +39,9 @@ class Prediction(Nested):
 class TemplateFields(Fields):
     """What the conversation is, and what its template is told besides."""
 
-    messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(read_messages, json_schema_input_type=ChatMessages)]
+    messages: Annotated[
+        tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
+    ]
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: Effort | None = None
@@ -55,7 +64,16 @@ class TemplateFields(Fields):
         return True
 
 
-class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFields, TemplateFields, RefusingFields):
+class ChatBody(
+    SamplingFields,
+    GrammarFields,
+    ReportFields,
+    ToolFields,
+    StreamFields,
+    TemplateFields,
+    LabelFields,
+    RefusingFields,
+):
     """The body of a request."""
 
     unsupported: ClassVar[Mapping[str, str]] = {
@@ -74,13 +92,6 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
     modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
-    metadata: dict[str, Annotated[str, Field(max_length=512)]] = Field(default_factory=dict, max_length=MAX_METADATA)
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    user: str | None = None
-    safety_identifier: str | None = Field(None, max_length=64)
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    prompt_cache_options: dict[str, Any] | None = None
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -111,11 +122,11 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
 
     def conversation(self) -> Conversation:
         """What the template is given. Raises `RequestError` where fields do not fit together."""
-        offer = self.offer()
+        tool_set = self.tool_set()
         return Conversation(
             messages=for_template(self.messages),
-            tools=offer.tools,
-            tool_choice=offer.choice,
+            tools=tool_set.tools,
+            tool_choice=tool_set.choice,
             parallel_tool_calls=self.parallel_tool_calls and not self.deprecated_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(

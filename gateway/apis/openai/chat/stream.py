@@ -25,7 +25,7 @@ class ChatChunks:
 
     def __init__(self, head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds) -> None:
         """Args: `ids`, the prompt's tokens if the request asks for them."""
-        chunk_head: ChunkHead = {**head, "object": "chat.completion.chunk"}
+        chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
         self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if body.include_usage else b"}\n\n"
         self._body = body
@@ -113,9 +113,7 @@ class _Choice:
                 function: FunctionDelta = {"name": name, "arguments": ""}
                 if self._body.deprecated_calls:
                     return {"function_call": function}
-                return {
-                    "tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]
-                }
+                return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
             case CallArguments(index, text):
                 if self._body.deprecated_calls:
                     return {"function_call": {"arguments": text}}

@@ -1,14 +1,14 @@
 """The items of a response's input, checked, and in the one form in which they are stored and told."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from uuid import uuid4
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import TextPart
+from gateway.apis.fields.parts import TextPart, as_parts
 
 Item: TypeAlias = dict[str, Any]
 """A message, reasoning, a call or a call's output, as OpenAI describes it; always with `id`, `type` and `status`."""
@@ -17,7 +17,6 @@ MOST_ITEMS = 2**14
 """In one request."""
 
 _REFERENCE = "item_reference"
-_MEDIA = {"input_image": "images", "input_file": "files", "input_audio": "audio"}
 
 
 def new_id(prefix: str) -> str:
@@ -41,10 +40,6 @@ class Part(TextPart):
             ]
         }
     )
-
-    unsupported: ClassVar[Mapping[str, str]] = {
-        kind: f"this model takes text only, and no {media}" for kind, media in _MEDIA.items()
-    }
 
     type: Literal["input_text", "output_text", "refusal"]
 
@@ -70,13 +65,10 @@ class SummaryText(Nested):
     text: str
 
 
-def _parts(value: object) -> object:
-    """A text alone means the same as an array of one part."""
-    return [{"type": "input_text", "text": value}] if isinstance(value, str) else value
-
-
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
-Content: TypeAlias = Annotated[list[Part], BeforeValidator(_parts, json_schema_input_type=str | list[Part])]
+Content: TypeAlias = Annotated[
+    list[Part], BeforeValidator(as_parts("input_text"), json_schema_input_type=str | list[Part])
+]
 
 
 class MessageItem(Nested):

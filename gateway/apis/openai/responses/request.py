@@ -10,17 +10,17 @@ from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.fields import constraints
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, SamplingFields
+from gateway.apis.openai.chat.request import MAX_TOP_LOGPROBS
 from gateway.apis.openai.responses.items import InputForms, InputItem, Item, read_input
 from gateway.apis.openai.responses.tools import ResponseToolFields
 from gateway.apis.openai.responses.transcript import messages_of
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
-MAX_TOP_LOGPROBS = 20
-MAX_METADATA = 16
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -85,7 +85,7 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFields):
+class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
     """The body of a request."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
@@ -124,15 +124,6 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
     stream_options: ResponseStreamOptions | None = None
     background: bool = False
     store: bool = True
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
-        default_factory=dict, max_length=MAX_METADATA
-    )
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
-    user: str | None = None
-    safety_identifier: str | None = Field(None, max_length=64)
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    prompt_cache_options: dict[str, Any] | None = None
 
     @field_validator("truncation")
     @classmethod
@@ -186,11 +177,11 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
 
     def conversation(self, items: Iterable[Item]) -> Conversation:
         """What the template is given, for all items so far. Raises `RequestError` where fields do not fit together."""
-        offer = self.offer()
+        tool_set = self.tool_set()
         return Conversation(
             messages=messages_of(self.instructions, items),
-            tools=offer.tools,
-            tool_choice=offer.choice,
+            tools=tool_set.tools,
+            tool_choice=tool_set.choice,
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),

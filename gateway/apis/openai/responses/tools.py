@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
+from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, ToolSet
 from gateway.apis.openai.chat.tools import ToolFields as ChatTools
 
 
@@ -98,10 +98,10 @@ class ResponseToolFields(Fields):
     max_tool_calls: int | None = Field(None, ge=0)
     """Of the tools that OpenAI runs itself. There are none here."""
 
-    def offer(self) -> Offer:
-        """The tools. Raises `RequestError` where choice and tools do not fit."""
+    def tool_set(self) -> ToolSet:
+        """Return the tools. Raises `RequestError` where choice and tools do not fit."""
         tools = tuple(FunctionTool.model_construct(type="function", function=tool) for tool in self.tools)
-        return ChatTools.model_construct(tools=tools, tool_choice=_as_chat(self.tool_choice)).offer()
+        return ChatTools.model_construct(tools=tools, tool_choice=_as_chat(self.tool_choice)).tool_set()
 
     def told_choice(self) -> object:
         """The choice as a response tells it."""
