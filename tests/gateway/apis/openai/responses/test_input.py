@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine import RequestError
-from gateway.apis.openai.responses.items import MOST_ITEMS, Item, read_input, resolve
+from gateway.apis.openai.responses.input import MOST_ITEMS, read_input, resolve
 from gateway.apis.openai.responses.transcript import messages_of
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'}
@@ -14,8 +14,9 @@ CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "argu
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
 
 
-def stored(value: object) -> list[Item]:
-    return resolve(read_input(value), lambda _ids: {})
+def stored(value: object) -> list[Any]:
+    """The items as the JSON that they become."""
+    return list(resolve(read_input(value), lambda _ids: {}))
 
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def test_stored_items_can_be_sent_again() -> None:
 
 def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
-    known = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
+    known: dict[str, Any] = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
     items = read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}])
     assert resolve(items, lambda ids: known if ids == known.keys() else {}) == [known["msg_2"], known["msg_1"]]
 
