@@ -12,7 +12,7 @@ from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
 from gateway.apis.openai.chat.messages import (
     Content,
@@ -25,8 +25,6 @@ from gateway.apis.openai.chat.messages import (
 from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-
-MAX_TOP_LOGPROBS = 20
 
 
 class Prediction(Nested):
@@ -88,7 +86,7 @@ class ChatBody(
     max_tokens: int | None = Field(None, ge=0, le=MAX_INT)
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS, description="Needs `logprobs`.")
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Needs `logprobs`.")
     modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
