@@ -10,6 +10,7 @@ from starlette.responses import Response
 from engine import RequestError
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.nested import Nested, refusal
+from gateway.apis.openai.responses.answer import Deleted, ItemList
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.store import ResponseStore
@@ -47,7 +48,7 @@ class StoredResponses:
         response_id = http.path_params["id"]
         await self._background.cancel(response_id)
         self._store.remove(response_id)
-        return json_reply({"id": response_id, "object": "response", "deleted": True})
+        return json_reply(_deleted(response_id))
 
     async def cancel(self, http: Request) -> Response:
         """`POST …/cancel`: end what runs in the background. Waits until its sequence is freed; may be repeated."""
@@ -72,7 +73,7 @@ class StoredResponses:
         return self._store.get(response_id).inputs
 
 
-def _page(items: list[Item], page: Page) -> dict[str, object]:
+def _page(items: list[Item], page: Page) -> ItemList:
     ordered = items if page.order == "asc" else items[::-1]
     if page.after is not None:
         places = [at for at, item in enumerate(ordered) if item["id"] == page.after]
@@ -83,6 +84,10 @@ def _page(items: list[Item], page: Page) -> dict[str, object]:
     first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
     more = len(shown) < len(ordered)
     return {"object": "list", "data": shown, "has_more": more, "first_id": first, "last_id": last}
+
+
+def _deleted(response_id: str) -> Deleted:
+    return {"id": response_id, "object": "response", "deleted": True}
 
 
 def _json(content: bytes) -> Response:
