@@ -7,10 +7,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from engine import Engine
+from gateway.apis.answers.input_tokens import input_tokens
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.openai.responses.background import BackgroundResponses, Work
-from gateway.apis.openai.responses.items import Item, resolve
+from gateway.apis.openai.responses.input import resolve
+from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store import ResponseStore
@@ -88,7 +90,7 @@ class Responses:
         """`POST /v1/responses/input_tokens`: the tokens of the prompt, as `usage.input_tokens` counts them."""
         asked = await self._asked(http)
         (tokens,) = await self._engine.tokenize([asked.prompt.text], special=True, begin=True)
-        return json_reply({"object": "response.input_tokens", "input_tokens": len(tokens)})
+        return json_reply(input_tokens(len(tokens)))
 
     async def _asked(self, http: Request) -> Asked:
         body = await self._bodies.read(http, ResponseBody)
