@@ -1,12 +1,12 @@
 """What a request cost, as OpenAI tells it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from engine import Finished
+from gateway.apis.answers.shapes import Usage
 
 
-def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[str, Any]:
+def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
     """Each prompt counts once, however many choices it has; each choice counts, shown or not.
 
     Of a prompt's tokens, those that its first choice found resident count as cached. Wrong guesses at its tokens are no
