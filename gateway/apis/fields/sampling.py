@@ -26,6 +26,9 @@ MAX_STOP_TOKENS = 128
 MAX_SALT = 256
 """Characters. A random key needs 43; a longer name than this names nothing better."""
 
+MAX_LOGPROBS = 20
+"""Alternatives of each token. OpenAI's completions stop at 5, its chat at this."""
+
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """llama.cpp reads no more of one, and looks through the whole vocabulary for each."""

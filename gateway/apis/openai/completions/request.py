@@ -8,11 +8,8 @@ from engine import GenerationRequest, Infill
 from engine import Prompt as EnginePrompt
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import MAX_CHOICES, Prompt, PromptForms, read_prompts
-from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
-
-MAX_LOGPROBS = 20
-"""Of each token. OpenAI's completions stop at 5, its chat at this."""
 
 
 class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
