@@ -11,15 +11,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine import Engine, Finished, GenerationRequest, Text, TokenDetail
-from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.answers.timings import timings
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
 from gateway.apis.fields.read import BodyReader
-from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
-from gateway.apis.openai.completions.request import MAX_LOGPROBS
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.middleware.errors import Problem
 from gateway.middleware.sse import EventStream
 from gateway.serving.generations import Generations
@@ -133,7 +132,7 @@ class Envelope:
         details = [*self._details, *end.details]
         asked: dict[str, Any] = {}
         if self._body.logprobs is not None:
-            asked["logprobs"] = LegacyLogprobs().encode(details)
+            asked["logprobs"] = LegacyLogprobsEncoder().encode(details)
         if self._body.return_token_ids:
             (asked["prompt_token_ids"],) = self._ids
             asked["token_ids"] = [detail.id for detail in details]

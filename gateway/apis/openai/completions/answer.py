@@ -1,4 +1,4 @@
-"""What the completion routes answer."""
+"""Answers of `/v1/completions`."""
 
 from typing import Literal, NotRequired
 
@@ -6,7 +6,14 @@ from engine import FinishReason
 from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Stop, Time, Timestamp, Timings, Usage
 
 
-class CompletionChoice(Answer):
+class TokenIds(Answer):
+    """The tokens of a text; in the first chunk of a choice those of its prompt, too."""
+
+    token_ids: NotRequired[list[Count]]
+    prompt_token_ids: NotRequired[list[Count] | None]
+
+
+class CompletionChoice(TokenIds):
     """One text."""
 
     index: Count
@@ -14,24 +21,27 @@ class CompletionChoice(Answer):
     logprobs: LegacyLogprobs | None
     finish_reason: FinishReason
     stop_reason: Stop
-    token_ids: NotRequired[list[Count]]
-    prompt_token_ids: NotRequired[list[Count] | None]
 
 
-class Completion(Answer):
-    """A whole answer."""
+class CompletionHead(Answer):
+    """The fields that begin an answer, and each chunk of a stream."""
 
     id: str
     object: Literal["text_completion"]
     created: Timestamp
     model: str
     system_fingerprint: str
+
+
+class Completion(CompletionHead):
+    """A whole answer."""
+
     choices: list[CompletionChoice]
     usage: Usage
     timings: NotRequired[Timings]
 
 
-class CompletionPart(Answer):
+class CompletionPart(TokenIds):
     """More of one text."""
 
     index: Count
@@ -39,18 +49,11 @@ class CompletionPart(Answer):
     logprobs: LegacyLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: NotRequired[Stop]
-    token_ids: NotRequired[list[Count]]
-    prompt_token_ids: NotRequired[list[Count] | None]
 
 
-class CompletionChunk(Answer):
+class CompletionChunk(CompletionHead):
     """An event of a stream. With `include_usage`, `usage` is null in all but the last, which has no choices."""
 
-    id: str
-    object: Literal["text_completion"]
-    created: Timestamp
-    model: str
-    system_fingerprint: str
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]
     timings: NotRequired[Timings]

@@ -2,18 +2,18 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
 from uuid import uuid4
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from engine import Engine, Finished, GenerationRequest, RequestError
-from gateway.apis.answers.legacy_logprobs import LegacyLogprobs, mean_logprob
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder, mean_logprob
 from gateway.apis.answers.prompt_ids import PromptIds, prompt_ids
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.answers.timings import timings
 from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.completions.answer import Completion, CompletionChoice, CompletionHead
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.apis.openai.usage import usage
@@ -55,8 +55,8 @@ class Completions:
         return await prompt_ids(self._engine, request.prompts) if body.return_token_ids else ()
 
 
-def completion_head(models: Models) -> dict[str, Any]:
-    """What stands first in an answer, and in each chunk of a stream."""
+def completion_head(models: Models) -> CompletionHead:
+    """Return the fields that begin an answer, and each chunk of a stream."""
     return {
         "id": f"cmpl-{uuid4().hex}",
         "object": "text_completion",
@@ -66,13 +66,20 @@ def completion_head(models: Models) -> dict[str, Any]:
     }
 
 
-def completion(head: dict[str, Any], body: CompletionBody, ids: PromptIds, answer: Answer) -> dict[str, Any]:
-    """The whole answer. What was generated and is not shown counts, too."""
-    choices = [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))]
-    spent = {"usage": usage(answer.prompt_tokens, answer.outcomes)}
+def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: Answer) -> Completion:
+    """Return the whole answer. The usage includes choices that were generated and are not shown."""
+    encoded: Completion = {
+        "id": head["id"],
+        "object": head["object"],
+        "created": head["created"],
+        "model": head["model"],
+        "system_fingerprint": head["system_fingerprint"],
+        "choices": [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))],
+        "usage": usage(answer.prompt_tokens, answer.outcomes),
+    }
     if body.timings:
-        spent["timings"] = timings(answer.prompt_tokens, answer.outcomes)
-    return {**head, "choices": choices, **spent}
+        encoded["timings"] = timings(answer.prompt_tokens, answer.outcomes)
+    return encoded
 
 
 def best(answer: Answer, body: CompletionBody) -> Iterator[Finished]:
@@ -88,11 +95,11 @@ def best(answer: Answer, body: CompletionBody) -> Iterator[Finished]:
         yield from (ends[rank] for rank in ranking[: body.n])
 
 
-def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> dict[str, Any]:
-    choice: dict[str, Any] = {
+def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> CompletionChoice:
+    choice: CompletionChoice = {
         "index": index,
         "text": end.text,
-        "logprobs": None if body.logprobs is None else LegacyLogprobs().encode(end.details),
+        "logprobs": None if body.logprobs is None else LegacyLogprobsEncoder().encode(end.details),
         "finish_reason": end.reason,
         "stop_reason": end.stop,
     }

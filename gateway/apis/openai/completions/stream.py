@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import orjson
 
 from engine import Finished, Text
-from gateway.apis.answers.legacy_logprobs import LegacyLogprobs
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
+from gateway.apis.openai.completions.answer import CompletionHead, TokenIds
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.usage import usage
 
@@ -17,14 +17,14 @@ from gateway.apis.openai.usage import usage
 class CompletionChunks:
     """Encodes the events of a stream. What never changes is encoded once."""
 
-    def __init__(self, head: dict[str, Any], body: CompletionBody, ids: PromptIds) -> None:
+    def __init__(self, head: CompletionHead, body: CompletionBody, ids: PromptIds) -> None:
         """Args: `head`, of each chunk; `ids`, the prompts' tokens if they are asked for."""
         self._head = b"data: " + orjson.dumps(head)[:-1]
         self._tail = b'}],"usage":null}\n\n' if body.include_usage else b"}]}\n\n"
         self._body = body
         self._ids = ids
         self._choices = len(body.prompt) * body.n
-        self._logprobs: defaultdict[int, LegacyLogprobs] = defaultdict(LegacyLogprobs)
+        self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)
         self._begun: set[int] = set()
         self._ends: list[Finished] = []
 
@@ -58,7 +58,7 @@ class CompletionChunks:
 
     def _tokens(self, event: Text | Finished) -> bytes:
         """Ends an unfinished object with the choice's tokens, in its first chunk with the prompt's too."""
-        ids: dict[str, Any] = {"token_ids": [detail.id for detail in event.details]}
+        ids: TokenIds = {"token_ids": [detail.id for detail in event.details]}
         if event.choice not in self._begun:
             self._begun.add(event.choice)
             ids["prompt_token_ids"] = self._ids[event.choice // self._body.n]
