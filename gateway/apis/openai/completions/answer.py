@@ -3,7 +3,7 @@
 from typing import Literal, NotRequired
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Stop, Time, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Answer, Count, LegacyLogprobs, Stop, Timestamp, Timings, Usage
 
 
 class TokenIds(Answer):
@@ -57,38 +57,3 @@ class CompletionChunk(CompletionHead):
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]
     timings: NotRequired[Timings]
-
-
-class Generated(Answer):
-    """A text, and what it took. Times are in seconds."""
-
-    id: str
-    text: str
-    tokens: Count
-    finish_reason: FinishReason
-    response_time: Time
-    tokens_per_second: Time
-    logprobs: NotRequired[LegacyLogprobs]
-    token_ids: NotRequired[list[Count]]
-    prompt_token_ids: NotRequired[list[Count] | None]
-    timings: NotRequired[Timings]
-
-
-class Success(Answer):
-    """An answer of `/generate`."""
-
-    success: Literal[True]
-    data: Generated
-
-
-class Failure(Answer):
-    """A failure of `/generate`."""
-
-    success: Literal[False]
-    error: Error
-
-
-class GeneratedText(Answer):
-    """More of the text."""
-
-    text: str
