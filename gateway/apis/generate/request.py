@@ -1,5 +1,6 @@
 """The fields of `/generate` requests."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
@@ -32,18 +33,11 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
     def request(self, request_id: str) -> GenerationRequest:
-        """What the engine is asked, under this id. Raises `RequestError`."""
-        return GenerationRequest(
-            id=request_id,
-            prompts=(self.prompt,),
+        """Return the engine's request, under this id. Raises `RequestError`."""
+        return replace(
+            self.generation(request_id, (self.prompt,)),
             max_tokens=self.max_tokens,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
-            speculative=self.speculative,
             grammar=self.constraint(),
             logprobs=self.logprobs,
             token_ids=self.return_token_ids,
