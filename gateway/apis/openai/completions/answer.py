@@ -6,14 +6,7 @@ from engine import FinishReason
 from gateway.apis.answers.shapes import Answer, Count, LegacyLogprobs, Stop, Timestamp, Timings, Usage
 
 
-class TokenIds(Answer):
-    """The tokens of a text; in the first chunk of a choice those of its prompt, too."""
-
-    token_ids: NotRequired[list[Count]]
-    prompt_token_ids: NotRequired[list[Count] | None]
-
-
-class CompletionChoice(TokenIds):
+class CompletionChoice(Answer):
     """One text."""
 
     index: Count
@@ -21,16 +14,19 @@ class CompletionChoice(TokenIds):
     logprobs: LegacyLogprobs | None
     finish_reason: FinishReason
     stop_reason: Stop
+    token_ids: NotRequired[list[Count]]
+    prompt_token_ids: NotRequired[list[Count] | None]
 
 
 class CompletionHead(Answer):
-    """The fields that begin an answer, and each chunk of a stream."""
+    """Fields that a whole answer and the chunks of a stream share."""
 
     id: str
     object: Literal["text_completion"]
     created: Timestamp
     model: str
     system_fingerprint: str
+    timings: NotRequired[Timings]
 
 
 class Completion(CompletionHead):
@@ -38,10 +34,9 @@ class Completion(CompletionHead):
 
     choices: list[CompletionChoice]
     usage: Usage
-    timings: NotRequired[Timings]
 
 
-class CompletionPart(TokenIds):
+class CompletionPart(Answer):
     """More of one text."""
 
     index: Count
@@ -49,6 +44,8 @@ class CompletionPart(TokenIds):
     logprobs: LegacyLogprobs | None
     finish_reason: FinishReason | None
     stop_reason: NotRequired[Stop]
+    token_ids: NotRequired[list[Count]]
+    prompt_token_ids: NotRequired[list[Count] | None]
 
 
 class CompletionChunk(CompletionHead):
@@ -56,4 +53,3 @@ class CompletionChunk(CompletionHead):
 
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]
-    timings: NotRequired[Timings]
