@@ -10,8 +10,9 @@ from starlette.types import ASGIApp
 
 from engine import Engine
 from gateway.apis.fields.read import BodyReader
-from gateway.apis.generate.endpoint import PATH as GENERATE
-from gateway.apis.generate.endpoint import FailureEnvelope, Generate
+from gateway.apis.generate import PATH as GENERATE
+from gateway.apis.generate.endpoint import Generate
+from gateway.apis.generate.errors import FailureEnvelope
 from gateway.apis.llama_server.apply_template import ApplyTemplate
 from gateway.apis.llama_server.health import Health
 from gateway.apis.llama_server.slots import Slots

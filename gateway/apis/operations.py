@@ -5,16 +5,23 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.apis import others
+from gateway.apis.answers.input_tokens import InputTokens
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.generate.endpoint import PATH as GENERATE
-from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.generate import PATH as GENERATE
+from gateway.apis.generate.answer import Failure, GeneratedText, Success
+from gateway.apis.generate.request import GenerateBody
+from gateway.apis.llama_server.apply_template import Prompt
+from gateway.apis.llama_server.health import Healthy, Unhealthy
+from gateway.apis.llama_server.slots import Slot
+from gateway.apis.llama_server.tokenize_answer import Content, Tokens
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.request import ChatBody
-from gateway.apis.openai.completions.answer import Completion, CompletionChunk, Failure, GeneratedText, Success
+from gateway.apis.openai.completions.answer import Completion, CompletionChunk
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.embeddings.answer import Embeddings
 from gateway.apis.openai.embeddings.request import EmbeddingBody
+from gateway.apis.openai.models.answer import Model, ModelList
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.request import ResponseBody
@@ -111,7 +118,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "countChatTokens",
         "Count the tokens of a conversation, and generate nothing.",
         body=ChatBody,
-        answer=others.InputTokens,
+        answer=InputTokens,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -131,7 +138,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "getinputtokencounts",
         "Count the tokens of an input, and generate nothing.",
         body=ResponseBody,
-        answer=others.InputTokens,
+        answer=InputTokens,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -174,16 +181,16 @@ OPERATIONS: tuple[Operation, ...] = (
         "createEmbedding",
         "Turn texts into vectors.",
         body=EmbeddingBody,
-        answer=others.Embeddings,
+        answer=Embeddings,
         refusals=QUEUED,
     ),
-    Operation("get", "/v1/models", "listModels", "The models that are served.", answer=others.ModelList),
+    Operation("get", "/v1/models", "listModels", "The models that are served.", answer=ModelList),
     Operation(
         "get",
         "/v1/models/{id}",
         "retrieveModel",
         "A model, by any name that requests may use.",
-        answer=others.Model,
+        answer=Model,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -204,7 +211,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "applyTemplate",
         "The prompt that a conversation becomes.",
         body=ChatBody,
-        answer=others.Prompt,
+        answer=Prompt,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -213,7 +220,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "tokenize",
         "The tokens of a text.",
         body=TokenizeBody,
-        answer=others.Tokens,
+        answer=Tokens,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -222,7 +229,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "detokenize",
         "The text of some tokens.",
         body=DetokenizeBody,
-        answer=others.Content,
+        answer=Content,
         refusals=NOT_HERE,
     ),
     Operation(
@@ -230,9 +237,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "/health",
         "getHealth",
         "Whether requests are welcome.",
-        answer=others.Healthy,
-        unready=others.Unhealthy,
+        answer=Healthy,
+        unready=Unhealthy,
     ),
-    Operation("get", "/slots", "listSlots", "What every slot of the engine does now.", answer=list[others.Slot]),
+    Operation("get", "/slots", "listSlots", "What every slot of the engine does now.", answer=list[Slot]),
     Operation("get", "/openapi.json", "getDescription", "This document.", answer=dict[str, Any]),
 )

@@ -2,7 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +9,7 @@ from starlette.responses import Response
 from engine import Engine
 from gateway import __version__
 from gateway.apis.answers.reply import json_reply
+from gateway.apis.openai.models.answer import Model, model, model_list
 from gateway.middleware.errors import Problem, RefusedError
 
 DEFAULT = "default"
@@ -35,25 +35,9 @@ class ServedModel:
         identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
         self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
-    def describe(self) -> dict[str, Any]:
-        """The model as OpenAI lists it, and as llama-server does once it is loaded."""
-        described: dict[str, Any] = {
-            "id": self.name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "llama-gateway",
-        }
-        if (model := self.engine.model) is not None:
-            described["meta"] = {
-                "description": model.description,
-                "n_vocab": model.vocabulary,
-                "n_ctx": model.context,
-                "n_ctx_train": model.trained_context,
-                "n_embd": model.embedding_size,
-                "n_params": model.parameters,
-                "size": model.size,
-            }
-        return described
+    def describe(self) -> Model:
+        """Return the model as `/v1/models` has it."""
+        return model(self.name, self._created, self.engine.model)
 
 
 class Models:
@@ -102,7 +86,7 @@ class Models:
 
     async def list(self, _request: Request) -> Response:
         """`GET /v1/models`."""
-        return json_reply({"object": "list", "data": [served.describe() for served in self._all]})
+        return json_reply(model_list(served.describe() for served in self._all))
 
     async def get(self, request: Request) -> Response:
         """`GET /v1/models/{id}`."""

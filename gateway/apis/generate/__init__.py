@@ -1,1 +1,3 @@
 """`/generate`."""
+
+PATH = "/generate"

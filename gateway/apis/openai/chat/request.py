@@ -1,6 +1,7 @@
 """The fields of OpenAI's chat requests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -135,19 +136,13 @@ class ChatBody(
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """What the engine is asked, under this id."""
+        """Return the engine's request, under this id."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return GenerationRequest(
-            id=request_id,
-            prompts=(prompt.text,),
+        return replace(
+            self.generation(request_id, (prompt.text,)),
             n=self.n,
             max_tokens=limit,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
             grammar=prompt.grammar,

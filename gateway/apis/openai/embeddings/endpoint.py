@@ -1,14 +1,12 @@
 """`POST /v1/embeddings`, as OpenAI defines it."""
 
-from typing import Any
-
-import anyio.lowlevel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from engine import EmbeddingResult, Engine, RequestError
+from engine import Engine, RequestError
 from gateway.apis.answers.reply import json_reply
 from gateway.apis.fields.read import BodyReader
+from gateway.apis.openai.embeddings.answer import embeddings
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.middleware.closing import closing_of
 from gateway.serving.models import Models
@@ -30,15 +28,7 @@ class Embeddings:
         result = await served.engine.embed(
             body.request(http.state.request_id), why=lambda: closing.reason or "the request failed"
         )
-        tokens = sum(result.tokens)
-        return json_reply(
-            {
-                "object": "list",
-                "data": await _encode(body, result),
-                "model": served.name,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            }
-        )
+        return json_reply(await embeddings(served.name, body, result))
 
 
 def _check_dimensions(body: EmbeddingBody, engine: Engine) -> None:
@@ -46,12 +36,3 @@ def _check_dimensions(body: EmbeddingBody, engine: Engine) -> None:
     if body.dimensions is not None and model is not None and body.dimensions > model.embedding_size:
         message = f"dimensions: this model's embeddings have {model.embedding_size}"
         raise RequestError(message, code="invalid_value", param="dimensions")
-
-
-async def _encode(body: EmbeddingBody, result: EmbeddingResult) -> list[dict[str, Any]]:
-    """Between two vectors others have their turn: there may be thousands."""
-    data = []
-    for index, vector in enumerate(result.vectors):
-        data.append({"object": "embedding", "index": index, "embedding": body.encode(vector)})
-        await anyio.lowlevel.checkpoint()
-    return data

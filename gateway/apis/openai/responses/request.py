@@ -1,6 +1,7 @@
 """The fields of OpenAI's response requests."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
@@ -197,17 +198,10 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
         """Return the engine's request under this id. It asks for token ids, to count those of the reasoning."""
-        return GenerationRequest(
-            id=request_id,
-            prompts=(prompt.text,),
+        return replace(
+            self.generation(request_id, (prompt.text,)),
             max_tokens=self.max_output_tokens,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
-            speculative=self.speculative,
             grammar=prompt.grammar,
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,

@@ -6,7 +6,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from engine import EngineFault, Finished, FinishReason, Grammar, GrammarKind, RequestError, Text, TokenDetail
-from gateway.apis.generate.endpoint import FailureEnvelope
+from gateway.apis.generate.errors import FailureEnvelope
 from tests.gateway.asgi import Call, app_of, get, post
 from tests.gateway.fake_engine import BOS, FakeEngine, FakeGeneration
 
