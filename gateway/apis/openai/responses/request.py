@@ -198,7 +198,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request, under this id, with token ids, by which reasoning tokens are counted."""
+        """Return the engine's request under this id. It asks for token ids, to count those of the reasoning."""
         return replace(
             self.generation(request_id, (prompt.text,)),
             max_tokens=self.max_output_tokens,
