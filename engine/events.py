@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 
 class FinishReason(StrEnum):
@@ -208,14 +208,14 @@ class SlotInfo:
 
     Attributes:
         id: the slot's `seq_id`, from 0.
-        state: `idle`, `prefill` or `decode`.
+        state: of the sequence in it.
         request_id: of the request that holds it, or None.
         active_tokens: KV cells of the running sequence.
         cached_tokens: KV cells kept for their prefix; 0 while a sequence runs.
     """
 
     id: int
-    state: str
+    state: Literal["idle", "prefill", "decode"]
     request_id: str | None
     active_tokens: int
     cached_tokens: int

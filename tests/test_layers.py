@@ -2,6 +2,9 @@
 
 import ast
 import sys
+from collections import Counter
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,27 @@ ROOT = Path(__file__).parents[1]
 VOCABULARY = {"engine.config", "engine.errors", "engine.events", "engine.request", "engine.logs"}
 
 SERVED = {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"}
+
+# For each API: the parts that all of them share, and neither another API nor the application.
+SHARED = {
+    "gateway.apis.endpoint",
+    "gateway.apis.fields",
+    "gateway.apis.answers",
+    "gateway.chat",
+    "gateway.serving",
+    "gateway.middleware",
+    "engine",
+    "anyio",
+    "orjson",
+    "pydantic",
+    "starlette",
+    "typing_extensions",
+}
+MOST_MODULES = 18
+"""In one folder."""
+
+CROWDED = {"gateway.chat.formats"}
+"""One module for each format of model output."""
 
 # The longest prefix of a module's name decides. A prefix allows itself and what is below it.
 RULES: dict[str, set[str]] = {
@@ -41,6 +65,24 @@ RULES: dict[str, set[str]] = {
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
     "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
+    "gateway.apis.fields": {
+        "gateway.apis.fields",
+        "gateway.middleware",
+        "engine",
+        "orjson",
+        "pydantic",
+        "pydantic_core",
+    },
+    "gateway.apis.answers": {"gateway.apis.answers", "engine", "orjson", "pydantic", "starlette", "typing_extensions"},
+    "gateway.apis.openai": {"gateway.apis.openai", *SHARED},
+    "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
+    "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
+    # Its routes take the body of a chat request.
+    "gateway.apis.llama_server.apply_template": {
+        "gateway.apis.llama_server",
+        "gateway.apis.openai.chat.request",
+        *SHARED,
+    },
     "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},
     "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},
@@ -103,6 +145,29 @@ def test_a_file_imports_only_what_its_layer_may_know(path: Path) -> None:
     assert not foreign, f"{module} may not import {sorted(foreign)}"
 
 
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """The modules of one circle of imports, or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found: list[str] = error.args[1]
+        return found
+    return []
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    assert not circle({module_name(path): imports(path) for path in SOURCES})
+
+
+def test_a_circle_would_be_noticed() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    sizes = Counter(module_name(path.parent) for path in SOURCES if path.name != "__init__.py")
+    assert {folder for folder, size in sizes.items() if size > MOST_MODULES} <= CROWDED
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
 def test_only_the_engine_process_touches_llama_cpp(path: Path) -> None:
     if not module_name(path).startswith(("engine.llama", "engine.sampling", "engine.embedded")):
@@ -116,4 +181,7 @@ def test_the_rules_would_notice() -> None:
     assert not any(covers(rule, "engine") for rule in rule_for("engine.worker.worker"))
     assert not any(covers(rule, "hypercorn") for rule in rule_for("gateway.server.server"))
     assert not any(covers(rule, "hypercorn") for rule in rule_for("gateway.__main__"))
+    assert not any(covers(rule, "gateway.apis.openai.usage") for rule in rule_for("gateway.apis.generate.answer"))
+    assert not any(covers(rule, "gateway.apis.generate") for rule in rule_for("gateway.apis.openai.chat.endpoint"))
+    assert not any(covers(rule, "gateway.apis.openai.chat.answer") for rule in rule_for("gateway.apis.llama_server.x"))
     assert any(covers(rule, "engine.core.scheduler") for rule in rule_for("engine.worker.worker"))

@@ -295,5 +295,4 @@ def _describe(slot: Slot) -> SlotInfo:
     holder = slot.holder or slot.leaving
     if holder is None:
         return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
-    state = "decode" if holder.generated else "prefill"
-    return SlotInfo(slot.seq_id, state, holder.request_id, holder.computed, 0)
+    return SlotInfo(slot.seq_id, "decode" if holder.generated else "prefill", holder.request_id, holder.computed, 0)

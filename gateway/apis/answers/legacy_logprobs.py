@@ -1,31 +1,31 @@
 """Log-probabilities in the shape of OpenAI's completions, which its chat has replaced by another."""
 
 import codecs
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from engine import Alternative, TokenDetail
+from gateway.apis.answers.shapes import LegacyLogprobs
 
 
-class LegacyLogprobs:
+class LegacyLogprobsEncoder:
     """Encodes the tokens of one choice, all at once or piece by piece: the offsets go on over the whole choice."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._offset = 0
 
-    def encode(self, details: Iterable[TokenDetail]) -> dict[str, list[Any]]:
-        """The tokens that follow those encoded before, as lists that run in parallel.
+    def encode(self, details: Iterable[TokenDetail]) -> LegacyLogprobs:
+        """Return the tokens that follow those encoded before, as lists that run in parallel.
 
         `text_offset` is where a token begins in the choice's text, in characters. Where one begins inside a character,
         that is where the character does. A prompt's first token has neither probability nor alternatives.
         """
-        told = list(details)
+        tokens = list(details)
         return {
-            "text_offset": [self._advance(detail.piece) for detail in told],
-            "token_logprobs": [detail.logprob for detail in told],
-            "tokens": [token_text(detail.piece) for detail in told],
-            "top_logprobs": [None if detail.logprob is None else _alternatives(detail) for detail in told],
+            "text_offset": [self._advance(token.piece) for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "tokens": [token_text(token.piece) for token in tokens],
+            "top_logprobs": [None if token.logprob is None else _alternatives(token) for token in tokens],
         }
 
     def _advance(self, piece: bytes) -> int:
@@ -48,7 +48,7 @@ def mean_logprob(details: Sequence[TokenDetail]) -> float:
     return sum(known) / len(known) if known else float("-inf")
 
 
-def _alternatives(detail: TokenDetail) -> Mapping[str, float | None]:
+def _alternatives(detail: TokenDetail) -> dict[str, float | None]:
     """The likeliest in a token's place, and the token itself as OpenAI has it. Of two that read the same, the first."""
     alternatives: dict[str, float | None] = {}
     places: tuple[Alternative | TokenDetail, ...] = (*detail.top, detail)

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from engine import Engine, Infill, Prompt, TokenDetail
 
-PromptIds: TypeAlias = tuple[tuple[int, ...] | None, ...]
-"""Of each prompt."""
+PromptIds: TypeAlias = tuple[list[int] | None, ...]
+"""The token ids of each prompt, as an answer has them; None for a gap to fill."""
 
 
 async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
@@ -19,10 +19,10 @@ async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
     return tuple(_ids(prompt, tokens) for prompt in prompts)
 
 
-def _ids(prompt: Prompt, tokens: Iterator[tuple[TokenDetail, ...]]) -> tuple[int, ...] | None:
+def _ids(prompt: Prompt, tokens: Iterator[tuple[TokenDetail, ...]]) -> list[int] | None:
     match prompt:
         case str():
-            return tuple(token.id for token in next(tokens))
+            return [token.id for token in next(tokens)]
         case Infill():
             return None
-    return prompt
+    return list(prompt)

@@ -1,13 +1,13 @@
-"""How long a request took the model, as llama-server tells it."""
+"""The time that the model spent on a request, by llama-server's names."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from engine import Finished
+from gateway.apis.answers.shapes import Timings
 
 
-def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[str, Any]:
-    """Times are those of the passes that worked for the request, its choices added up as if they had run in turn.
+def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timings:
+    """Return the times of the passes that worked for the request, summed over its choices as if they ran in turn.
 
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were not.
 
@@ -18,20 +18,23 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[
     ends = list(outcomes)
     choices_per_prompt = len(ends) // len(prompt_tokens)
     cached = sum(end.cached for end in ends)
+    prompt, prompt_seconds = sum(prompt_tokens) * choices_per_prompt - cached, sum(end.prompt_seconds for end in ends)
+    predicted, predicted_seconds = sum(end.tokens for end in ends), sum(end.decode_seconds for end in ends)
     return {
         "cache_n": cached,
-        **_rates("prompt", sum(prompt_tokens) * choices_per_prompt - cached, sum(end.prompt_seconds for end in ends)),
-        **_rates("predicted", sum(end.tokens for end in ends), sum(end.decode_seconds for end in ends)),
+        "prompt_n": prompt,
+        "prompt_ms": prompt_seconds * 1000,
+        "prompt_per_token_ms": _ratio(prompt_seconds * 1000, prompt),
+        "prompt_per_second": _ratio(prompt, prompt_seconds),
+        "predicted_n": predicted,
+        "predicted_ms": predicted_seconds * 1000,
+        "predicted_per_token_ms": _ratio(predicted_seconds * 1000, predicted),
+        "predicted_per_second": _ratio(predicted, predicted_seconds),
         "draft_n": sum(end.drafted for end in ends),
         "draft_n_accepted": sum(end.accepted for end in ends),
     }
 
 
-def _rates(name: str, tokens: int, seconds: float) -> dict[str, Any]:
-    """A rate of nothing is 0."""
-    return {
-        f"{name}_n": tokens,
-        f"{name}_ms": seconds * 1000,
-        f"{name}_per_token_ms": seconds * 1000 / tokens if tokens else 0.0,
-        f"{name}_per_second": tokens / seconds if seconds > 0 else 0.0,
-    }
+def _ratio(amount: float, per: float) -> float:
+    """0 where the divisor is."""
+    return amount / per if per > 0 else 0.0

@@ -1,21 +1,25 @@
-"""Parts of what somebody says. Chat messages and the items of responses name their types differently."""
+"""Content as a text or an array of parts. Chat messages and the items of responses name their types differently."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Callable
 
 from pydantic import model_validator
 
 from gateway.apis.fields.nested import Nested
 
+_MEDIA = {
+    "image_url": "images",
+    "input_image": "images",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "video_url": "video",
+    "file": "files",
+    "input_file": "files",
+}
+"""Parts that clients may well send, by type."""
+
 
 class TextPart(Nested):
-    """A text, or what the model said instead of an answer: of the type `refusal`.
-
-    Attributes:
-        unsupported: the reason for which types that clients may well send are refused, by name.
-    """
-
-    unsupported: ClassVar[Mapping[str, str]]
+    """A text, or a refusal of the model's: of the type `refusal`."""
 
     type: str
     text: str | None = None
@@ -25,8 +29,8 @@ class TextPart(Nested):
     @classmethod
     def _is_text(cls, part: object) -> object:
         kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind in cls.unsupported:
-            raise ValueError(cls.unsupported[kind])
+        if isinstance(kind, str) and kind in _MEDIA:
+            raise ValueError(f"this server's models take text only, no {_MEDIA[kind]}")
         return part
 
     @model_validator(mode="after")
@@ -35,3 +39,21 @@ class TextPart(Nested):
         if getattr(self, wanted) is None:
             raise ValueError(f"should have a {wanted}")
         return self
+
+    @property
+    def words(self) -> str:
+        """The text of a part of either type."""
+        return (self.refusal if self.type == "refusal" else self.text) or ""
+
+
+def as_parts(kind: str) -> Callable[[object], object]:
+    """Return a validator that reads a text as an array of one part of the type `kind`."""
+
+    def read(value: object) -> object:
+        if isinstance(value, str):
+            return [{"type": kind, "text": value}]
+        if not isinstance(value, list):
+            raise ValueError("should be a string or an array of parts")  # noqa: TRY004 (pydantic reports ValueError only)
+        return value
+
+    return read

@@ -1,11 +1,12 @@
 """The fields by which OpenAI's, llama.cpp's and vLLM's clients say how text is to be generated."""
 
 import re
+from dataclasses import fields
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from engine import Sampling
+from engine import GenerationRequest, Prompt, Sampling
 from gateway.apis.fields.base import Fields
 
 MAX_INT = 2**31 - 1
@@ -26,6 +27,9 @@ MAX_STOP_TOKENS = 128
 MAX_SALT = 256
 """Characters. A random key needs 43; a longer name than this names nothing better."""
 
+MAX_LOGPROBS = 20
+"""Alternatives of each token. OpenAI's completions stop at 5, its chat at this."""
+
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """llama.cpp reads no more of one, and looks through the whole vocabulary for each."""
@@ -39,6 +43,10 @@ StopForms: TypeAlias = StopForm | Annotated[list[StopForm], Field(max_length=MAX
 BiasForms: TypeAlias = Annotated[
     dict[str, Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]], Field(max_length=MAX_BIASES)
 ]
+
+_CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "samplers"}
+_COPIED = tuple(field.name for field in fields(Sampling) if field.name not in _CONVERTED)
+"""Fields that mean the same to the engine."""
 
 _STOP_FORMS = "should be a string or an array of strings"
 
@@ -155,39 +163,31 @@ class SamplingFields(Fields):
         return samplers
 
     def sampling(self) -> Sampling:
-        """The same in the engine's words.
+        """Return the fields of the engine's `Sampling`.
 
         A `top_k` of -1 keeps all candidates and a `seed` of -1 draws one, as in llama.cpp. Other seeds count
         modulo 2**32.
         """
         return Sampling(
-            temperature=self.temperature,
+            **{name: getattr(self, name) for name in _COPIED},
             top_k=max(self.top_k, 0),
-            top_p=self.top_p,
-            min_p=self.min_p,
-            typical_p=self.typical_p,
-            top_n_sigma=self.top_n_sigma,
             seed=None if self.seed in (None, -1) else self.seed & 0xFFFF_FFFF,
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
             repeat_penalty=self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty,
-            repeat_last_n=self.repeat_last_n,
-            dry_multiplier=self.dry_multiplier,
-            dry_base=self.dry_base,
-            dry_allowed_length=self.dry_allowed_length,
-            dry_penalty_last_n=self.dry_penalty_last_n,
             dry_sequence_breakers=tuple(self.dry_sequence_breakers),
-            xtc_probability=self.xtc_probability,
-            xtc_threshold=self.xtc_threshold,
-            dynatemp_range=self.dynatemp_range,
-            dynatemp_exponent=self.dynatemp_exponent,
-            mirostat=self.mirostat,
-            mirostat_tau=self.mirostat_tau,
-            mirostat_eta=self.mirostat_eta,
             samplers=None if self.samplers is None else tuple(self.samplers),
-            logit_bias=self.logit_bias,
-            min_tokens=self.min_tokens,
-            ignore_eos=self.ignore_eos,
+        )
+
+    def generation(self, request_id: str, prompts: tuple[Prompt, ...]) -> GenerationRequest:
+        """Return the request for the prompts, with these fields; an API that has more options replaces theirs."""
+        return GenerationRequest(
+            id=request_id,
+            prompts=prompts,
+            stop=self.stop,
+            stop_tokens=tuple(self.stop_token_ids),
+            sampling=self.sampling(),
+            cache_prompt=self.cache_prompt,
+            cache_partition=self.cache_salt or "",
+            speculative=self.speculative,
         )
 
 

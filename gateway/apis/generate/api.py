@@ -1,9 +1,10 @@
 """The endpoint of `/generate`."""
 
 from gateway.apis.endpoint import Api, Endpoint
-from gateway.apis.generate.endpoint import Generate, GenerateBody
+from gateway.apis.generate.answer import Failure, GeneratedText, Success
+from gateway.apis.generate.endpoint import Generate
 from gateway.apis.generate.errors import encode_error
-from gateway.apis.openai.completions.answer import Failure, GeneratedText, Success
+from gateway.apis.generate.request import GenerateBody
 from gateway.serving.models import Models
 
 

@@ -1,12 +1,32 @@
 """`GET /health`: whether requests are welcome, and if not, why."""
 
 from http import HTTPStatus
+from types import NoneType
+from typing import Annotated, Literal, NotRequired
 
-from engine import EngineState, EngineStatus
+from pydantic import Field
+
+from engine import EngineState
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Call
-from gateway.apis.others import Healthy, Unhealthy
+from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.serving.models import Models
+
+
+class Healthy(Answer):
+    """Requests are welcome. `restarts` counts those of the engine."""
+
+    status: Literal["ok"]
+    restarts: Count
+
+
+class Unhealthy(Answer):
+    """Requests are not welcome now: the state, why, and how far loading has come."""
+
+    status: EngineState | Literal["draining"]
+    detail: str
+    restarts: Count
+    progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]
 
 
 class Health:
@@ -25,26 +45,38 @@ class Health:
 
         A 503 has the state of the first engine that does not serve, the reason, and the progress of loading.
         """
-        if self._draining:
-            return self._unhealthy(
-                {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
-            )
-        for served in self._models.all:
-            status = served.engine.status
-            if status.state is not EngineState.READY:
-                return self._unhealthy(self._described(status))
+        unhealthy = self._unhealthy()
+        if unhealthy is not None:
+            return JsonReply(unhealthy, HTTPStatus.SERVICE_UNAVAILABLE)
         return JsonReply({"status": "ok", "restarts": self._restarts()})
 
-    def _described(self, status: EngineStatus) -> Unhealthy:
-        return {
-            "status": status.state,
-            "detail": status.detail,
-            "restarts": self._restarts(),
-            "progress": round(status.progress, 3),
-        }
-
-    def _unhealthy(self, answer: Unhealthy) -> JsonReply[Healthy | Unhealthy]:
-        return JsonReply(answer, HTTPStatus.SERVICE_UNAVAILABLE)
+    def _unhealthy(self) -> Unhealthy | None:
+        if self._draining:
+            return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
+        for status in (served.engine.status for served in self._models.all):
+            if status.state is not EngineState.READY:
+                return {
+                    "status": status.state,
+                    "detail": status.detail,
+                    "restarts": self._restarts(),
+                    "progress": round(status.progress, 3),
+                }
+        return None
 
     def _restarts(self) -> int:
         return sum(served.engine.status.restarts for served in self._models.all)
+
+
+def health_endpoints(health: Health) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoint of `/health`."""
+    get: Endpoint[None, Healthy | Unhealthy] = Endpoint(
+        method="GET",
+        path="/health",
+        id="getHealth",
+        summary="Whether requests are welcome.",
+        handler=health.get,
+        body=NoneType,
+        answer=Healthy,
+        unready=Unhealthy,
+    )
+    return (get,)

@@ -1,13 +1,28 @@
 """`GET /slots`: the work of every slot of the engine."""
 
+from types import NoneType
+from typing import Literal
+
+from engine import SlotInfo
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Call
-from gateway.apis.others import Slot
+from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.serving.models import Models
 
 
+class Slot(Answer):
+    """The state of a slot."""
+
+    id: Count
+    is_processing: bool
+    state: Literal["idle", "prefill", "decode"]
+    request_id: str | None
+    active_tokens: Count
+    cached_tokens: Count
+
+
 class Slots:
-    """Lists the slots. The engine answers at any time, also during a long pass through the model."""
+    """Lists the slots. The engine answers at any time, also during a long step."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -16,16 +31,29 @@ class Slots:
         """Answer one object a slot. Raises `Unavailable` while there is no engine to ask."""
         served = await self._models.resolve(None)
         slots, _figures = await served.engine.inspect()
-        return JsonReply(
-            [
-                {
-                    "id": slot.id,
-                    "is_processing": slot.request_id is not None,
-                    "state": slot.state,
-                    "request_id": slot.request_id,
-                    "active_tokens": slot.active_tokens,
-                    "cached_tokens": slot.cached_tokens,
-                }
-                for slot in slots
-            ]
-        )
+        return JsonReply([_encode(slot) for slot in slots])
+
+
+def _encode(slot: SlotInfo) -> Slot:
+    return {
+        "id": slot.id,
+        "is_processing": slot.request_id is not None,
+        "state": slot.state,
+        "request_id": slot.request_id,
+        "active_tokens": slot.active_tokens,
+        "cached_tokens": slot.cached_tokens,
+    }
+
+
+def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoint of `/slots`."""
+    slots = Endpoint(
+        method="GET",
+        path="/slots",
+        id="listSlots",
+        summary="What every slot of the engine does now.",
+        handler=Slots(models).list,
+        body=NoneType,
+        answer=list[Slot],
+    )
+    return (slots,)

@@ -1,18 +1,16 @@
 """The fields by which llama.cpp's clients turn text into tokens and back."""
 
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from engine import RequestError, TokenDetail
+from engine import RequestError
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.prompts import MAX_PROMPT_TOKENS
 from gateway.apis.fields.sampling import MAX_INT
 
 MAX_TEXT = 2**20
 """Characters. Far above what a slot holds; more would keep the server busy for a second at a time."""
-
-Piece: TypeAlias = str | list[int]
 
 
 class TokenizeBody(Fields):
@@ -42,23 +40,9 @@ class TokenizeBody(Fields):
         """What to tokenise."""
         return self.content or self.prompt
 
-    def encode(self, tokens: tuple[TokenDetail, ...]) -> list[Any]:
-        """The tokens in the form that is asked for."""
-        if not self.with_pieces:
-            return [token.id for token in tokens]
-        return [{"id": token.id, "piece": piece(token.piece)} for token in tokens]
-
 
 class DetokenizeBody(Fields):
     """The body of `POST /detokenize`."""
 
     model: str | None = None
     tokens: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field(max_length=MAX_PROMPT_TOKENS)
-
-
-def piece(data: bytes) -> Piece:
-    """A token's bytes: a string, or a list of bytes where they are no whole characters."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return list(data)

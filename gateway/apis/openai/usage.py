@@ -1,16 +1,16 @@
-"""What a request cost, as OpenAI tells it."""
+"""Token counts of a request, in the format of OpenAI's completions and chat."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from engine import Finished
+from gateway.apis.answers.shapes import Usage
 
 
-def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> dict[str, Any]:
-    """Each prompt counts once, however many choices it has; each choice counts, shown or not.
+def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
+    """Count each prompt once, and every choice, shown or not.
 
-    Of a prompt's tokens, those that its first choice found resident count as cached. Wrong guesses at its tokens are no
-    part of the completion.
+    The cached tokens of a prompt are those that its first choice found resident. Rejected draft tokens are not counted
+    as completion tokens.
 
     Args:
         prompt_tokens: tokens of each prompt.

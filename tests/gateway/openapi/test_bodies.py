@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
-from gateway.apis.generate.endpoint import GenerateBody
+from gateway.apis.generate.request import GenerateBody
 from gateway.apis.llama_server.tokenize_request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody

@@ -1,4 +1,4 @@
-"""What the chat route answers."""
+"""Answers of the chat endpoint."""
 
 from typing import Annotated, Literal, NotRequired, TypeAlias
 
@@ -70,19 +70,24 @@ class ChatChoice(Answer):
     token_ids: NotRequired[list[Count]]
 
 
-class ChatCompletion(Answer):
-    """A whole answer."""
+class ChatHead(Answer):
+    """Fields that a whole answer and the chunks of a stream share."""
 
     id: str
-    object: Literal["chat.completion"]
     created: Timestamp
     model: str
     system_fingerprint: str
     service_tier: NotRequired[ServiceTier]
-    choices: list[ChatChoice]
-    usage: Usage
     timings: NotRequired[Timings]
     prompt_token_ids: NotRequired[list[Count] | None]
+
+
+class ChatCompletion(ChatHead):
+    """A whole answer."""
+
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
 
 
 class FunctionDelta(Answer):
@@ -122,16 +127,14 @@ class ChatPart(Answer):
     token_ids: NotRequired[list[Count]]
 
 
-class ChatChunk(Answer):
+class ChunkHead(ChatHead):
+    """Fields that are the same in every chunk of a stream."""
+
+    object: Literal["chat.completion.chunk"]
+
+
+class ChatChunk(ChunkHead):
     """An event of a stream. With `include_usage`, `usage` is null in all but the last, which has no choices."""
 
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: Timestamp
-    model: str
-    system_fingerprint: str
-    service_tier: NotRequired[ServiceTier]
     choices: list[ChatPart]
     usage: NotRequired[Usage | None]
-    timings: NotRequired[Timings]
-    prompt_token_ids: NotRequired[list[Count] | None]

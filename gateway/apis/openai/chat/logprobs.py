@@ -1,34 +1,32 @@
-"""Log-probabilities as OpenAI's chat clients read them."""
+"""Log-probabilities in the format of OpenAI's chat."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from engine import Alternative, TokenDetail
+from gateway.apis.openai.chat.answer import ChatLogprobs, ChosenLogprob, TokenLogprob
 
 LEAST = -9999.0
-"""OpenAI: stands for a probability of nothing, of which JSON has no logarithm."""
+"""OpenAI's value for a probability of 0: JSON has no number for its logarithm."""
 
 
-def chat_logprobs(details: Iterable[TokenDetail]) -> dict[str, Any]:
-    """The `logprobs` of a choice or of a part of it. Takes details that were asked for with `logprobs`."""
-    return {"content": [_token(detail) for detail in details], "refusal": None}
+def chat_logprobs(details: Iterable[TokenDetail]) -> ChatLogprobs:
+    """Return the `logprobs` of a choice or of a part of it."""
+    return {"content": token_logprobs(details), "refusal": None}
 
 
-def _token(detail: TokenDetail) -> dict[str, Any]:
+def token_logprobs(details: Iterable[TokenDetail]) -> list[ChosenLogprob]:
+    """Return the log-probabilities of each token. The details must come from a request with `logprobs`."""
+    return [_chosen(detail) for detail in details]
+
+
+def _chosen(detail: TokenDetail) -> ChosenLogprob:
+    return {**_token(detail), "top_logprobs": [_token(alternative) for alternative in detail.top]}
+
+
+def _token(token: TokenDetail | Alternative) -> TokenLogprob:
+    """Show part of a character as U+FFFD; `bytes` has it unchanged."""
     return {
-        **_entry(detail.piece, detail.logprob),
-        "top_logprobs": [_alternative(alternative) for alternative in detail.top],
-    }
-
-
-def _alternative(alternative: Alternative) -> dict[str, Any]:
-    return _entry(alternative.piece, alternative.logprob)
-
-
-def _entry(piece: bytes, logprob: float | None) -> dict[str, Any]:
-    """Part of a character is shown as U+FFFD; `bytes` has it as it is."""
-    return {
-        "token": piece.decode(errors="replace"),
-        "logprob": LEAST if logprob is None else max(logprob, LEAST),
-        "bytes": list(piece),
+        "token": token.piece.decode(errors="replace"),
+        "logprob": LEAST if token.logprob is None else max(token.logprob, LEAST),
+        "bytes": list(token.piece),
     }

@@ -1,27 +1,17 @@
 """Messages as OpenAI's chat clients write them, checked, and in one form for templates."""
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import TextPart
+from gateway.apis.fields.parts import TextPart, as_parts
 from gateway.chat.shapes import Message
 
 MAX_MESSAGES = 2**13
 """Far above what a slot usually holds; it bounds what reading them costs."""
-
-_MEDIA = {
-    "image_url": "images",
-    "input_image": "images",
-    "input_audio": "audio",
-    "audio_url": "audio",
-    "video_url": "video",
-    "file": "files",
-    "input_file": "files",
-}
 
 
 class ContentPart(TextPart):
@@ -31,30 +21,13 @@ class ContentPart(TextPart):
         json_schema_extra={"oneOf": [given(kind, type={"const": kind}) for kind in ("text", "refusal")]}
     )
 
-    unsupported: ClassVar[Mapping[str, str]] = {
-        kind: f"this server's models take text only, no {media}" for kind, media in _MEDIA.items()
-    }
-
     type: Literal["text", "refusal"]
-
-    @property
-    def words(self) -> str:
-        """Its text, whichever kind it has."""
-        return self.text or self.refusal or ""
-
-
-def _parts(value: object) -> object:
-    if isinstance(value, str):
-        return [{"type": "text", "text": value}]
-    if not isinstance(value, list):
-        raise ValueError("should be a string or an array of parts")  # noqa: TRY004 (pydantic reports ValueError only)
-    return value
 
 
 Content: TypeAlias = Annotated[
     list[ContentPart],
     Field(min_length=1),
-    BeforeValidator(_parts, json_schema_input_type=str | Annotated[list[ContentPart], Field(min_length=1)]),
+    BeforeValidator(as_parts("text"), json_schema_input_type=str | Annotated[list[ContentPart], Field(min_length=1)]),
 ]
 
 
@@ -164,10 +137,10 @@ class FunctionMessage(_MessageFields):
     content: Content | None = None
 
 
-ChatMessage: TypeAlias = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
-ChatMessages: TypeAlias = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+RequestMessage: TypeAlias = InstructionMessage | UserMessage | AssistantMessage | ToolMessage | FunctionMessage
+RequestMessages: TypeAlias = Annotated[list[RequestMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
 
-_KINDS: dict[str, type[ChatMessage]] = {
+_KINDS: dict[str, type[RequestMessage]] = {
     "system": InstructionMessage,
     "developer": InstructionMessage,
     "user": UserMessage,
@@ -177,7 +150,7 @@ _KINDS: dict[str, type[ChatMessage]] = {
 }
 
 
-def read_messages(value: object) -> tuple[ChatMessage, ...]:
+def read_messages(value: object) -> tuple[RequestMessage, ...]:
     """The messages in a list. Raises `ValueError`, or `RequestError` that names the place in it that is wrong."""
     if not isinstance(value, list):
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
@@ -186,7 +159,7 @@ def read_messages(value: object) -> tuple[ChatMessage, ...]:
     return tuple(read_kind(_KINDS, message, f"messages[{at}]", told_by="role") for at, message in enumerate(value))
 
 
-def for_template(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+def for_template(messages: Sequence[RequestMessage]) -> tuple[Message, ...]:
     """The messages in the form that `Conversation` has: the deprecated kind of calls as the kind of today.
 
     Raises `RequestError` for what a tool gave where no call asked for it.
@@ -201,10 +174,10 @@ class _Translation:
         self._names: dict[str, str] = {}  # of the functions called, by the calls' ids
         self._ids: dict[str, str] = {}  # of the latest call of each function of the deprecated kind
 
-    def messages(self, messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    def messages(self, messages: Sequence[RequestMessage]) -> tuple[Message, ...]:
         return tuple(self._message(message, f"messages[{at}]") for at, message in enumerate(messages))
 
-    def _message(self, message: ChatMessage, place: str) -> Message:
+    def _message(self, message: RequestMessage, place: str) -> Message:
         match message:
             case AssistantMessage():
                 return self._assistant(message, place)

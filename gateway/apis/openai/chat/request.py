@@ -1,6 +1,7 @@
 """The fields of OpenAI's chat requests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -8,18 +9,23 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from engine import GenerationRequest
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
-from gateway.apis.openai.chat.messages import ChatMessage, ChatMessages, Content, for_template, joined, read_messages
+from gateway.apis.openai.chat.messages import (
+    Content,
+    RequestMessage,
+    RequestMessages,
+    for_template,
+    joined,
+    read_messages,
+)
 from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
-
-MAX_TOP_LOGPROBS = 20
-MAX_METADATA = 16
 
 
 class Prediction(Nested):
@@ -32,7 +38,9 @@ class Prediction(Nested):
 class TemplateFields(Fields):
     """What the conversation is, and what its template is told besides."""
 
-    messages: Annotated[tuple[ChatMessage, ...], BeforeValidator(read_messages, json_schema_input_type=ChatMessages)]
+    messages: Annotated[
+        tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
+    ]
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     documents: list[dict[str, Any]] | None = None
     reasoning_effort: Effort | None = None
@@ -55,7 +63,16 @@ class TemplateFields(Fields):
         return True
 
 
-class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFields, TemplateFields, RefusingFields):
+class ChatBody(
+    SamplingFields,
+    GrammarFields,
+    ReportFields,
+    ToolFields,
+    StreamFields,
+    TemplateFields,
+    LabelFields,
+    RefusingFields,
+):
     """The body of a request."""
 
     unsupported: ClassVar[Mapping[str, str]] = {
@@ -70,17 +87,10 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
     max_tokens: int | None = Field(None, ge=0, le=MAX_INT)
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP_LOGPROBS, description="Needs `logprobs`.")
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Needs `logprobs`.")
     modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
-    metadata: dict[str, Annotated[str, Field(max_length=512)]] = Field(default_factory=dict, max_length=MAX_METADATA)
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
-    user: str | None = None
-    safety_identifier: str | None = Field(None, max_length=64)
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    prompt_cache_options: dict[str, Any] | None = None
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -111,11 +121,11 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
 
     def conversation(self) -> Conversation:
         """What the template is given. Raises `RequestError` where fields do not fit together."""
-        offer = self.offer()
+        tool_set = self.tool_set()
         return Conversation(
             messages=for_template(self.messages),
-            tools=offer.tools,
-            tool_choice=offer.choice,
+            tools=tool_set.tools,
+            tool_choice=tool_set.choice,
             parallel_tool_calls=self.parallel_tool_calls and not self.deprecated_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(
@@ -126,19 +136,13 @@ class ChatBody(SamplingFields, GrammarFields, ReportFields, ToolFields, StreamFi
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """What the engine is asked, under this id."""
+        """Return the engine's request, under this id."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return GenerationRequest(
-            id=request_id,
-            prompts=(prompt.text,),
+        return replace(
+            self.generation(request_id, (prompt.text,)),
             n=self.n,
             max_tokens=limit,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
             grammar=prompt.grammar,

@@ -1,13 +1,13 @@
-"""A chat answer that streams: OpenAI's chunks."""
+"""Encoder of a chat answer that streams: OpenAI's chunks."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import orjson
 
 from engine import Finished, Text, TokenDetail
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
+from gateway.apis.openai.chat.answer import ChatDelta, ChatFinishReason, ChatHead, ChatPart, ChunkHead, FunctionDelta
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, new_call_id
 from gateway.apis.openai.chat.request import ChatBody
@@ -15,20 +15,18 @@ from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 
-_ROLE = b'{"role":"assistant","content":""}'
-_GOES_ON = b"null"
-
 
 class ChatChunks:
-    """Encodes the events of a stream. What never changes is encoded once.
+    """Encodes the events of a stream. The fields that are the same in every chunk are encoded once.
 
-    Each choice is told its role first and once, and its end last and alone, so that a client may simply join what lies
-    between.
+    The first chunk of a choice has its role, and the last one its finish reason and no text, so that clients can join
+    the deltas between them.
     """
 
-    def __init__(self, head: dict[str, Any], body: ChatBody, prompt: ChatPrompt, ids: PromptIds) -> None:
-        """Args: `head`, of each chunk; `ids`, the prompt's tokens if they are asked for."""
-        self._head = b"data: " + orjson.dumps(head)[:-1]
+    def __init__(self, head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds) -> None:
+        """Args: `ids`, the prompt's tokens if the request asks for them."""
+        chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
+        self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if body.include_usage else b"}\n\n"
         self._body = body
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
@@ -36,82 +34,75 @@ class ChatChunks:
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """The chunks of all events, and the usage, if it is wanted, behind the last one of all."""
-        parts: list[bytes] = []
+        """Return the chunks of all events. With `include_usage`, the usage follows the end of the last choice."""
+        chunks: list[bytes] = []
         for event in events:
             choice = self._choices[event.choice]
             if not choice.began:
-                parts += (self._head, choice.begin(), self._prompt_ids, self._tail)
-            for chunk in choice.encode(event):
-                parts += (self._head, chunk, self._tail)
-            self._ends += [event] if isinstance(event, Finished) else []
+                chunks += (self._head, orjson.dumps([choice.begin()]), self._prompt_ids, self._tail)
+            for part in choice.parts(event):
+                chunks += (self._head, orjson.dumps([part]), self._tail)
+            if isinstance(event, Finished):
+                self._ends.append(event)
         if len(self._ends) == len(self._choices):
-            parts[-1:] = self._end(prompt_tokens)
-        return b"".join(parts)
+            chunks[-1:] = self._end(prompt_tokens)
+        return b"".join(chunks)
 
     def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
-        """Ends the last choice's chunk. What the request cost follows in a chunk of its own, if it is wanted."""
+        """Return the rest of the last choice's chunk, and with `include_usage` a chunk of its own for the usage."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._body.timings else b""
         if not self._body.include_usage:
             return timed, self._tail
-        spent = orjson.dumps(usage(prompt_tokens, self._ends))
-        return self._tail, self._head, b',"choices":[],"usage":', spent, timed, b"}\n\n"
+        used = orjson.dumps(usage(prompt_tokens, self._ends))
+        return self._tail, self._head, b'[],"usage":', used, timed, b"}\n\n"
 
 
 class _Choice:
-    """One choice's part of each of its chunks.
-
-    Attributes:
-        began: whether its role was told.
-    """
+    """One choice's part of each of its chunks."""
 
     def __init__(self, index: int, body: ChatBody, prompt: ChatPrompt) -> None:
         self.began = False
-        self._before = b',"choices":[{"index":%d,"delta":' % index
+        """Whether its role was sent."""
+        self._index = index
         self._body = body
         self._parser = prompt.parser()
-        self._untold: list[TokenDetail] = []
+        self._unsent: list[TokenDetail] = []
+        """Tokens of text that the parser holds back. They wait for the next part."""
         self._called = False
 
-    def begin(self) -> bytes:
-        """Tells the role."""
+    def begin(self) -> ChatPart:
+        """Return the part with the role."""
         self.began = True
-        return self._chunk(_ROLE)
+        return self._part({"role": "assistant", "content": ""})
 
-    def encode(self, event: Text | Finished) -> Iterator[bytes]:
-        """A chunk for each delta, and one for the end. Tokens of text that the parser holds back wait for the next."""
-        self._untold += event.details
+    def parts(self, event: Text | Finished) -> Iterator[ChatPart]:
+        """Yield a part for each delta, and one for the end."""
+        self._unsent += event.details
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
-            yield self._chunk(orjson.dumps(self._delta(delta)), self._take())
+            yield self._part(self._delta(delta), self._take())
         if isinstance(event, Finished):
             reason = finish_reason(event, called=self._called, deprecated=self._body.deprecated_calls)
-            yield self._chunk(
-                b"{}", self._take(), b'"%b","stop_reason":%b' % (reason.encode(), orjson.dumps(event.stop))
-            )
+            yield {**self._part({}, self._take(), reason), "stop_reason": event.stop}
 
     def _take(self) -> list[TokenDetail]:
-        told, self._untold = self._untold, []
-        return told
+        taken, self._unsent = self._unsent, []
+        return taken
 
-    def _chunk(self, delta: bytes, details: Sequence[TokenDetail] = (), reason: bytes = _GOES_ON) -> bytes:
-        logprobs = orjson.dumps(chat_logprobs(details)) if self._body.logprobs and details else b"null"
-        ids = orjson.dumps([detail.id for detail in details]) if self._body.return_token_ids else b""
-        return b"".join(
-            (
-                self._before,
-                delta,
-                b',"logprobs":',
-                logprobs,
-                b',"finish_reason":',
-                reason,
-                b',"token_ids":' if ids else b"",
-                ids,
-                b"}]",
-            )
-        )
+    def _part(
+        self, delta: ChatDelta, details: Sequence[TokenDetail] = (), reason: ChatFinishReason | None = None
+    ) -> ChatPart:
+        part: ChatPart = {
+            "index": self._index,
+            "delta": delta,
+            "logprobs": chat_logprobs(details) if details and self._body.logprobs else None,
+            "finish_reason": reason,
+        }
+        if self._body.return_token_ids:
+            part["token_ids"] = [detail.id for detail in details]
+        return part
 
-    def _delta(self, delta: Delta) -> dict[str, Any]:
+    def _delta(self, delta: Delta) -> ChatDelta:
         match delta:
             case Content(text):
                 return {"content": text}
@@ -119,11 +110,11 @@ class _Choice:
                 return {"reasoning_content": text}
             case CallBegan(index, name):
                 self._called = True
-                return self._call(index, {"name": name, "arguments": ""}, id=new_call_id(), type="function")
+                function: FunctionDelta = {"name": name, "arguments": ""}
+                if self._body.deprecated_calls:
+                    return {"function_call": function}
+                return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
             case CallArguments(index, text):
-                return self._call(index, {"arguments": text})
-
-    def _call(self, index: int, function: dict[str, str], **told_once: str) -> dict[str, Any]:
-        if self._body.deprecated_calls:
-            return {"function_call": function}
-        return {"tool_calls": [{"index": index, **told_once, "function": function}]}
+                if self._body.deprecated_calls:
+                    return {"function_call": {"arguments": text}}
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

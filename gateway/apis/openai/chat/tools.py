@@ -98,11 +98,13 @@ def _function_choice(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The tools of a request, whichever fields told of them."""
+class ToolSet:
+    """The tools of a request, whichever fields describe them."""
 
     tools: tuple[Tool, ...]
+    """Functions that the model may call."""
     choice: ToolChoice
+    """Whether it must call one, and which."""
 
 
 class ToolFields(Fields):
@@ -130,25 +132,25 @@ class ToolFields(Fields):
         """Whether the request offers `functions`, so that a call is answered as `function_call`."""
         return bool(self.functions)
 
-    def offer(self) -> Offer:
-        """The tools. Raises `RequestError` where choice and tools do not fit."""
+    def tool_set(self) -> ToolSet:
+        """Return the tools. Raises `RequestError` where choice and tools do not fit."""
         if self.functions:
             if self.tools:
                 raise refusal("functions", "cannot be combined with tools, which replaced it")
             called = self.function_call
             choice = Named(called.name) if isinstance(called, _FunctionName) else called
-            return _offer(self.functions, choice, "function_call")
+            return _tool_set(self.functions, choice, "function_call")
         functions = [tool.function for tool in self.tools]
         match self.tool_choice:
             case NamedFunction(function=named):
-                return _offer(functions, Named(named.name), "tool_choice")
+                return _tool_set(functions, Named(named.name), "tool_choice")
             case AllowedTools(allowed_tools=allowed):
                 names = [tool.function.name for tool in allowed.tools]
-                return _offer(_only(functions, names), allowed.mode, "tool_choice")
-        return _offer(functions, self.tool_choice, "tool_choice")
+                return _tool_set(_only(functions, names), allowed.mode, "tool_choice")
+        return _tool_set(functions, self.tool_choice, "tool_choice")
 
 
-def _offer(functions: Sequence[FunctionObject], choice: ToolChoice, field: str) -> Offer:
+def _tool_set(functions: Sequence[FunctionObject], choice: ToolChoice, field: str) -> ToolSet:
     names = [function.name for function in functions]
     if isinstance(choice, Named) and choice.name not in names:
         raise refusal(field, f"names the function {choice.name[:64]!r}, which is not offered")
@@ -156,7 +158,7 @@ def _offer(functions: Sequence[FunctionObject], choice: ToolChoice, field: str) 
         raise refusal(field, "is required, but no tools are offered")
     if len(set(names)) < len(names):
         raise refusal(field.replace("_choice", "s").replace("_call", "s"), "should have each name once")
-    return Offer(tuple(function.tool() for function in functions), choice)
+    return ToolSet(tuple(function.tool() for function in functions), choice)
 
 
 def _only(functions: Sequence[FunctionObject], names: Sequence[str]) -> list[FunctionObject]:

@@ -1,9 +1,9 @@
-"""What the completion routes answer."""
+"""Answers of `/v1/completions`."""
 
 from typing import Literal, NotRequired
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Stop, Time, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Answer, Count, LegacyLogprobs, Stop, Timestamp, Timings, Usage
 
 
 class CompletionChoice(Answer):
@@ -18,17 +18,22 @@ class CompletionChoice(Answer):
     prompt_token_ids: NotRequired[list[Count] | None]
 
 
-class Completion(Answer):
-    """A whole answer."""
+class CompletionHead(Answer):
+    """Fields that a whole answer and the chunks of a stream share."""
 
     id: str
     object: Literal["text_completion"]
     created: Timestamp
     model: str
     system_fingerprint: str
+    timings: NotRequired[Timings]
+
+
+class Completion(CompletionHead):
+    """A whole answer."""
+
     choices: list[CompletionChoice]
     usage: Usage
-    timings: NotRequired[Timings]
 
 
 class CompletionPart(Answer):
@@ -43,49 +48,8 @@ class CompletionPart(Answer):
     prompt_token_ids: NotRequired[list[Count] | None]
 
 
-class CompletionChunk(Answer):
+class CompletionChunk(CompletionHead):
     """An event of a stream. With `include_usage`, `usage` is null in all but the last, which has no choices."""
 
-    id: str
-    object: Literal["text_completion"]
-    created: Timestamp
-    model: str
-    system_fingerprint: str
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]
-    timings: NotRequired[Timings]
-
-
-class Generated(Answer):
-    """A text, and what it took. Times are in seconds."""
-
-    id: str
-    text: str
-    tokens: Count
-    finish_reason: FinishReason
-    response_time: Time
-    tokens_per_second: Time
-    logprobs: NotRequired[LegacyLogprobs]
-    token_ids: NotRequired[list[Count]]
-    prompt_token_ids: NotRequired[list[Count] | None]
-    timings: NotRequired[Timings]
-
-
-class Success(Answer):
-    """An answer of `/generate`."""
-
-    success: Literal[True]
-    data: Generated
-
-
-class Failure(Answer):
-    """A failure of `/generate`."""
-
-    success: Literal[False]
-    error: Error
-
-
-class GeneratedText(Answer):
-    """More of the text."""
-
-    text: str

@@ -1,5 +1,6 @@
 """The fields of OpenAI's completion requests."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -8,11 +9,8 @@ from engine import GenerationRequest, Infill
 from engine import Prompt as EnginePrompt
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import MAX_CHOICES, Prompt, PromptForms, read_prompts
-from gateway.apis.fields.sampling import MAX_INT, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
-
-MAX_LOGPROBS = 20
-"""Of each token. OpenAI's completions stop at 5, its chat at this."""
 
 
 class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
@@ -64,19 +62,12 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
         return self.best_of or self.n
 
     def request(self, request_id: str) -> GenerationRequest:
-        """What the engine is asked, under this id. Raises `RequestError`."""
-        return GenerationRequest(
-            id=request_id,
-            prompts=tuple(map(self._asked, self.prompt)),
+        """Return the engine's request, under this id. Raises `RequestError`."""
+        return replace(
+            self.generation(request_id, tuple(map(self._asked, self.prompt))),
             n=self.choices,
             max_tokens=self.max_tokens,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
-            speculative=self.speculative,
             grammar=self.constraint(),
             echo=self.echo,
             logprobs=0 if self.logprobs is None and self.choices > self.n else self.logprobs,

@@ -4,7 +4,7 @@ from types import NoneType
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
-from gateway.apis.others import Model, ModelList
+from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
 from gateway.serving.models import Models, Served
 
 
@@ -16,32 +16,15 @@ class ListModels:
 
     async def list(self, _call: Call[None]) -> JsonReply[ModelList]:
         """Answer every model."""
-        return JsonReply({"object": "list", "data": [encode(served) for served in self._models.all]})
+        return JsonReply(model_list(_encode(served) for served in self._models.all))
 
     async def get(self, call: Call[None]) -> JsonReply[Model]:
         """Answer one model, by any name that requests may use."""
-        return JsonReply(encode(self._models.find(call.http.path_params["id"])))
+        return JsonReply(_encode(self._models.find(call.http.path_params["id"])))
 
 
-def encode(served: Served) -> Model:
-    """Return the model as OpenAI lists it, and with what llama-server adds once it is loaded."""
-    encoded: Model = {
-        "id": served.name,
-        "object": "model",
-        "created": served.created,
-        "owned_by": "llama-gateway",
-    }
-    if (model := served.engine.model) is not None:
-        encoded["meta"] = {
-            "description": model.description,
-            "n_vocab": model.vocabulary,
-            "n_ctx": model.context,
-            "n_ctx_train": model.trained_context,
-            "n_embd": model.embedding_size,
-            "n_params": model.parameters,
-            "size": model.size,
-        }
-    return encoded
+def _encode(served: Served) -> Model:
+    return model(served.name, served.created, served.engine.model)
 
 
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

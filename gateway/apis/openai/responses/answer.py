@@ -1,113 +1,72 @@
-"""What the routes of responses answer."""
+"""Answers of the response endpoints."""
 
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias
-
-from pydantic import ConfigDict, Field, with_config
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from gateway.apis.answers.shapes import Answer, Count, Timestamp
-from gateway.apis.openai.chat.answer import ChosenLogprob
-from gateway.apis.openai.responses.tools import Choice
-
-ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
-
-
-class OutputText(Answer):
-    """What the model says."""
-
-    type: Literal["output_text"]
-    text: str
-    annotations: Annotated[list[Any], Field(max_length=0)]
-    logprobs: list[ChosenLogprob]
-
-
-class ThoughtText(Answer):
-    """What the model thinks."""
-
-    type: Literal["reasoning_text"]
-    text: str
-
-
-class OutputMessage(Answer):
-    """A message of the model's."""
-
-    id: str
-    type: Literal["message"]
-    role: Literal["assistant"]
-    status: ItemStatus
-    content: list[OutputText]
-
-
-class OutputReasoning(Answer):
-    """The model's thinking, in its own words."""
-
-    id: str
-    type: Literal["reasoning"]
-    status: ItemStatus
-    summary: Annotated[list[Any], Field(max_length=0)]
-    content: list[ThoughtText]
-
-
-class OutputCall(Answer):
-    """A call that the model makes; the arguments are JSON text, as it wrote them."""
-
-    id: str
-    type: Literal["function_call"]
-    status: ItemStatus
-    call_id: str
-    name: str
-    arguments: str
-
-
-OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputCall
-
-
-@with_config(ConfigDict(extra="ignore"))
-class StoredItem(Answer):
-    """An item of a request's input, with the fields of its kind."""
-
-    id: str
-    type: Literal["message", "reasoning", "function_call", "function_call_output"]
-    status: ItemStatus
-
-
-class ItemList(Answer):
-    """A page of items."""
-
-    object: Literal["list"]
-    data: list[StoredItem]
-    has_more: bool
-    first_id: str
-    last_id: str
+from gateway.apis.openai.responses.items import Item, OutputItem
 
 
 class ResponseError(Answer):
-    """Why a response failed."""
+    """The reason for which a response failed."""
 
     code: Literal["invalid_prompt", "rate_limit_exceeded", "server_error"]
     message: str
 
 
 class Incomplete(Answer):
-    """Why a response is incomplete."""
+    """The reason for which a response is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
-class ToldReasoning(Answer):
-    """As they were asked for."""
+class InputDetails(Answer):
+    """Input tokens that were not computed again, and those that later requests may reuse."""
+
+    cached_tokens: Count
+    cache_write_tokens: Count
+
+
+class OutputDetails(Answer):
+    """Output tokens of the reasoning."""
+
+    reasoning_tokens: Count
+
+
+class ResponseUsage(Answer):
+    """Token counts of a response."""
+
+    input_tokens: Count
+    input_tokens_details: InputDetails
+    output_tokens: Count
+    output_tokens_details: OutputDetails
+    total_tokens: Count
+
+
+class ResponseProgress(Answer):
+    """The state of a response, and the result that it ended with."""
+
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    completed_at: Timestamp | None
+    error: ResponseError | None
+    incomplete_details: Incomplete | None
+    usage: NotRequired[ResponseUsage]
+
+
+class ResponseReasoning(Answer):
+    """The request's options of reasoning."""
 
     effort: str | None
     summary: str | None
 
 
-class ToldFormat(Answer):
+class ResponseTextFormat(Answer):
     """Text, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
-class ToldSchemaFormat(Answer):
-    """What a schema allows."""
+class ResponseSchemaFormat(Answer):
+    """JSON that a schema allows."""
 
     type: Literal["json_schema"]
     name: str
@@ -116,14 +75,14 @@ class ToldSchemaFormat(Answer):
     strict: bool
 
 
-class ToldText(Answer):
-    """As they were asked for."""
+class ResponseTextOptions(Answer):
+    """The request's options of text."""
 
-    format: ToldFormat | ToldSchemaFormat
+    format: ResponseTextFormat | ResponseSchemaFormat
     verbosity: str | None
 
 
-class ToldTool(Answer):
+class ResponseTool(Answer):
     """A function that the model may call."""
 
     type: Literal["function"]
@@ -133,42 +92,27 @@ class ToldTool(Answer):
     strict: bool
 
 
-class InputDetails(Answer):
-    """Of the input's tokens, those that were not computed again, and those that later requests may reuse."""
+class ToolChoiceFunction(Answer):
+    """The one function that the model must call."""
 
-    cached_tokens: Count
-    cache_write_tokens: Count
-
-
-class OutputDetails(Answer):
-    """Of the output's tokens, those of its reasoning."""
-
-    reasoning_tokens: Count
+    type: Literal["function"]
+    name: str
 
 
-class ResponseUsage(Answer):
-    """What a response cost."""
+class ToolChoiceAllowed(Answer):
+    """The functions that the model may or must choose from."""
 
-    input_tokens: Count
-    input_tokens_details: InputDetails
-    output_tokens: Count
-    output_tokens_details: OutputDetails
-    total_tokens: Count
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[ToolChoiceFunction]
 
 
-class Response(Answer):
-    """A response, ended or not, and the fields of its request that it repeats."""
+ResponseToolChoice: TypeAlias = Literal["none", "auto", "required"] | ToolChoiceFunction | ToolChoiceAllowed
 
-    id: str
-    object: Literal["response"]
-    created_at: Timestamp
-    model: str
-    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-    completed_at: Timestamp | None
-    error: ResponseError | None
-    incomplete_details: Incomplete | None
-    output: list[OutputItem]
-    usage: NotRequired[ResponseUsage]
+
+class RequestEcho(Answer):
+    """The fields of its request that a response repeats."""
+
     background: bool
     instructions: str | None
     max_output_tokens: int | None
@@ -177,22 +121,42 @@ class Response(Answer):
     parallel_tool_calls: bool
     previous_response_id: str | None
     prompt_cache_key: str | None
-    reasoning: ToldReasoning
+    reasoning: ResponseReasoning
     safety_identifier: str | None
     service_tier: Literal["default"]
     store: bool
     temperature: float
-    text: ToldText
-    tool_choice: Choice
-    tools: list[ToldTool]
+    text: ResponseTextOptions
+    tool_choice: ResponseToolChoice
+    tools: list[ResponseTool]
     top_logprobs: int
     top_p: float
     truncation: Literal["disabled"]
     user: NotRequired[str]
 
 
+class Response(ResponseProgress, RequestEcho):
+    """A response, ended or not."""
+
+    id: str
+    object: Literal["response"]
+    created_at: Timestamp
+    model: str
+    output: list[OutputItem]
+
+
+class ItemList(Answer):
+    """A page of items."""
+
+    object: Literal["list"]
+    data: list[Item]
+    has_more: bool
+    first_id: str
+    last_id: str
+
+
 class Deleted(Answer):
-    """A response that is stored no longer."""
+    """The confirmation that a response was deleted."""
 
     id: str
     object: Literal["response"]

@@ -1,11 +1,12 @@
 """`POST /v1/responses`, as OpenAI defines it, and the count of what it would read."""
 
+from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
-from gateway.apis.openai.input_tokens import InputTokens, input_tokens
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, Work
-from gateway.apis.openai.responses.items import Item, resolve
+from gateway.apis.openai.responses.input import resolve
+from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store import ResponseStore
@@ -55,7 +56,7 @@ class Responses:
         """Count the tokens of the prompt, as `usage.input_tokens` does."""
         served = await self._models.resolve(call.body.model)
         _, prompt = await self._read(call.body, served)
-        return JsonReply(await input_tokens(served.engine, prompt.text))
+        return JsonReply(await count_tokens(served.engine, prompt.text))
 
     async def _read(self, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt that the model is to continue."""

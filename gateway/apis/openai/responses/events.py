@@ -4,30 +4,34 @@ from typing import Literal, TypeAlias
 
 from gateway.apis.answers.shapes import Answer, Count
 from gateway.apis.openai.chat.answer import ChosenLogprob
-from gateway.apis.openai.responses.answer import OutputItem, OutputText, Response, ThoughtText
+from gateway.apis.openai.responses.answer import Response
+from gateway.apis.openai.responses.items import OutputItem, OutputReasoningText, OutputText
 
 
 class Event(Answer):
-    """One of a stream, numbered from 0."""
+    """An event of a stream, numbered from 0."""
 
     sequence_number: Count
+
+
+LifecycleType: TypeAlias = Literal[
+    "response.created",
+    "response.in_progress",
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+]
 
 
 class Lifecycle(Event):
     """The response as it is now. The last of these ends the stream, unless an error does."""
 
-    type: Literal[
-        "response.created",
-        "response.in_progress",
-        "response.completed",
-        "response.incomplete",
-        "response.failed",
-    ]
+    type: LifecycleType
     response: Response
 
 
 class ItemEvent(Event):
-    """An item begins, or has ended."""
+    """The beginning or the end of an item."""
 
     type: Literal["response.output_item.added", "response.output_item.done"]
     output_index: Count
@@ -35,23 +39,23 @@ class ItemEvent(Event):
 
 
 class InItem(Event):
-    """Belongs to an item."""
+    """An event inside an item."""
 
     item_id: str
     output_index: Count
 
 
 class InPart(InItem):
-    """Belongs to a part of an item."""
+    """An event inside a part of an item."""
 
     content_index: Count
 
 
 class PartEvent(InPart):
-    """A part begins, or has ended."""
+    """The beginning or the end of a part."""
 
     type: Literal["response.content_part.added", "response.content_part.done"]
-    part: OutputText | ThoughtText
+    part: OutputText | OutputReasoningText
 
 
 class TextDelta(InPart):
@@ -71,14 +75,14 @@ class TextDone(InPart):
 
 
 class ReasoningDelta(InPart):
-    """More of the thinking."""
+    """More of the reasoning."""
 
     type: Literal["response.reasoning_text.delta"]
     delta: str
 
 
 class ReasoningDone(InPart):
-    """All of the thinking."""
+    """All of the reasoning."""
 
     type: Literal["response.reasoning_text.done"]
     text: str
@@ -100,7 +104,7 @@ class ArgumentsDone(InItem):
 
 
 class EventProblem(Answer):
-    """What went wrong."""
+    """The failure."""
 
     type: str
     message: str
@@ -109,7 +113,7 @@ class EventProblem(Answer):
 
 
 class ErrorEvent(Event):
-    """Ends a stream that failed."""
+    """The end of a stream that failed. OpenAI's document has the fields flat, its server and its SDK in `error`."""
 
     type: Literal["error"]
     message: str

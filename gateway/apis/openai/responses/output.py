@@ -1,50 +1,57 @@
-"""The output of a response as it comes to be."""
+"""The output of a response while it is generated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from gateway.apis.openai.responses.items import Item
-from gateway.apis.openai.responses.output_items import Call, Event, Logprobs, Message, Thought, Writing
+from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.openai.responses.events import ResponseEvent
+from gateway.apis.openai.responses.items import ItemStatus, OutputItem
+from gateway.apis.openai.responses.open_items import OpenCall, OpenItem, OpenMessage, OpenReasoning
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 
 
 class Output:
-    """Turns deltas into items, of which the last may be open, and into the events that tell of them."""
+    """Turns deltas into items and their events. Only the last item can be open."""
 
-    def __init__(self) -> None:
-        self._items: list[Item] = []
-        self._open: Writing | None = None
+    def __init__(self, numbers: Iterator[int]) -> None:
+        """Args: `numbers`, of the stream's events."""
+        self._numbers = numbers
+        self._items: list[OutputItem] = []
+        self._open: OpenItem | None = None
 
-    def add(self, delta: Delta, logprobs: Logprobs = ()) -> list[Event]:
-        """Take a delta; `logprobs` are those of a content's tokens."""
+    def add(self, delta: Delta, logprobs: Sequence[ChosenLogprob] = ()) -> list[ResponseEvent]:
+        """Add a delta and return its events. `logprobs` are those of a content's tokens."""
         match delta:
             case Content():
-                return self._continue(Message, delta.text, logprobs)
+                return self._continue(OpenMessage, delta.text, logprobs)
             case Reasoning():
-                return self._continue(Thought, delta.text)
+                return self._continue(OpenReasoning, delta.text)
             case CallBegan(name=name):
-                return self._begin(lambda index: Call(index, name))
+                return self._begin(partial(OpenCall, name=name))
             case CallArguments():
                 return self._open.more(delta.text, ()) if self._open else []
 
-    def close(self, status: str) -> list[Event]:
-        """End the last item: it is `completed` or `incomplete`. Nothing at all is an empty message."""
-        begun = [] if self._items or self._open else self._begin(Message)
+    def close(self, status: ItemStatus) -> list[ResponseEvent]:
+        """End the last item: it is `completed` or `incomplete`. An output without items gets an empty message."""
+        begun = [] if self._items or self._open else self._begin(OpenMessage)
         return begun + self._end(status)
 
-    def items(self) -> list[Item]:
-        """Every item, the open one as far as it is written."""
+    def items(self) -> list[OutputItem]:
+        """Return every item, the open one as far as it is written."""
         return [*self._items, *([self._open.item("incomplete")] if self._open else ())]
 
-    def _continue(self, kind: type[Message | Thought], text: str, logprobs: Logprobs = ()) -> list[Event]:
+    def _continue(
+        self, kind: type[OpenMessage | OpenReasoning], text: str, logprobs: Sequence[ChosenLogprob] = ()
+    ) -> list[ResponseEvent]:
         begun = [] if isinstance(self._open, kind) else self._begin(kind)
         return begun + (self._open.more(text, logprobs) if self._open else [])
 
-    def _begin(self, make: Callable[[int], Writing]) -> list[Event]:
+    def _begin(self, make: Callable[[int, Iterator[int]], OpenItem]) -> list[ResponseEvent]:
         ended = self._end("completed")
-        self._open = make(len(self._items))
+        self._open = make(len(self._items), self._numbers)
         return ended + self._open.begin()
 
-    def _end(self, status: str) -> list[Event]:
+    def _end(self, status: ItemStatus) -> list[ResponseEvent]:
         if self._open is None:
             return []
         ended, self._open = self._open, None

@@ -1,6 +1,7 @@
 """The fields of OpenAI's response requests."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import orjson
@@ -10,22 +11,23 @@ from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.fields import constraints
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, SamplingFields
-from gateway.apis.openai.responses.items import InputForms, InputItem, Item, read_input
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
+from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
+from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.tools import ResponseToolFields
 from gateway.apis.openai.responses.transcript import messages_of
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
-MAX_TOP_LOGPROBS = 20
-MAX_METADATA = 16
 LOGPROBS = "message.output_text.logprobs"
 
 
 class Reasoning(Fields):
-    """How much the model is to think, and what is told of that: its own words, which nobody summarises here."""
+    """Options of reasoning. The answer has the reasoning in full: this server does not summarize."""
 
     effort: Effort | None = None
     summary: Literal["auto"] | None = None
@@ -35,7 +37,7 @@ class Reasoning(Fields):
 
 
 class TextFormat(Fields):
-    """What the answer must be. A schema binds, `strict` or not."""
+    """The format of the answer. A schema binds, `strict` or not."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -56,7 +58,7 @@ class TextFormat(Fields):
         return self
 
     def grammar(self) -> Grammar | None:
-        """What it asks for. Raises `RequestError`."""
+        """Return the grammar of the format. Raises `RequestError`."""
         if self.type == "text":
             return None
         try:
@@ -64,28 +66,35 @@ class TextFormat(Fields):
         except ValueError as error:
             raise refusal("text.format.schema", str(error)) from error
 
-    def told(self) -> dict[str, Any]:
-        """The format as a response tells it."""
-        if self.type != "json_schema":
-            return {"type": self.type}
-        described = {} if self.description is None else {"description": self.description}
-        return {"type": self.type, "name": self.name, **described, "schema": self.schema_, "strict": self.strict}
+    def to_json(self) -> ResponseTextFormat | ResponseSchemaFormat:
+        """Return the format as a response repeats it."""
+        if self.type != "json_schema" or self.name is None or self.schema_ is None:
+            return {"type": "json_object" if self.type == "json_object" else "text"}
+        described: ResponseSchemaFormat = {
+            "type": self.type,
+            "name": self.name,
+            "schema": self.schema_,
+            "strict": self.strict,
+        }
+        if self.description is not None:
+            described["description"] = self.description
+        return described
 
 
 class TextOptions(Fields):
-    """What the answer's text should be like."""
+    """Options of the answer's text."""
 
     format: TextFormat = Field(default_factory=TextFormat)
     verbosity: Verbosity | None = None
 
 
 class ResponseStreamOptions(Fields):
-    """What a stream carries besides. The padding of `include_obfuscation` guards encrypted streams: we have none."""
+    """Options of a stream. `include_obfuscation` pads encrypted streams, and has no effect here."""
 
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFields):
+class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
     """The body of a request."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
@@ -106,11 +115,11 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
     reasoning: Reasoning = Field(default_factory=Reasoning)
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
-    top_logprobs: int = Field(0, ge=0, le=MAX_TOP_LOGPROBS)
+    top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
     include: list[
         Literal[
             "message.output_text.logprobs",
-            "reasoning.encrypted_content",  # reasoning is told in the clear, and taken back so
+            "reasoning.encrypted_content",  # reasoning is sent and read as plain text
             "message.input_image.image_url",  # the others are of tools and media that no response here has
             "file_search_call.results",
             "web_search_call.results",
@@ -124,15 +133,6 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
     stream_options: ResponseStreamOptions | None = None
     background: bool = False
     store: bool = True
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
-        default_factory=dict, max_length=MAX_METADATA
-    )
-    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
-    user: str | None = None
-    safety_identifier: str | None = Field(None, max_length=64)
-    prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
-    prompt_cache_options: dict[str, Any] | None = None
 
     @field_validator("truncation")
     @classmethod
@@ -158,66 +158,59 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
         return self
 
     @model_validator(mode="after")
-    def _can_be_told(self) -> "ResponseBody":
+    def _can_be_repeated(self) -> "ResponseBody":
         try:
-            orjson.dumps({"response": self.told()})
+            orjson.dumps({"response": self.echo()})
         except orjson.JSONEncodeError as error:
             raise refusal("tools" if self.tools else "text", "is nested too deeply") from error
         return self
 
     @property
     def logprobs(self) -> bool:
-        """Whether tokens are told with their probabilities."""
+        """Whether the answer has log-probabilities."""
         return LOGPROBS in self.include or self.top_logprobs > 0
 
     @property
     def engine_names(self) -> Mapping[str, str]:
-        """The engine's names of fields, and the client's. A grammar that no field asks for is that of the tools."""
+        """The client's names of fields, by the engine's. A grammar that no field asks for is that of the tools."""
         asked = "tools" if self.text.format.type == "text" else "text.format"
         grammar = self.constrained_by or asked
         return {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens", "grammar": grammar}
 
     def constraint(self) -> Grammar | None:
-        """What the answer must match. Raises `RequestError` where that cannot be said or is said twice."""
+        """Return the grammar that the answer must match. Raises `RequestError` if it is invalid or given twice."""
         asked = self.text.format.grammar()
         if asked is not None and (other := self.constrained_by) is not None:
             raise refusal(other, "cannot be combined with text.format")
         return super().constraint() if asked is None else asked
 
     def conversation(self, items: Iterable[Item]) -> Conversation:
-        """What the template is given, for all items so far. Raises `RequestError` where fields do not fit together."""
-        offer = self.offer()
+        """Return the conversation of all items so far. Raises `RequestError` where fields do not fit together."""
+        tool_set = self.tool_set()
         return Conversation(
             messages=messages_of(self.instructions, items),
-            tools=offer.tools,
-            tool_choice=offer.choice,
+            tools=tool_set.tools,
+            tool_choice=tool_set.choice,
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """What the engine is asked, under this id. Tokens are told so that those of the reasoning can be counted."""
-        return GenerationRequest(
-            id=request_id,
-            prompts=(prompt.text,),
+        """Return the engine's request under this id. It asks for token ids, to count those of the reasoning."""
+        return replace(
+            self.generation(request_id, (prompt.text,)),
             max_tokens=self.max_output_tokens,
-            stop=self.stop,
-            stop_tokens=tuple(self.stop_token_ids),
-            sampling=self.sampling(),
             stream=self.stream,
-            cache_prompt=self.cache_prompt,
-            cache_partition=self.cache_salt or "",
-            speculative=self.speculative,
             grammar=prompt.grammar,
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,
             show_special=prompt.show_special,
         )
 
-    def told(self) -> dict[str, Any]:
-        """The fields that a response repeats."""
-        told = {
+    def echo(self) -> RequestEcho:
+        """Return the fields that a response repeats."""
+        echo: RequestEcho = {
             "background": self.background,
             "instructions": self.instructions,
             "max_output_tokens": self.max_output_tokens,
@@ -228,14 +221,16 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, RefusingFi
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": {"effort": self.reasoning.effort, "summary": self.reasoning.summary},
             "safety_identifier": self.safety_identifier,
-            "service_tier": "default",  # the one that there is, whichever was asked for
+            "service_tier": "default",  # the only tier here, whichever one the request asks for
             "store": self.store,
             "temperature": self.temperature,
-            "text": {"format": self.text.format.told(), "verbosity": self.text.verbosity},
-            "tool_choice": self.told_choice(),
-            "tools": [tool.told() for tool in self.tools],
+            "text": {"format": self.text.format.to_json(), "verbosity": self.text.verbosity},
+            "tool_choice": self.tool_choice_to_json(),
+            "tools": [tool.to_json() for tool in self.tools],
             "top_logprobs": self.top_logprobs,
             "top_p": self.top_p,
-            "truncation": self.truncation,
+            "truncation": "disabled",  # a request with another value is refused
         }
-        return told if self.user is None else {**told, "user": self.user}
+        if self.user is not None:
+            echo["user"] = self.user
+        return echo

@@ -1,105 +1,117 @@
-"""One response as it comes to be: the object that OpenAI describes, and the events that tell of it."""
+"""One response while it is generated: the object that OpenAI describes, and its events."""
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from itertools import count
+from typing import Literal
 
 from engine import Finished, FinishReason, Text
-from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.chat.logprobs import token_logprobs
+from gateway.apis.openai.responses.answer import Response, ResponseProgress, ResponseUsage
+from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import Output
-from gateway.apis.openai.responses.output_items import Event
 from gateway.apis.openai.responses.request import ResponseBody
-from gateway.apis.openai.responses.tokens import Carried, TokenReader
+from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import Content, Reasoning
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
-ERROR_CODES = {INVALID_REQUEST: "invalid_prompt", RATE_LIMIT: "rate_limit_exceeded"}
+ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
+    INVALID_REQUEST: "invalid_prompt",
+    RATE_LIMIT: "rate_limit_exceeded",
+}
 """By the type of a problem. OpenAI allows no others but `server_error`."""
 
 
 class ResponseAnswer:
-    """From the acceptance of a request to its end.
-
-    Attributes:
-        id: the response's.
-        status: by OpenAI's names.
-    """
+    """A response from the acceptance of its request to its end."""
 
     def __init__(self, model: str, body: ResponseBody, prompt: ChatPrompt) -> None:
-        """Args: `model`, the name that clients are told."""
+        """Args: `model`, its name in answers."""
         self.id = new_id("resp")
-        self.status = "queued" if body.background else "in_progress"
-        self._head = {"id": self.id, "object": "response", "created_at": int(time.time()), "model": model}
-        self._asked = body.told()
+        """The response's id."""
+        self.numbers = count()
+        """Numbers of the events, in the order in which they are made and sent."""
+        self._model = model
+        self._created_at = int(time.time())
+        self._progress: ResponseProgress = {
+            "status": "queued" if body.background else "in_progress",
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+        }
+        self._echo = body.echo()
         self._logprobs = body.logprobs
         self._caches = body.cache_prompt
         self._reader = TokenReader(prompt.parser())
-        self._output = Output()
+        self._output = Output(self.numbers)
         self._reasoning_tokens = 0
-        self._end: dict[str, Any] = {}
 
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
-        return self.status not in {"queued", "in_progress"}
+        return self._progress["status"] not in {"queued", "in_progress"}
 
-    def content(self) -> dict[str, Any]:
-        """The response as it is now. What is not known yet is null or absent, as OpenAI has it."""
+    def content(self) -> Response:
+        """Return the response as it is now. Values that are not known yet are null or absent, as OpenAI has it."""
         return {
-            **self._head,
-            "status": self.status,
-            "completed_at": None,
-            "error": None,
-            "incomplete_details": None,
-            **self._end,
+            "id": self.id,
+            "object": "response",
+            "created_at": self._created_at,
+            "model": self._model,
+            **self._progress,
             "output": self._output.items(),
-            **self._asked,
+            **self._echo,
         }
 
     def start(self) -> None:
-        """It left the queue."""
-        self.status = "in_progress"
+        """Note that it left the queue."""
+        self._progress["status"] = "in_progress"
 
-    def begin(self) -> list[Event]:
-        """The first events of a stream."""
-        return [self._lifecycle("created"), self._lifecycle("in_progress")]
+    def begin(self) -> list[ResponseEvent]:
+        """Return the first events of a stream."""
+        return [self._lifecycle("response.created"), self._lifecycle("response.in_progress")]
 
-    def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[Event]:
-        """Take what the engine tells of the one choice. `prompt_tokens` are as in `Answer`."""
+    def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
+        """Add an event of the one choice. `prompt_tokens` are as in `Answer`."""
         found = self._reader.feed(event.text, event.details)
         if isinstance(event, Text):
-            return self._told_of(found)
-        return self._told_of([*found, *self._reader.finish()]) + self._finish(sum(prompt_tokens), event)
+            return self._written(found)
+        return self._written([*found, *self._reader.finish()]) + self._finish(sum(prompt_tokens), event)
 
-    def fail(self, problem: Problem) -> list[Event]:
-        """It ended badly. What was written until then stays in its output."""
-        error = {"code": ERROR_CODES.get(problem.type, "server_error"), "message": problem.message}
-        self.status, self._end = "failed", {"error": error}
-        return [self._lifecycle("failed")]
+    def fail(self, problem: Problem) -> list[ResponseEvent]:
+        """End it with a failure. Its output keeps what is written."""
+        self._progress["status"] = "failed"
+        self._progress["error"] = {
+            "code": ERROR_CODES.get(problem.type, "server_error"),
+            "message": problem.message,
+        }
+        return [self._lifecycle("response.failed")]
 
     def cancel(self) -> None:
-        """Its client wants no more of it."""
-        self.status = "cancelled"
+        """End it on the client's wish."""
+        self._progress["status"] = "cancelled"
 
-    def _told_of(self, found: Sequence[Carried]) -> list[Event]:
-        events: list[Event] = []
-        for carried in found:
-            told = self._logprobs and isinstance(carried.delta, Content)
-            events += self._output.add(carried.delta, chat_logprobs(carried.tokens)["content"] if told else ())
-            self._reasoning_tokens += len(carried.tokens) * isinstance(carried.delta, Reasoning)
+    def _written(self, found: Sequence[TracedDelta]) -> list[ResponseEvent]:
+        events: list[ResponseEvent] = []
+        for traced in found:
+            shown = self._logprobs and isinstance(traced.delta, Content)
+            events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
+            self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, Reasoning)
         return events
 
-    def _finish(self, input_tokens: int, end: Finished) -> list[Event]:
-        cut = end.reason is FinishReason.LENGTH
-        self.status = "incomplete" if cut else "completed"
-        events = self._output.close(self.status)
-        why = {"incomplete_details": {"reason": "max_output_tokens"}} if cut else {"completed_at": int(time.time())}
-        self._end = {**why, "usage": self._usage(input_tokens, end)}
-        return [*events, self._lifecycle(self.status)]
+    def _finish(self, input_tokens: int, end: Finished) -> list[ResponseEvent]:
+        self._progress["usage"] = self._usage(input_tokens, end)
+        if end.reason is FinishReason.LENGTH:
+            self._progress["status"] = "incomplete"
+            self._progress["incomplete_details"] = {"reason": "max_output_tokens"}
+            return [*self._output.close("incomplete"), self._lifecycle("response.incomplete")]
+        self._progress["status"] = "completed"
+        self._progress["completed_at"] = int(time.time())
+        return [*self._output.close("completed"), self._lifecycle("response.completed")]
 
-    def _usage(self, input_tokens: int, end: Finished) -> dict[str, Any]:
+    def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
         written = input_tokens - end.cached if self._caches else 0
         return {
             "input_tokens": input_tokens,
@@ -109,5 +121,5 @@ class ResponseAnswer:
             "total_tokens": input_tokens + end.tokens,
         }
 
-    def _lifecycle(self, name: str) -> Event:
-        return {"type": f"response.{name}", "response": self.content()}
+    def _lifecycle(self, kind: LifecycleType) -> ResponseEvent:
+        return {"type": kind, "sequence_number": next(self.numbers), "response": self.content()}

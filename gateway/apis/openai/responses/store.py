@@ -1,14 +1,14 @@
 """The responses that were stored: as many as there is room for, the least recently used forgotten first."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 
 from engine import RequestError
+from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.items import Item
 from gateway.middleware.errors import Problem, RefusedError
 
@@ -87,7 +87,7 @@ class ResponseStore:
         self._stored: OrderedDict[str, Stored] = OrderedDict()
         self._items: dict[str, _Referable] = {}
 
-    def put(self, response: Mapping[str, Any], inputs: Sequence[Item]) -> None:
+    def put(self, response: Response, inputs: Sequence[Item]) -> None:
         """Keep a response that has ended, and the items of its own request."""
         stored = _stored(response, inputs)
         if stored.size > self._most_bytes:
@@ -156,9 +156,10 @@ class ResponseStore:
         return stored
 
 
-def _stored(response: Mapping[str, Any], inputs: Sequence[Item]) -> Stored:
+def _stored(response: Response, inputs: Sequence[Item]) -> Stored:
+    head: Response = {**response, "output": []}
     return Stored(
-        head=orjson.dumps({**response, "output": []}),
+        head=orjson.dumps(head),
         said=tuple(map(orjson.dumps, inputs)),
         answered=tuple(map(orjson.dumps, response["output"])),
         previous=response["previous_response_id"],

@@ -68,7 +68,7 @@ class StoredResponses:
         return self._store.get(response_id).inputs
 
 
-def _page(items: list[Item], page: Page) -> dict[str, object]:
+def _page(items: list[Item], page: Page) -> ItemList:
     ordered = items if page.order == "asc" else items[::-1]
     if page.after is not None:
         places = [at for at, item in enumerate(ordered) if item["id"] == page.after]

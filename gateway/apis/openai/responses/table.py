@@ -2,8 +2,8 @@
 
 from types import NoneType
 
+from gateway.apis.answers.input_tokens import InputTokens
 from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Described, Endpoint
-from gateway.apis.openai.input_tokens import InputTokens
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.endpoint import Responses

@@ -1,4 +1,4 @@
-"""Which tokens carry which delta: a parser tells what a text means, and not where in it that stood."""
+"""Maps parsed deltas back to their tokens: a parser does not say where in the text a delta began."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,13 @@ from gateway.chat.deltas import CallBegan, Content, Delta, FormatParser, Reasoni
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A delta, and the tokens whose text begins in it. Tokens of markup and of calls are told with none."""
+class TracedDelta:
+    """A delta with its tokens."""
 
     delta: Delta
+    """The delta."""
     tokens: tuple[TokenDetail, ...] = ()
+    """Tokens whose text begins in the delta. Tokens of markup and of calls belong to no delta."""
 
 
 class TokenReader:
@@ -24,22 +26,22 @@ class TokenReader:
         self._parser = parser
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending: list[tuple[str, TokenDetail | None]] = []
-        """The text that is in no delta yet, by token; None in place of one that was told with its beginning."""
+        """The text that is in no delta yet, by token. None replaces a token whose beginning is in an earlier delta."""
 
-    def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[Carried]:
-        """Take the text that follows what was fed before, and its tokens; give the deltas that are certain now."""
-        found: list[Carried] = []
+    def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[TracedDelta]:
+        """Add the next text and its tokens; return the deltas that are certain now."""
+        found: list[TracedDelta] = []
         for part, token in self._cut(text, tokens):
             self._pending.append((part, token))
-            found += map(self._carried, self._parser.feed(part))
+            found += map(self._traced, self._parser.feed(part))
         return list(_joined(found))
 
-    def finish(self) -> list[Carried]:
-        """Give what was held back, once, when the text has ended."""
-        return [self._carried(delta) for delta in self._parser.finish()]
+    def finish(self) -> list[TracedDelta]:
+        """Return the deltas that were held back. Call it once, when the text has ended."""
+        return [self._traced(delta) for delta in self._parser.finish()]
 
     def _cut(self, text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, TokenDetail | None]]:
-        """The text by token. What a stop string cut off is missing from the last; what no token tells of is its own."""
+        """Cut the text by token. The last piece lacks the text behind a stop string; text of no token is a piece."""
         at = 0
         for token in tokens[:-1]:
             end = at + len(self._decoder.decode(token.piece))
@@ -49,14 +51,14 @@ class TokenReader:
             self._decoder.decode(tokens[-1].piece)
         yield text[at:], tokens[-1] if tokens else None
 
-    def _carried(self, delta: Delta) -> Carried:
+    def _traced(self, delta: Delta) -> TracedDelta:
         if not isinstance(delta, Content | Reasoning):
             self._pending.clear()
-            return Carried(delta)
-        return Carried(delta, tuple(self._take(delta.text)))
+            return TracedDelta(delta)
+        return TracedDelta(delta, tuple(self._take(delta.text)))
 
     def _take(self, text: str) -> list[TokenDetail]:
-        """The tokens of a delta's text, which stands as far back as it can: what is before it is markup."""
+        """Take the tokens of a delta's text. It is the last match in the pending text: the text before it is markup."""
         begin = max("".join(part for part, _ in self._pending).rfind(text), 0)
         end = begin + len(text)
         at = 0
@@ -74,14 +76,14 @@ class TokenReader:
         return taken
 
 
-def _joined(found: list[Carried]) -> Iterator[Carried]:
-    """Neighbours of one kind as one."""
-    for kind, group in groupby(found, lambda carried: type(carried.delta)):
+def _joined(found: list[TracedDelta]) -> Iterator[TracedDelta]:
+    """Join neighbours of one kind."""
+    for kind, group in groupby(found, lambda traced: type(traced.delta)):
         run = list(group)
         yield from run if kind is CallBegan else [_as_one(run)]
 
 
-def _as_one(run: Sequence[Carried]) -> Carried:
-    texts = [carried.delta for carried in run if not isinstance(carried.delta, CallBegan)]
+def _as_one(run: Sequence[TracedDelta]) -> TracedDelta:
+    texts = [traced.delta for traced in run if not isinstance(traced.delta, CallBegan)]
     whole = replace(texts[0], text="".join(delta.text for delta in texts))
-    return Carried(whole, tuple(token for carried in run for token in carried.tokens))
+    return TracedDelta(whole, tuple(token for traced in run for token in traced.tokens))

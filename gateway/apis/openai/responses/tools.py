@@ -1,17 +1,23 @@
-"""The fields by which clients of OpenAI's responses offer tools: those of its chat, laid out flat."""
+"""Tool fields of OpenAI's responses: those of its chat, laid out flat."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, Offer
+from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, ToolSet
 from gateway.apis.openai.chat.tools import ToolFields as ChatTools
+from gateway.apis.openai.responses.answer import (
+    ResponseTool,
+    ResponseToolChoice,
+    ToolChoiceAllowed,
+    ToolChoiceFunction,
+)
 
 
 class ResponseFunction(FunctionObject):
-    """An entry of `tools`. Without `strict` the schema is told to the model, and not enforced."""
+    """An entry of `tools`. Without `strict` the model sees the schema, and nothing enforces it."""
 
     type: Literal["function"]
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")
@@ -24,10 +30,10 @@ class ResponseFunction(FunctionObject):
             raise ValueError("is not supported: the model is told of every tool at once")
         return deferred
 
-    def told(self) -> dict[str, Any]:
-        """The tool as a response tells it."""
+    def to_json(self) -> ResponseTool:
+        """Return the tool as a response repeats it."""
         return {
-            "type": "function",
+            "type": self.type,
             "name": self.name,
             "description": self.description,
             "parameters": self.parameters,
@@ -41,6 +47,10 @@ class NamedTool(Nested):
     type: Literal["function"]
     name: str
 
+    def to_json(self) -> ToolChoiceFunction:
+        """Return the choice as a response repeats it."""
+        return {"type": self.type, "name": self.name}
+
 
 class AllowedChoice(Nested):
     """A `tool_choice` that leaves some of the tools."""
@@ -48,6 +58,10 @@ class AllowedChoice(Nested):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
     tools: list[NamedTool] = Field(min_length=1, max_length=MAX_TOOLS)
+
+    def to_json(self) -> ToolChoiceAllowed:
+        """Return the choice as a response repeats it."""
+        return {"type": self.type, "mode": self.mode, "tools": [tool.to_json() for tool in self.tools]}
 
 
 Choice: TypeAlias = Literal["none", "auto", "required"] | NamedTool | AllowedChoice
@@ -98,11 +112,11 @@ class ResponseToolFields(Fields):
     max_tool_calls: int | None = Field(None, ge=0)
     """Of the tools that OpenAI runs itself. There are none here."""
 
-    def offer(self) -> Offer:
-        """The tools. Raises `RequestError` where choice and tools do not fit."""
+    def tool_set(self) -> ToolSet:
+        """Return the tools. Raises `RequestError` where choice and tools do not fit."""
         tools = tuple(FunctionTool.model_construct(type="function", function=tool) for tool in self.tools)
-        return ChatTools.model_construct(tools=tools, tool_choice=_as_chat(self.tool_choice)).offer()
+        return ChatTools.model_construct(tools=tools, tool_choice=_as_chat(self.tool_choice)).tool_set()
 
-    def told_choice(self) -> object:
-        """The choice as a response tells it."""
-        return self.tool_choice if isinstance(self.tool_choice, str) else self.tool_choice.model_dump()
+    def tool_choice_to_json(self) -> ResponseToolChoice:
+        """Return the choice as a response repeats it."""
+        return self.tool_choice if isinstance(self.tool_choice, str) else self.tool_choice.to_json()

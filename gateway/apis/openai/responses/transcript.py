@@ -1,17 +1,24 @@
-"""The items of a conversation as the messages of a chat."""
+"""Translation of a conversation's items to chat messages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.apis.fields.nested import refusal
-from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.items import (
+    Item,
+    MessagePart,
+    OutputCall,
+    OutputReasoningText,
+    ReasoningSummary,
+    StoredCallOutput,
+)
 from gateway.chat.shapes import Message
 
 
 def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[Message, ...]:
-    """The messages that tell the same. What the model said in one turn (reasoning, text, calls) is one message.
+    """Return the items as messages. The model's output of one turn (reasoning, text, calls) is one message.
 
-    Raises `RequestError` for what a tool gave where no call asked for it.
+    Raises `RequestError` for a call's output without its call.
     """
     transcript = _Transcript()
     if instructions:
@@ -44,24 +51,24 @@ class _Transcript:
                 self.messages.append(self._output(item))
 
     def _turn(self, before: tuple[str, ...] = ()) -> Message:
-        """The assistant's message that is still open, or another one if it has what cannot come before the next."""
+        """Return the assistant's open message, or a new one if it has a field that cannot come before the next."""
         last = self.messages[-1] if self.messages else None
         if last is None or last["role"] != "assistant" or any(last.get(field) is not None for field in before):
             last = {"role": "assistant", "content": None}
             self.messages.append(last)
         return last
 
-    def _output(self, item: Item) -> Message:
+    def _output(self, item: StoredCallOutput) -> Message:
         call = item["call_id"]
         if call not in self._names:
             raise refusal("input", f"no function call before its output has the call_id {call[:100]!r}")
         return {"role": "tool", "tool_call_id": call, "name": self._names[call], "content": _words(item["output"])}
 
 
-def _words(parts: Iterable[Mapping[str, Any]]) -> str:
+def _words(parts: Iterable[MessagePart | OutputReasoningText | ReasoningSummary]) -> str:
     return "\n".join(part["refusal"] if part["type"] == "refusal" else part["text"] for part in parts)
 
 
-def _call(item: Item) -> dict[str, Any]:
+def _call(item: OutputCall) -> dict[str, Any]:
     function = {"name": item["name"], "arguments": item["arguments"]}
     return {"id": item["call_id"], "type": "function", "function": function}

@@ -3,7 +3,7 @@
 import pytest
 
 from engine import Alternative, TokenDetail
-from gateway.apis.answers.legacy_logprobs import LegacyLogprobs, mean_logprob, token_text
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder, mean_logprob, token_text
 
 DRAGON = "🐉".encode()
 DETAILS = [
@@ -18,7 +18,7 @@ DETAILS = [
 
 
 def test_each_token_in_parallel_lists() -> None:
-    assert LegacyLogprobs().encode(DETAILS) == {
+    assert LegacyLogprobsEncoder().encode(DETAILS) == {
         "text_offset": [0, 4, 6, 6, 7, 7, 9],
         "token_logprobs": [None, -0.5, -2.0, -0.25, -0.125, -1.0, -3.0],
         "tokens": ["Once", " a", "bytes:\\xf0\\x9f", "bytes:\\x90\\x89", "", "жз", "!"],
@@ -36,19 +36,24 @@ def test_each_token_in_parallel_lists() -> None:
 
 @pytest.mark.parametrize("cut", range(len(DETAILS) + 1))
 def test_pieces_join_to_the_whole(cut: int) -> None:
-    encoder = LegacyLogprobs()
+    encoder = LegacyLogprobsEncoder()
     first, second = encoder.encode(DETAILS[:cut]), encoder.encode(DETAILS[cut:])
-    assert {name: first[name] + second[name] for name in first} == LegacyLogprobs().encode(DETAILS)
+    assert LegacyLogprobsEncoder().encode(DETAILS) == {
+        "text_offset": first["text_offset"] + second["text_offset"],
+        "token_logprobs": first["token_logprobs"] + second["token_logprobs"],
+        "tokens": first["tokens"] + second["tokens"],
+        "top_logprobs": first["top_logprobs"] + second["top_logprobs"],
+    }
 
 
 def test_bytes_that_are_no_character_count_as_the_text_shows_them() -> None:
     details = [TokenDetail(1, b"\xffa", -1.0), TokenDetail(2, b"b", -1.0)]
-    assert LegacyLogprobs().encode(details)["text_offset"] == [0, len("\ufffda")]
+    assert LegacyLogprobsEncoder().encode(details)["text_offset"] == [0, len("\ufffda")]
 
 
 def test_of_alternatives_that_read_the_same_the_likelier_is_shown() -> None:
     tops = (Alternative(1, b"a", -0.5), Alternative(2, b"a", -2.0))
-    assert LegacyLogprobs().encode([TokenDetail(2, b"a", -2.0, tops)])["top_logprobs"] == [{"a": -0.5}]
+    assert LegacyLogprobsEncoder().encode([TokenDetail(2, b"a", -2.0, tops)])["top_logprobs"] == [{"a": -0.5}]
 
 
 def test_a_token_as_text() -> None:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
-from gateway.apis.openai.chat.tools import MAX_TOOLS, Offer, ToolFields
+from gateway.apis.openai.chat.tools import MAX_TOOLS, ToolFields, ToolSet
 from gateway.chat.tools import Named, Tool
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -24,19 +24,19 @@ def allowed(mode: str, *names: str) -> dict[str, Any]:
     return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
 
 
-def offer(**fields: Any) -> Offer:
-    return ToolFields.model_validate(fields).offer()
+def offer(**fields: Any) -> ToolSet:
+    return ToolFields.model_validate(fields).tool_set()
 
 
 def test_nothing_is_offered_unless_asked() -> None:
-    assert offer() == Offer((), "auto")
+    assert offer() == ToolSet((), "auto")
     assert offer(tools=None, tool_choice=None, functions=None, function_call=None) == offer()
-    assert offer(tools=[], tool_choice="none") == Offer((), "none")
+    assert offer(tools=[], tool_choice="none") == ToolSet((), "none")
 
 
 def test_tools_keep_what_is_said_of_them() -> None:
     described = tool(description="Adds.", parameters=SCHEMA, strict=True)
-    assert offer(tools=[described]) == Offer((Tool("add", "Adds.", SCHEMA, strict=True),), "auto")
+    assert offer(tools=[described]) == ToolSet((Tool("add", "Adds.", SCHEMA, strict=True),), "auto")
     (plain,) = offer(tools=[tool(strict=None, parameters=None)]).tools
     assert plain == Tool("add")
     assert plain.parameters == {"type": "object", "properties": {}}

@@ -1,24 +1,26 @@
 """Deltas become items, and the events that tell of them add up to those items."""
 
+from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.apis.openai.responses.items import ItemStatus
 from gateway.apis.openai.responses.output import Output
-from gateway.apis.openai.responses.output_items import Event
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 
 
-def run(*deltas: Delta, status: str = "completed") -> tuple[list[Event], list[dict[str, Any]]]:
-    output = Output()
+def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], list[Any]]:
+    """The events and the items as the JSON that they become."""
+    output = Output(count())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
-    return events, output.items()
+    return list(events), list(output.items())
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[Any]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
@@ -75,7 +77,7 @@ def test_reasoning_then_two_calls() -> None:
 
 
 def test_log_probabilities_belong_to_their_message() -> None:
-    output = Output()
+    output: Any = Output(count())
     first, second = {"token": "a"}, {"token": "b"}
     *_, delta = output.add(Content("a"), [first])
     assert delta["logprobs"] == [first]
@@ -113,6 +115,7 @@ def test_events_add_up_to_the_items(deltas: list[Delta]) -> None:
     done = [event for event in events if event["type"] == "response.output_item.done"]
     assert [event["output_index"] for event in added] == list(range(len(items)))
     assert [event["item"] for event in done] == items
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
     for index, item in enumerate(items):
         text = "".join(event["delta"] for event in events if "delta" in event and event["output_index"] == index)
         assert text == (item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])

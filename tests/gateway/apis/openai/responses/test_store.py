@@ -10,7 +10,8 @@ from gateway.apis.openai.responses.store import ResponseStore
 from gateway.middleware.errors import RefusedError
 
 
-def response(name: str, *, previous: str | None = None, status: str = "completed", text: str = "x") -> dict[str, Any]:
+def response(name: str, *, previous: str | None = None, status: str = "completed", text: str = "x") -> Any:
+    """What the store reads of a response."""
     return {
         "id": name,
         "previous_response_id": previous,
@@ -20,8 +21,13 @@ def response(name: str, *, previous: str | None = None, status: str = "completed
     }
 
 
-def asked(name: str) -> list[dict[str, Any]]:
-    return [{"id": f"in_{name}"}]
+def asked(name: str) -> list[Any]:
+    return [item(f"in_{name}")]
+
+
+def item(name: str, **fields: str) -> Any:
+    """What the store reads of an item."""
+    return {"id": name, **fields}
 
 
 def store_of(*names: str, most: int = 100, most_bytes: int = 10**6, most_recalled: int = 10**6) -> ResponseStore:
@@ -145,8 +151,8 @@ def test_items_are_found_by_their_ids_until_their_response_goes() -> None:
 
 def test_an_item_that_several_responses_have_outlives_the_first() -> None:
     store = store_of(most=2)
-    store.put(response("a"), [{"id": "shared"}])
-    store.put(response("b"), [{"id": "shared"}])
+    store.put(response("a"), [item("shared")])
+    store.put(response("b"), [item("shared")])
     store.remove("a")
     assert store.items({"shared"}) == {"shared": {"id": "shared"}}
 
@@ -154,7 +160,7 @@ def test_an_item_that_several_responses_have_outlives_the_first() -> None:
 @pytest.mark.parametrize("gone_first", ["a", "b"])
 def test_an_id_never_comes_to_stand_for_another_item(gone_first: str) -> None:
     store = store_of("a")
-    store.put(response("b"), [{"id": "out_a", "text": "spoofed"}, {"id": "mine"}])
+    store.put(response("b"), [item("out_a", text="spoofed"), item("mine")])
     assert store.items({"out_a", "mine"}) == {"out_a": {"id": "out_a", "text": "x"}, "mine": {"id": "mine"}}
     store.remove(gone_first)
     kept = {"mine": {"id": "mine"}} if gone_first == "a" else {"out_a": {"id": "out_a", "text": "x"}}
@@ -163,9 +169,9 @@ def test_an_id_never_comes_to_stand_for_another_item(gone_first: str) -> None:
 
 def test_an_id_that_is_free_again_stands_for_what_comes_next() -> None:
     store = store_of("a")
-    store.put(response("b"), [{"id": "out_a", "text": "other"}])
+    store.put(response("b"), [item("out_a", text="other")])
     store.remove("a")
-    store.put(response("c"), [{"id": "out_a", "text": "other"}])
+    store.put(response("c"), [item("out_a", text="other")])
     store.remove("b")
     assert store.items({"out_a"}) == {"out_a": {"id": "out_a", "text": "other"}}
     store.remove("c")
@@ -174,7 +180,7 @@ def test_an_id_that_is_free_again_stands_for_what_comes_next() -> None:
 
 def test_an_id_that_one_response_has_twice_stands_for_its_first() -> None:
     store = store_of()
-    store.put(response("a"), [{"id": "twice", "text": "1"}, {"id": "twice", "text": "2"}])
+    store.put(response("a"), [item("twice", text="1"), item("twice", text="2")])
     assert store.items({"twice"}) == {"twice": {"id": "twice", "text": "1"}}
     store.remove("a")
     assert store._items == {}

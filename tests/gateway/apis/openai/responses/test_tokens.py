@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import TokenDetail
-from gateway.apis.openai.responses.tokens import Carried, TokenReader
+from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
 from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
 
 
@@ -49,14 +49,14 @@ def text_of(tokens: Sequence[TokenDetail]) -> str:
     return b"".join(token.piece for token in tokens).decode()
 
 
-def read(*pieces: str | bytes) -> list[Carried]:
+def read(*pieces: str | bytes) -> list[TracedDelta]:
     tokens = tokens_of(*pieces)
     reader = TokenReader(TaggedParser())
     return [*reader.feed(text_of(tokens), tokens), *reader.finish()]
 
 
-def told(found: Sequence[Carried]) -> list[tuple[Delta, list[int]]]:
-    return [(carried.delta, [token.id for token in carried.tokens]) for carried in found]
+def told(found: Sequence[TracedDelta]) -> list[tuple[Delta, list[int]]]:
+    return [(traced.delta, [token.id for token in traced.tokens]) for traced in found]
 
 
 def test_markup_and_calls_have_no_tokens() -> None:
@@ -105,15 +105,15 @@ def test_streamed_or_whole_the_same_tokens_are_told_with_the_same_kind(pieces: l
     tokens = tokens_of(*pieces)
     borders = sorted({0, len(tokens), *(cut for cut in cuts if cut < len(tokens))})
     reader = TokenReader(TaggedParser())
-    streamed: list[Carried] = []
+    streamed: list[TracedDelta] = []
     for begin, end in pairwise(borders):
         streamed += reader.feed(text_of(tokens[begin:end]), tokens[begin:end])
     streamed += reader.finish()
     assert by_kind(streamed) == by_kind(read(*pieces))
 
 
-def by_kind(found: Sequence[Carried]) -> list[tuple[type[Delta], str, int]]:
+def by_kind(found: Sequence[TracedDelta]) -> list[tuple[type[Delta], str, int]]:
     """Every character and token told, with the kind that it was told as."""
-    characters = [(type(carried.delta), c) for carried in found for c in getattr(carried.delta, "text", "")]
-    tokens = [(type(carried.delta), token.id) for carried in found for token in carried.tokens]
+    characters = [(type(traced.delta), c) for traced in found for c in getattr(traced.delta, "text", "")]
+    tokens = [(type(traced.delta), token.id) for traced in found for token in traced.tokens]
     return [*characters, *tokens]  # type: ignore[list-item]

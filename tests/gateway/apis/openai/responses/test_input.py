@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine import RequestError
-from gateway.apis.openai.responses.items import MOST_ITEMS, Item, read_input, resolve
+from gateway.apis.openai.responses.input import MOST_ITEMS, read_input, resolve
 from gateway.apis.openai.responses.transcript import messages_of
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'}
@@ -14,8 +14,9 @@ CHAT_CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "argu
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
 
 
-def stored(value: object) -> list[Item]:
-    return resolve(read_input(value), lambda _ids: {})
+def stored(value: object) -> list[Any]:
+    """The items as the JSON that they become."""
+    return list(resolve(read_input(value), lambda _ids: {}))
 
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ def test_stored_items_can_be_sent_again() -> None:
 
 def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
-    known = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
+    known: dict[str, Any] = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
     items = read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}])
     assert resolve(items, lambda ids: known if ids == known.keys() else {}) == [known["msg_2"], known["msg_1"]]
 
@@ -79,9 +80,9 @@ def test_a_reference_stands_for_a_stored_item() -> None:
         ([{"type": {}}], "input[0].type", "should be one of"),
         ([{"role": "tool", "content": "a"}], "input[0].role", "Input should be 'user'"),
         ([{"role": "user"}], "input[0].content", "Field required"),
-        ([{"role": "user", "content": 5}], "input[0].content", "Input should be a valid list"),
-        ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0]", "text only, and no images"),
-        ([{"role": "user", "content": [{"type": "input_file"}]}], "input[0].content[0]", "text only, and no files"),
+        ([{"role": "user", "content": 5}], "input[0].content", "should be a string or an array of parts"),
+        ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0]", "text only, no images"),
+        ([{"role": "user", "content": [{"type": "input_file"}]}], "input[0].content[0]", "text only, no files"),
         ([{"role": "user", "content": [{"type": "text", "text": "a"}]}], "input[0].content[0].type", "'input_text'"),
         ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0]", "should have a text"),
         ([{**CALL, "arguments": {}}], "input[0].arguments", "valid string"),

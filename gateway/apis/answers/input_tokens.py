@@ -1,4 +1,4 @@
-"""The count of a prompt's tokens, with nothing generated."""
+"""The answer of the routes that count the tokens of a prompt."""
 
 from typing import Literal
 
@@ -7,13 +7,13 @@ from gateway.apis.answers.shapes import Answer, Count
 
 
 class InputTokens(Answer):
-    """How many tokens the model would read."""
+    """The number of tokens that the model would read."""
 
     object: Literal["response.input_tokens"]
     input_tokens: Count
 
 
-async def input_tokens(engine: Engine, prompt: str) -> InputTokens:
-    """Count the tokens of a rendered prompt, as `usage` does. Waits for the engine."""
+async def count_tokens(engine: Engine, prompt: str) -> InputTokens:
+    """Count the tokens of a rendered prompt, as `usage` does. Waits for the engine, and raises as it does."""
     (tokens,) = await engine.tokenize([prompt], special=True, begin=True)
     return {"object": "response.input_tokens", "input_tokens": len(tokens)}

@@ -1,0 +1,23 @@
+"""Fields by which OpenAI's clients label a request. They change nothing about the text."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from gateway.apis.fields.base import Fields
+
+MAX_METADATA = 16
+
+
+class LabelFields(Fields):
+    """Fields shared by chat and responses."""
+
+    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
+        default_factory=dict, max_length=MAX_METADATA
+    )
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+    user: str | None = None
+    safety_identifier: str | None = Field(None, max_length=64)
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
+    prompt_cache_options: dict[str, Any] | None = None

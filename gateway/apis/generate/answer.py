@@ -1,0 +1,105 @@
+"""Answers of `/generate`: an envelope that says whether it went well."""
+
+from collections.abc import Sequence
+from typing import Literal, NotRequired
+from uuid import uuid4
+
+import anyio
+import orjson
+
+from engine import Finished, FinishReason, Text, TokenDetail
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
+from gateway.apis.answers.prompt_ids import PromptIds
+from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Time, Timings
+from gateway.apis.answers.timings import timings
+from gateway.apis.generate.request import GenerateBody
+
+
+class Generated(Answer):
+    """A text, its token count and its times, in seconds."""
+
+    id: str
+    text: str
+    tokens: Count
+    finish_reason: FinishReason
+    response_time: Time
+    tokens_per_second: Time
+    logprobs: NotRequired[LegacyLogprobs]
+    token_ids: NotRequired[list[Count]]
+    prompt_token_ids: NotRequired[list[Count] | None]
+    timings: NotRequired[Timings]
+
+
+class Success(Answer):
+    """An answer of `/generate`."""
+
+    success: Literal[True]
+    data: Generated
+
+
+class Failure(Answer):
+    """A failure of `/generate`."""
+
+    success: Literal[False]
+    error: Error
+
+
+class GeneratedText(Answer):
+    """More of the text."""
+
+    text: str
+
+
+class Envelope:
+    """One answer, timed from its creation."""
+
+    def __init__(self, body: GenerateBody, ids: PromptIds) -> None:
+        """Args: `ids`, the prompt's tokens if they are asked for."""
+        self._id = f"gen-{uuid4().hex}"
+        self._began = anyio.current_time()
+        self._body = body
+        self._ids = ids
+        self._texts: list[str] = []
+        self._details: list[TokenDetail] = []
+
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
+        """Return an SSE event for each piece of text, and the whole answer after the last one."""
+        encoded = b""
+        for event in events:
+            if event.text:
+                encoded += _event({"text": event.text})
+            if isinstance(event, Finished):
+                encoded += _event(self.success(prompt_tokens, event))
+            else:
+                self._texts.append(event.text)
+                self._details += event.details
+        return encoded
+
+    def success(self, prompt_tokens: Sequence[int], end: Finished) -> Success:
+        """Return the whole answer, whose last event this is. Times are in seconds."""
+        seconds = anyio.current_time() - self._began
+        data: Generated = {
+            "id": self._id,
+            "text": "".join([*self._texts, end.text]),
+            "tokens": end.tokens,
+            "finish_reason": end.reason,
+            "response_time": round(seconds, 6),
+            "tokens_per_second": round(end.tokens / seconds, 3) if seconds > 0 else 0.0,
+        }
+        self._report(data, prompt_tokens, end)
+        return {"success": True, "data": data}
+
+    def _report(self, data: Generated, prompt_tokens: Sequence[int], end: Finished) -> None:
+        """Add the fields that only a request for them gets."""
+        details = [*self._details, *end.details]
+        if self._body.logprobs is not None:
+            data["logprobs"] = LegacyLogprobsEncoder().encode(details)
+        if self._body.return_token_ids:
+            (data["prompt_token_ids"],) = self._ids
+            data["token_ids"] = [detail.id for detail in details]
+        if self._body.timings:
+            data["timings"] = timings(prompt_tokens, [end])
+
+
+def _event(answer: GeneratedText | Success) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps(answer)

@@ -1,0 +1,44 @@
+"""The fields of `/generate` requests."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from engine import GenerationRequest
+from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
+
+
+def _one_prompt(value: object) -> Prompt:
+    prompts = read_prompts(value)
+    if len(prompts) != 1:
+        raise ValueError("should be one prompt")
+    return prompts[0]
+
+
+class GenerateBody(SamplingFields, GrammarFields, ReportFields):
+    """The body of a request."""
+
+    prompt: Annotated[
+        Prompt,
+        BeforeValidator(
+            _one_prompt,
+            json_schema_input_type=PromptForm | Annotated[list[PromptForm], Field(min_length=1, max_length=1)],
+        ),
+    ]
+    max_tokens: int = Field(16, ge=0, le=MAX_INT)
+    stream: bool = False
+    logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+
+    def request(self, request_id: str) -> GenerationRequest:
+        """Return the engine's request, under this id. Raises `RequestError`."""
+        return replace(
+            self.generation(request_id, (self.prompt,)),
+            max_tokens=self.max_tokens,
+            stream=self.stream,
+            grammar=self.constraint(),
+            logprobs=self.logprobs,
+            token_ids=self.return_token_ids,
+        )

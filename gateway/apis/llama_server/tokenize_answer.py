@@ -1,0 +1,45 @@
+"""Answers of `/tokenize` and `/detokenize`."""
+
+from collections.abc import Sequence
+
+from engine import TokenDetail
+from gateway.apis.answers.shapes import Answer, Count
+
+
+class TokenPiece(Answer):
+    """A token and its text, or its bytes where they are no whole characters."""
+
+    id: Count
+    piece: str | list[Count]
+
+
+class Tokens(Answer):
+    """The tokens of a text."""
+
+    tokens: list[Count] | list[TokenPiece]
+
+
+class Content(Answer):
+    """The text of some tokens."""
+
+    content: str
+
+
+def tokens(details: Sequence[TokenDetail], *, with_pieces: bool) -> Tokens:
+    """Return the ids of tokens, or with `with_pieces` their texts, too."""
+    if not with_pieces:
+        return {"tokens": [token.id for token in details]}
+    pieces: list[TokenPiece] = [{"id": token.id, "piece": _piece(token.piece)} for token in details]
+    return {"tokens": pieces}
+
+
+def content(text: bytes) -> Content:
+    """Return the text of tokens. Bytes that are not characters become U+FFFD."""
+    return {"content": text.decode(errors="replace")}
+
+
+def _piece(data: bytes) -> str | list[int]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)

@@ -1,0 +1,65 @@
+"""Encoder of a chat answer that comes whole."""
+
+import time
+from uuid import uuid4
+
+from engine import Finished
+from gateway.apis.answers.prompt_ids import PromptIds
+from gateway.apis.answers.timings import timings
+from gateway.apis.openai.chat.answer import ChatChoice, ChatCompletion, ChatHead
+from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.chat.message import finish_reason, read_message
+from gateway.apis.openai.chat.request import ChatBody
+from gateway.apis.openai.usage import usage
+from gateway.chat.conversation import ChatPrompt
+from gateway.serving.generations import Answer
+
+
+def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
+    """Return the fields that an answer and each chunk of a stream begin with.
+
+    Args:
+        body: the request. Whichever service tier it asks for, the default one serves it.
+        model: the model's name in answers.
+        fingerprint: of the model and the program.
+    """
+    head: ChatHead = {
+        "id": f"chatcmpl-{uuid4().hex}",
+        "created": int(time.time()),
+        "model": model,
+        "system_fingerprint": fingerprint,
+    }
+    if body.service_tier is not None:
+        head["service_tier"] = "default"
+    return head
+
+
+def completion(head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds, answer: Answer) -> ChatCompletion:
+    """Return the whole answer. `ids` has the prompt's tokens if the request asks for them."""
+    whole: ChatCompletion = {
+        "id": head["id"],
+        "object": "chat.completion",
+        **head,
+        "choices": [_choice(body, prompt, end) for end in answer.outcomes],
+        "usage": usage(answer.prompt_tokens, answer.outcomes),
+    }
+    if body.timings:
+        whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
+    if ids:
+        whole["prompt_token_ids"] = ids[0]
+    return whole
+
+
+def _choice(body: ChatBody, prompt: ChatPrompt, end: Finished) -> ChatChoice:
+    message = read_message(prompt, end.text, deprecated=body.deprecated_calls)
+    called = "tool_calls" in message or "function_call" in message
+    choice: ChatChoice = {
+        "index": end.choice,
+        "message": message,
+        "logprobs": chat_logprobs(end.details) if body.logprobs else None,
+        "finish_reason": finish_reason(end, called=called, deprecated=body.deprecated_calls),
+        "stop_reason": end.stop,
+    }
+    if body.return_token_ids:
+        choice["token_ids"] = [detail.id for detail in end.details]
+    return choice

@@ -1,0 +1,69 @@
+"""Encoder of a completion that comes whole."""
+
+import time
+from collections.abc import Iterator
+from uuid import uuid4
+
+from engine import Finished
+from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder, mean_logprob
+from gateway.apis.answers.prompt_ids import PromptIds
+from gateway.apis.answers.timings import timings
+from gateway.apis.openai.completions.answer import Completion, CompletionChoice, CompletionHead
+from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.usage import usage
+from gateway.serving.generations import Answer
+
+
+def completion_head(model: str, fingerprint: str) -> CompletionHead:
+    """Return the fields that an answer and each chunk of a stream begin with.
+
+    Args:
+        model: the model's name in answers.
+        fingerprint: of the model and the program.
+    """
+    return {
+        "id": f"cmpl-{uuid4().hex}",
+        "object": "text_completion",
+        "created": int(time.time()),
+        "model": model,
+        "system_fingerprint": fingerprint,
+    }
+
+
+def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: Answer) -> Completion:
+    """Return the whole answer. Its usage includes choices that were generated and are not shown."""
+    whole: Completion = {
+        **head,
+        "choices": [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))],
+        "usage": usage(answer.prompt_tokens, answer.outcomes),
+    }
+    if body.timings:
+        whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
+    return whole
+
+
+def best(answer: Answer, body: CompletionBody) -> Iterator[Finished]:
+    """Yield the choices to show: of each prompt the `n` likeliest for their length, the likeliest first."""
+    if body.choices == body.n:
+        yield from answer.outcomes
+        return
+    for index, prompt_tokens in enumerate(answer.prompt_tokens):
+        ends = answer.outcomes[index * body.choices : (index + 1) * body.choices]
+        echoed = prompt_tokens if body.echo else 0
+        means = [mean_logprob(end.details[echoed:]) for end in ends]
+        ranking = sorted(range(len(ends)), key=means.__getitem__, reverse=True)
+        yield from (ends[rank] for rank in ranking[: body.n])
+
+
+def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> CompletionChoice:
+    choice: CompletionChoice = {
+        "index": index,
+        "text": end.text,
+        "logprobs": None if body.logprobs is None else LegacyLogprobsEncoder().encode(end.details),
+        "finish_reason": end.reason,
+        "stop_reason": end.stop,
+    }
+    if body.return_token_ids:
+        choice["token_ids"] = [detail.id for detail in end.details]
+        choice["prompt_token_ids"] = ids[index // body.n]
+    return choice

@@ -1,0 +1,49 @@
+"""Answers of `/v1/embeddings`."""
+
+from typing import Annotated, Literal
+
+import anyio.lowlevel
+from pydantic import Field
+
+from engine import EmbeddingResult
+from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.openai.embeddings.request import EmbeddingBody
+
+
+class Embedding(Answer):
+    """A vector; as base64, its numbers are float32 with the low byte first."""
+
+    object: Literal["embedding"]
+    index: Count
+    embedding: list[float] | Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
+
+
+class EmbeddingUsage(Answer):
+    """Tokens of the inputs."""
+
+    prompt_tokens: Count
+    total_tokens: Count
+
+
+class Embeddings(Answer):
+    """One vector an input, in order."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
+
+async def embeddings(model: str, body: EmbeddingBody, result: EmbeddingResult) -> Embeddings:
+    """Return the whole answer. Between two vectors, other tasks have their turn: there may be thousands."""
+    data: list[Embedding] = []
+    for index, vector in enumerate(result.vectors):
+        data.append({"object": "embedding", "index": index, "embedding": body.encode(vector)})
+        await anyio.lowlevel.checkpoint()
+    tokens = sum(result.tokens)
+    return {
+        "object": "list",
+        "data": data,
+        "model": model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }

@@ -1,0 +1,57 @@
+"""Answers of `/v1/models`."""
+
+from collections.abc import Iterable
+from typing import Literal, NotRequired
+
+from engine import ModelInfo
+from gateway.apis.answers.shapes import Answer, Count, Timestamp
+
+
+class ModelMeta(Answer):
+    """Properties of a loaded model, by llama-server's names."""
+
+    description: str
+    n_vocab: Count
+    n_ctx: Count
+    n_ctx_train: Count
+    n_embd: Count
+    n_params: Count
+    size: Count
+
+
+class Model(Answer):
+    """A model that is served."""
+
+    id: str
+    object: Literal["model"]
+    created: Timestamp
+    owned_by: str
+    meta: NotRequired[ModelMeta]
+
+
+class ModelList(Answer):
+    """The models that are served."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+def model(name: str, created: int, info: ModelInfo | None) -> Model:
+    """Return the model as OpenAI lists it, and as llama-server does once it is loaded: with `info`."""
+    encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
+    if info is not None:
+        encoded["meta"] = {
+            "description": info.description,
+            "n_vocab": info.vocabulary,
+            "n_ctx": info.context,
+            "n_ctx_train": info.trained_context,
+            "n_embd": info.embedding_size,
+            "n_params": info.parameters,
+            "size": info.size,
+        }
+    return encoded
+
+
+def model_list(models: Iterable[Model]) -> ModelList:
+    """Return the list of models, in their order."""
+    return {"object": "list", "data": list(models)}

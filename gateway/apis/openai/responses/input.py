@@ -1,0 +1,224 @@
+"""Items of a request's input, checked, and their stored form."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from gateway.apis.fields.base import given
+from gateway.apis.fields.nested import Nested, read_kind, refusal
+from gateway.apis.fields.parts import TextPart, as_parts
+from gateway.apis.openai.responses.items import (
+    Item,
+    ItemStatus,
+    MessagePart,
+    OutputCall,
+    StoredCallOutput,
+    StoredMessage,
+    StoredReasoning,
+    new_id,
+    output_text,
+)
+
+MOST_ITEMS = 2**14
+"""In one request."""
+
+_REFERENCE = "item_reference"
+
+
+class Part(TextPart):
+    """Text given to the model or written by it, or a refusal of the model's."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                given("text", type={"enum": ["input_text", "output_text"]}),
+                given("refusal", type={"const": "refusal"}),
+            ]
+        }
+    )
+
+    type: Literal["input_text", "output_text", "refusal"]
+
+    def to_json(self, *, own: bool) -> MessagePart:
+        """Return the stored form. `own` marks the model's words."""
+        if self.type == "refusal":
+            return {"type": "refusal", "refusal": self.words}
+        return output_text(self.words) if own else {"type": "input_text", "text": self.words}
+
+
+class ReasoningText(Nested):
+    """Text of the model's reasoning."""
+
+    type: Literal["reasoning_text"]
+    text: str
+
+
+class SummaryText(Nested):
+    """A summary of the model's reasoning."""
+
+    type: Literal["summary_text"]
+    text: str
+
+
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+Content: TypeAlias = Annotated[
+    list[Part], BeforeValidator(as_parts("input_text"), json_schema_input_type=str | list[Part])
+]
+
+
+class MessageItem(Nested):
+    """A message of any role."""
+
+    type: Literal["message"] = "message"
+    id: Id = Field(default_factory=lambda: new_id("msg"))
+    status: ItemStatus = "completed"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Content
+
+    def to_json(self) -> StoredMessage:
+        """Return the stored form: the model's own words as output, all others as input."""
+        own = self.role == "assistant"
+        content = [part.to_json(own=own) for part in self.content]
+        return {"id": self.id, "type": self.type, "role": self.role, "status": self.status, "content": content}
+
+
+class ReasoningItem(Nested):
+    """Reasoning of the model."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [given(**{name: {"type": "array", "minItems": 1}}) for name in ("content", "summary")]
+        }
+    )
+
+    type: Literal["reasoning"]
+    id: Id = Field(default_factory=lambda: new_id("rs"))
+    status: ItemStatus = "completed"
+    summary: list[SummaryText] = Field(default_factory=list)
+    content: list[ReasoningText] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _readable(self) -> "ReasoningItem":
+        if not self.content and not self.summary:
+            raise ValueError("should have content or a summary; encrypted reasoning cannot be read here")
+        return self
+
+    def to_json(self) -> StoredReasoning:
+        """Return the stored form."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "status": self.status,
+            "summary": [{"type": "summary_text", "text": part.text} for part in self.summary],
+            "content": [{"type": "reasoning_text", "text": part.text} for part in self.content],
+        }
+
+
+class CallItem(Nested):
+    """A function call by the model; the arguments are JSON text, as the model wrote them."""
+
+    type: Literal["function_call"]
+    id: Id = Field(default_factory=lambda: new_id("fc"))
+    status: ItemStatus = "completed"
+    call_id: Id
+    name: Id
+    arguments: str
+
+    def to_json(self) -> OutputCall:
+        """Return the stored form."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "status": self.status,
+            "call_id": self.call_id,
+            "name": self.name,
+            "arguments": self.arguments,
+        }
+
+
+class CallOutputItem(Nested):
+    """The output of a function call."""
+
+    type: Literal["function_call_output"]
+    id: Id = Field(default_factory=lambda: new_id("fco"))
+    status: ItemStatus = "completed"
+    call_id: Id
+    output: Content
+
+    def to_json(self) -> StoredCallOutput:
+        """Return the stored form."""
+        output = [part.to_json(own=False) for part in self.output]
+        return {"id": self.id, "type": self.type, "status": self.status, "call_id": self.call_id, "output": output}
+
+
+class Reference(Nested):
+    """A reference to a stored item."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: Id
+
+
+InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CallOutputItem | Reference
+InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_ITEMS)]
+
+_KINDS: dict[str, type[InputItem]] = {
+    "message": MessageItem,
+    "reasoning": ReasoningItem,
+    "function_call": CallItem,
+    "function_call_output": CallOutputItem,
+    _REFERENCE: Reference,
+}
+
+
+def read_input(value: object) -> tuple[InputItem, ...]:
+    """Return the items of an `input`, a string or an array.
+
+    Raises `ValueError`, or `RequestError` that names the place in it that is wrong.
+    """
+    if isinstance(value, str):
+        return (MessageItem.model_validate({"role": "user", "content": value}),)
+    if not isinstance(value, list):
+        raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
+    if not 0 < len(value) <= MOST_ITEMS:
+        raise ValueError(f"should have 1 to {MOST_ITEMS} items")
+    return tuple(_read_item(item, f"input[{at}]") for at, item in enumerate(value))
+
+
+def _read_item(value: object, place: str) -> InputItem:
+    if isinstance(value, dict) and value.get("type") is None:
+        value = {**value, "type": "message" if "role" in value else _REFERENCE}
+    return read_kind(_KINDS, value, place)
+
+
+def resolve(items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, Item]]) -> list[Item]:
+    """Return the items in their stored form, each reference replaced by its item.
+
+    Args:
+        items: of the request.
+        find: returns the stored items among some ids.
+
+    Raises:
+        RequestError: if a reference names no stored item, or one that another reference names. Repeated references
+            would let a small body become a large input. `find` may raise it, too.
+    """
+    found = find(_referred(items))
+    return [_resolved(item, found, f"input[{at}].id") for at, item in enumerate(items)]
+
+
+def _referred(items: Sequence[InputItem]) -> set[str]:
+    ids: set[str] = set()
+    for at, item in enumerate(items):
+        if isinstance(item, Reference):
+            if item.id in ids:
+                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
+            ids.add(item.id)
+    return ids
+
+
+def _resolved(item: InputItem, found: Mapping[str, Item], place: str) -> Item:
+    if not isinstance(item, Reference):
+        return item.to_json()
+    if item.id not in found:
+        raise refusal(place, f"no stored item has the id {item.id[:100]!r}")
+    return found[item.id]

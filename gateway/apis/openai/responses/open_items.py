@@ -1,0 +1,201 @@
+"""Output items that the model is still writing, and their events."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from typing_extensions import override
+
+from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.openai.responses.events import InItem, InPart, ItemEvent, ResponseEvent
+from gateway.apis.openai.responses.items import (
+    ItemStatus,
+    OutputCall,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputReasoningText,
+    new_id,
+    output_text,
+)
+
+
+class OpenItem(ABC):
+    """An item that grows."""
+
+    def __init__(self, item_id: str, index: int, numbers: Iterator[int]) -> None:
+        """Args:
+        item_id: the item's id.
+        index: its place in the output.
+        numbers: of the stream's events.
+        """
+        self._id = item_id
+        self._index = index
+        self._numbers = numbers
+
+    @abstractmethod
+    def begin(self) -> list[ResponseEvent]:
+        """Return the events of its beginning."""
+
+    @abstractmethod
+    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        """Add text and return its event. Only messages keep `logprobs`."""
+
+    @abstractmethod
+    def end(self, status: ItemStatus) -> list[ResponseEvent]:
+        """Return the events of its end, which repeat all of it."""
+
+    @abstractmethod
+    def item(self, status: ItemStatus) -> OutputItem:
+        """Return the item as far as it is written."""
+
+    def _added(self, item: OutputItem) -> ItemEvent:
+        return {
+            "type": "response.output_item.added",
+            "sequence_number": next(self._numbers),
+            "output_index": self._index,
+            "item": item,
+        }
+
+    def _done(self, item: OutputItem) -> ItemEvent:
+        return {
+            "type": "response.output_item.done",
+            "sequence_number": next(self._numbers),
+            "output_index": self._index,
+            "item": item,
+        }
+
+    def _in_item(self) -> InItem:
+        return {"sequence_number": next(self._numbers), "item_id": self._id, "output_index": self._index}
+
+    def _in_part(self) -> InPart:
+        return {
+            "sequence_number": next(self._numbers),
+            "item_id": self._id,
+            "output_index": self._index,
+            "content_index": 0,
+        }
+
+
+class OpenMessage(OpenItem):
+    """A message."""
+
+    def __init__(self, index: int, numbers: Iterator[int]) -> None:
+        super().__init__(new_id("msg"), index, numbers)
+        self._text: list[str] = []
+        self._logprobs: list[ChosenLogprob] = []
+
+    @override
+    def begin(self) -> list[ResponseEvent]:
+        return [
+            self._added({**self.item("in_progress"), "content": []}),
+            {"type": "response.content_part.added", **self._in_part(), "part": output_text("")},
+        ]
+
+    @override
+    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        self._text.append(text)
+        self._logprobs += logprobs
+        return [{"type": "response.output_text.delta", **self._in_part(), "delta": text, "logprobs": list(logprobs)}]
+
+    @override
+    def end(self, status: ItemStatus) -> list[ResponseEvent]:
+        item = self.item(status)
+        (part,) = item["content"]
+        return [
+            {
+                "type": "response.output_text.done",
+                **self._in_part(),
+                "text": part["text"],
+                "logprobs": part["logprobs"],
+            },
+            {"type": "response.content_part.done", **self._in_part(), "part": part},
+            self._done(item),
+        ]
+
+    @override
+    def item(self, status: ItemStatus) -> OutputMessage:
+        content = [output_text("".join(self._text), self._logprobs)]
+        return {"id": self._id, "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+class OpenReasoning(OpenItem):
+    """Reasoning, in the model's own words."""
+
+    def __init__(self, index: int, numbers: Iterator[int]) -> None:
+        super().__init__(new_id("rs"), index, numbers)
+        self._text: list[str] = []
+
+    @override
+    def begin(self) -> list[ResponseEvent]:
+        return [
+            self._added({**self.item("in_progress"), "content": []}),
+            {"type": "response.content_part.added", **self._in_part(), "part": _reasoning_text("")},
+        ]
+
+    @override
+    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        self._text.append(text)
+        return [{"type": "response.reasoning_text.delta", **self._in_part(), "delta": text}]
+
+    @override
+    def end(self, status: ItemStatus) -> list[ResponseEvent]:
+        item = self.item(status)
+        (part,) = item["content"]
+        return [
+            {"type": "response.reasoning_text.done", **self._in_part(), "text": part["text"]},
+            {"type": "response.content_part.done", **self._in_part(), "part": part},
+            self._done(item),
+        ]
+
+    @override
+    def item(self, status: ItemStatus) -> OutputReasoning:
+        content = [_reasoning_text("".join(self._text))]
+        return {"id": self._id, "type": "reasoning", "status": status, "summary": [], "content": content}
+
+
+class OpenCall(OpenItem):
+    """A function call. Its text is that of the arguments."""
+
+    def __init__(self, index: int, numbers: Iterator[int], name: str) -> None:
+        """Args: `name`, the function's."""
+        super().__init__(new_id("fc"), index, numbers)
+        self._call_id = new_id("call")
+        self._name = name
+        self._arguments: list[str] = []
+
+    @override
+    def begin(self) -> list[ResponseEvent]:
+        return [self._added(self.item("in_progress"))]
+
+    @override
+    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        self._arguments.append(text)
+        return [{"type": "response.function_call_arguments.delta", **self._in_item(), "delta": text}]
+
+    @override
+    def end(self, status: ItemStatus) -> list[ResponseEvent]:
+        item = self.item(status)
+        return [
+            {
+                "type": "response.function_call_arguments.done",
+                **self._in_item(),
+                "name": item["name"],
+                "arguments": item["arguments"],
+            },
+            self._done(item),
+        ]
+
+    @override
+    def item(self, status: ItemStatus) -> OutputCall:
+        return {
+            "id": self._id,
+            "type": "function_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "arguments": "".join(self._arguments),
+        }
+
+
+def _reasoning_text(text: str) -> OutputReasoningText:
+    return {"type": "reasoning_text", "text": text}
