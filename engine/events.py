@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 
 class FinishReason(StrEnum):
     """Why a choice ended, by OpenAI's names."""
@@ -12,13 +14,15 @@ class FinishReason(StrEnum):
     LENGTH = "length"
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class _Event(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
+    """The encoding of every event: an array of the class name and the fields."""
+
+
+class Started(_Event, frozen=True):
     """The request left the queue: its first sequence holds a slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Struct, frozen=True, array_like=True):
     """A token that could have stood in a place, itself included.
 
     Attributes:
@@ -32,8 +36,7 @@ class Alternative:
     logprob: float
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDetail:
+class TokenDetail(Struct, frozen=True, array_like=True):
     """One token of a choice, told where the request asks for `logprobs` or `token_ids`.
 
     Attributes:
@@ -49,8 +52,7 @@ class TokenDetail:
     top: tuple[Alternative, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(_Event, frozen=True):
     """New text of a choice that streams; whole characters, never part of a stop string.
 
     Attributes:
@@ -64,8 +66,7 @@ class Text:
     details: tuple[TokenDetail, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(_Event, frozen=True):
     """A choice ended well. Its last event.
 
     Attributes:
@@ -95,8 +96,7 @@ class Finished:
     accepted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Event, frozen=True):
     """The whole request failed; no other event follows. What its sequences held is free.
 
     Attributes:
@@ -108,8 +108,7 @@ class Failed:
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(_Event, frozen=True):
     """A cancelled request holds nothing any more; no other event follows.
 
     Attributes:
@@ -124,8 +123,7 @@ class Released:
     freed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(_Event, frozen=True):
     """An input of an embedding request was embedded. Its only event.
 
     Attributes:

@@ -38,8 +38,9 @@ CROWDED = {"gateway.chat.formats"}
 # The longest prefix of a module's name decides. A prefix allows itself and what is below it.
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
+    "engine.events": {*VOCABULARY, "msgspec"},
     "engine": {"engine"},
-    "engine.protocol": {"engine.protocol", *VOCABULARY, "orjson"},
+    "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
     "engine.sampling": {

@@ -14,7 +14,7 @@ from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, Figures, Finished, ModelInfo, SlotInfo, Text, TokenDetail
-from engine.protocol import wire
+from engine.protocol.messages import Detokenize, Inspect, Tokenize
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 
 logger = logging.getLogger("engine.client")
@@ -127,7 +127,7 @@ class Engine:
         """
         self._check_ready()
         with anyio.move_on_after(self._supervisor.limits.answer_timeout):
-            answer = await self._supervisor.questions.ask(wire.Inspect, wire.Inspected)
+            answer = await self._supervisor.queries.ask(Inspect())
             return answer.slots, answer.figures
         raise Unavailable("The engine does not answer.", code="engine_unavailable")
 
@@ -170,7 +170,7 @@ class Engine:
     async def tokenize(
         self, texts: Sequence[str], *, special: bool, begin: bool
     ) -> tuple[tuple[TokenDetail, ...], ...]:
-        """The tokens of each text, by id and piece. Waits for the answer; leaving takes the question back.
+        """The tokens of each text, by id and piece. Waits for the answer; cancelling the wait cancels the query.
 
         Args:
             texts: what to tokenise.
@@ -180,9 +180,7 @@ class Engine:
         Raises `Unavailable` if the engine does not serve, `RequestError` for a text that no frame can carry.
         """
         self._check_ready()
-        answer = await self._supervisor.questions.ask(
-            lambda ticket: wire.Tokenize(ticket, tuple(texts), special, begin), wire.Tokenized
-        )
+        answer = await self._supervisor.queries.ask(Tokenize(tuple(texts), special, begin))
         return answer.texts
 
     async def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
@@ -195,9 +193,7 @@ class Engine:
         Raises `Unavailable` if the engine does not serve, `RequestError` for an id that the model does not have.
         """
         self._check_ready()
-        answer = await self._supervisor.questions.ask(
-            lambda ticket: wire.Detokenize(ticket, tuple(tokens), special), wire.Detokenized
-        )
+        answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special))
         return answer.text
 
     @asynccontextmanager

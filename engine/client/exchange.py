@@ -9,10 +9,10 @@ from engine.client.mailbox import Mailbox
 from engine.client.refusals import error_of
 from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
-from engine.protocol import wire
+from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 
-Send = Callable[[wire.ToEngine], None]
+Send = Callable[[ToEngine], None]
 
 
 class Exchange:
@@ -67,14 +67,14 @@ class Exchange:
             self._to_replay.remove(mailbox)
             mailbox.deliver(Released("restarting", 0, 0), now)
         elif self._send is not None:
-            self._send(wire.Cancel(mailbox.key))
+            self._send(Cancel(mailbox.key))
 
-    def accept(self, message: wire.Accepted) -> None:
+    def accept(self, message: Accepted) -> None:
         """Pass on that a request was accepted."""
         if mailbox := self._in_flight.get(message.key):
             mailbox.accept(message.prompt_tokens)
 
-    def refuse(self, message: wire.Refused) -> None:
+    def refuse(self, message: Refused) -> None:
         """Pass on that a request was refused. The answer to a cancel that crossed with it is still to come."""
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
@@ -115,6 +115,6 @@ class Exchange:
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)
         request = mailbox.request
-        send(wire.Generate(key, request) if isinstance(request, GenerationRequest) else wire.Embed(key, request))
+        send(Generate(key, request) if isinstance(request, GenerationRequest) else Embed(key, request))
         mailbox.key, mailbox.sent_at = key, anyio.current_time()
         self._in_flight[key] = mailbox

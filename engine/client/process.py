@@ -13,7 +13,8 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from engine.client.notifier import Notifier
-from engine.protocol import wire
+from engine.protocol.codec import Decoder, encode
+from engine.protocol.messages import Message, ToEngine
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class EngineProcess:
         self._process = process
         self._stdin = cast("ByteSendStream", process.stdin)
         self._stdout = cast("ByteReceiveStream", process.stdout)
-        self._decoder = wire.Decoder()
+        self._decoder = Decoder()
         self._outgoing: list[bytes] = []
         self._wanted = Notifier()
 
@@ -69,9 +70,9 @@ class EngineProcess:
             process = await anyio.open_process(command, stderr=None, start_new_session=True, env=_environment())
         return cls(process)
 
-    def send(self, message: wire.ToEngine) -> None:
+    def send(self, message: ToEngine) -> None:
         """Hand in a message. It leaves in its turn, and never if the child is dead. Raises `ValueError` as `encode`."""
-        self._outgoing.append(wire.encode(message))
+        self._outgoing.append(encode(message))
         self._wanted.notify()
 
     async def write(self) -> None:
@@ -83,7 +84,7 @@ class EngineProcess:
                 frames, self._outgoing = self._outgoing, []
                 await self._stdin.send(b"".join(frames))
 
-    async def receive(self) -> list[wire.Message]:
+    async def receive(self) -> list[Message]:
         """Wait for messages; an empty list says that no more will come. Raises `ValueError` for what is no frame."""
         try:
             while not (messages := self._decoder.feed(await self._stdout.receive())):

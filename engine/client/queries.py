@@ -1,90 +1,81 @@
-"""Questions to the engine, and their answers."""
+"""Queries to the engine, and their answers."""
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import cast
 
 import anyio
 
 from engine.client.exchange import Send
 from engine.client.refusals import error_of
 from engine.errors import RequestError, Unavailable
-from engine.protocol import wire
-
-_Answer = TypeVar("_Answer", wire.Inspected, wire.Tokenized, wire.Detokenized)
+from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Query, QueryFailed
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A question that was sent.
+class _Pending:
+    """A query that was sent."""
 
-    Attributes:
-        answer: None until it comes.
-        settled: set once it is there, or will never be.
-    """
-
-    answer: wire.Answer | wire.Declined | None = None
+    reply: Answered | QueryFailed | None = None
+    """None until it comes."""
     settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the reply is there, or will never come."""
 
 
-class Questions:
-    """Joins those who ask to the task that reads the engine's frames. An answer wakes nobody but who asked for it."""
+class Queries:
+    """Joins the tasks that ask to the task that reads the engine's frames. A reply wakes only the task that asked."""
 
     def __init__(self) -> None:
         self._send: Send | None = None
-        self._asked: dict[int, _Asked] = {}
-        self._tickets = itertools.count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._ids = itertools.count(1)
 
     def connect(self, send: Send) -> None:
-        """An engine is ready."""
+        """Send queries to an engine that is ready."""
         self._send = send
 
-    async def ask(self, question: Callable[[int], wire.Question], kind: type[_Answer]) -> _Answer:
-        """Ask, and wait for the answer; whoever leaves before it takes the question back.
+    async def ask(self, query: Query[AnswerT]) -> AnswerT:
+        """Send a query and wait for its answer. Cancelling the wait cancels the query.
 
-        Args:
-            question: makes the message, of the ticket that it is given.
-            kind: the answer's.
-
-        Raises `Unavailable` if there is no engine, or it dies meanwhile, and what the engine declines with:
-        `RequestError` for one that has no answer or that no frame can carry.
+        Raises:
+            Unavailable: There is no engine, or it ended before it answered.
+            RequestError: The query has no answer, or no frame can carry it.
         """
         if self._send is None:
             raise _ended()
-        ticket = next(self._tickets)
+        query_id = next(self._ids)
         try:
-            self._send(question(ticket))
+            self._send(Ask(query_id, cast("AnyQuery", query)))
         except ValueError as error:
             raise RequestError(f"The request cannot be sent to the engine: {error}") from error
-        asked = self._asked[ticket] = _Asked()
+        pending = self._pending[query_id] = _Pending()
         try:
-            await asked.settled.wait()
+            await pending.settled.wait()
         finally:
-            self._forget(ticket)
-        if isinstance(asked.answer, wire.Declined):
-            raise error_of(asked.answer)
-        if not isinstance(asked.answer, kind):
+            self._forget(query_id)
+        if pending.reply is None:
             raise _ended()
-        return asked.answer
+        if isinstance(pending.reply, QueryFailed):
+            raise error_of(pending.reply)
+        return cast("AnswerT", pending.reply.answer)
 
-    def answer(self, message: wire.Answer | wire.Declined) -> None:
-        """Pass on an answer; nobody may wait for it any more."""
-        if asked := self._asked.get(message.ticket):
-            asked.answer = message
-            asked.settled.set()
+    def settle(self, reply: Answered | QueryFailed) -> None:
+        """Pass on a reply. Does nothing if its query was cancelled."""
+        if pending := self._pending.get(reply.query_id):
+            pending.reply = reply
+            pending.settled.set()
 
     def disconnect(self) -> None:
-        """The engine is dead: no answer will come."""
+        """Fail all queries: the engine ended."""
         self._send = None
-        lost, self._asked = self._asked, {}
-        for asked in lost.values():
-            asked.settled.set()
+        lost, self._pending = self._pending, {}
+        for pending in lost.values():
+            pending.settled.set()
 
-    def _forget(self, ticket: int) -> None:
-        asked = self._asked.pop(ticket, None)
-        if asked is not None and asked.answer is None and self._send is not None:
-            self._send(wire.Withdraw(ticket))
+    def _forget(self, query_id: int) -> None:
+        pending = self._pending.pop(query_id, None)
+        if pending is not None and pending.reply is None and self._send is not None:
+            self._send(CancelQuery(query_id))
 
 
 def _ended() -> Unavailable:

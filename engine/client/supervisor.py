@@ -9,12 +9,24 @@ import anyio
 
 from engine.client.exchange import Exchange
 from engine.client.process import EngineProcess, describe_exit
-from engine.client.queries import Questions
+from engine.client.queries import Queries
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.events import Figures, ModelInfo
-from engine.protocol import wire
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    Configure,
+    Inspected,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Message,
+    QueryFailed,
+    Refused,
+    Step,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +66,7 @@ class Supervisor:
     def __init__(self, config: EngineConfig, command: Sequence[str], limits: Supervision) -> None:
         self.board = StatusBoard()
         self.exchange = Exchange()
-        self.questions = Questions()
+        self.queries = Queries()
         self.model: ModelInfo | None = None
         self.figures: Figures | None = None
         self.limits = limits
@@ -87,7 +99,7 @@ class Supervisor:
         except OSError as error:
             return await self._replace(f"The engine process cannot be started: {error}.", served=0.0)
         life = _Life(child=child, progress_at=anyio.current_time())
-        child.send(wire.Configure(self._config))
+        child.send(Configure(self._config))
         try:
             await self._attend(life)
         finally:
@@ -105,7 +117,7 @@ class Supervisor:
             self._post(EngineState.RESTARTING, "The engine process ended.")
         self.figures = None
         self.exchange.disconnect()
-        self.questions.disconnect()
+        self.queries.disconnect()
 
     async def _attend(self, life: _Life) -> None:
         """Serve a process until no more comes of it."""
@@ -149,25 +161,26 @@ class Supervisor:
             now=anyio.current_time(),
         )
 
-    def _receive(self, life: _Life, message: wire.Message, now: float) -> None:
+    def _receive(self, life: _Life, message: Message, now: float) -> None:
         match message:
-            case wire.Step(events, figures):
+            case Step(events, figures):
                 self._note_figures(life, figures, now)
                 self.exchange.deliver(events, now)
-            case wire.Accepted():
+            case Accepted():
                 self.exchange.accept(message)
-            case wire.Refused():
+            case Refused():
                 self.exchange.refuse(message)
-            case wire.Inspected():
-                self._note_figures(life, message.figures, now)
-                self.questions.answer(message)
-            case wire.Tokenized() | wire.Detokenized() | wire.Declined():
-                self.questions.answer(message)
-            case wire.Loading(progress):
+            case Answered(_, answer):
+                if isinstance(answer, Inspected):
+                    self._note_figures(life, answer.figures, now)
+                self.queries.settle(message)
+            case QueryFailed():
+                self.queries.settle(message)
+            case Loading(progress):
                 self._note_loading(life, progress, now)
-            case wire.Loaded(model):
+            case Loaded(model):
                 self._note_loaded(life, model, now)
-            case wire.LoadFailed(reason):
+            case LoadFailed(reason):
                 life.complaint = reason
             case _:
                 raise ValueError(f"{type(message).__name__} is no message from an engine")
@@ -190,7 +203,7 @@ class Supervisor:
         life.ready_at = life.progress_at = now
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
         self.exchange.connect(life.child.send)
-        self.questions.connect(life.child.send)
+        self.queries.connect(life.child.send)
 
     def _fall_back(self, code: int) -> None:
         self._config = replace(self._config, repack=False)

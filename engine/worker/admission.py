@@ -1,6 +1,8 @@
 """Requests checked and tokenised, before anything of them runs."""
 
+import math
 from collections.abc import Iterable
+from dataclasses import fields
 
 from engine.core.echo import make_echo
 from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
@@ -8,7 +10,7 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt
+from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt, Sampling
 
 _BYTES_PER_TOKEN = 16
 """Longer than the tokens of any text that people write."""
@@ -21,6 +23,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
     """
     if not model.info.generates:
         raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
+    _check_finite(request.sampling)
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     grammar = model.compile(request.grammar) if request.grammar else None
@@ -36,6 +39,14 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
             for choice in range(request.n)
         ]
     return SequenceGroup(key, sequences)
+
+
+def _check_finite(sampling: Sampling) -> None:
+    for name in (field.name for field in fields(sampling)):
+        value = getattr(sampling, name)
+        numbers = [bias for _, bias in value] if name == "logit_bias" else [value]
+        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+            raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
 def _prediction(text: str, model: Model) -> list[int]:

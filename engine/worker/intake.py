@@ -1,26 +1,33 @@
-"""Requests and questions as they arrive: tokenised, checked, then queued, answered or refused. In its own thread."""
+"""Requests and queries as they arrive: tokenised, checked, then queued, answered or refused. In its own thread."""
 
 import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
 
 from engine.core.embedding.step import EmbeddingLimits
 from engine.core.model import Model
 from engine.errors import EngineError
-from engine.protocol import wire
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    Ask,
+    Embed,
+    FromEngine,
+    Generate,
+    QueryFailed,
+    Refused,
+    Submission,
+)
 from engine.worker.admission import admit, admit_embedding
 from engine.worker.loop import StepLoop
-from engine.worker.tokens import detokenize, tokenize
+from engine.worker.queries import answer_query
 
 logger = logging.getLogger(__name__)
 
-VocabularyQuestion: TypeAlias = wire.Tokenize | wire.Detokenize
-
 
 class Pending:
-    """What has arrived, is not answered, and was not taken back, by key or ticket. For any thread."""
+    """What has arrived, is not answered, and was not taken back, by key or query id. For any thread."""
 
     def __init__(self) -> None:
         self._names: set[int] = set()
@@ -56,86 +63,84 @@ class Intake:
     """Takes arrivals one after another, because tokenising takes its time and cancels must not wait for it."""
 
     def __init__(
-        self, model: Model, limits: EmbeddingLimits, loop: StepLoop, write: Callable[[wire.FromEngine], None]
+        self, model: Model, limits: EmbeddingLimits, loop: StepLoop, write: Callable[[FromEngine], None]
     ) -> None:
         """`limits` are those of the embedder."""
         self._model = model
         self._limits = limits
         self._loop = loop
         self._write = write
-        self._arrivals: queue.SimpleQueue[wire.Submission | VocabularyQuestion | None] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[Submission | Ask | None] = queue.SimpleQueue()
         self._requests = Pending()
-        self._questions = Pending()
+        self._queries = Pending()
 
-    def submit(self, arrival: wire.Submission) -> None:
+    def submit(self, arrival: Submission) -> None:
         """Hand in a request; `Accepted` or `Refused` answers it, unless it is withdrawn first."""
         self._requests.add(arrival.key)
         self._arrivals.put(arrival)
 
-    def ask(self, question: VocabularyQuestion) -> None:
-        """Hand in a question; it is answered, unless it is dropped first."""
-        self._questions.add(question.ticket)
-        self._arrivals.put(question)
+    def ask(self, arrival: Ask) -> None:
+        """Hand in a query; `Answered` or `QueryFailed` answers it, unless it is cancelled first."""
+        self._queries.add(arrival.query_id)
+        self._arrivals.put(arrival)
 
     def withdraw(self, key: int) -> bool:
         """Take a request back; gives False if it has left the intake or never was in it."""
         return self._requests.remove(key)
 
-    def drop(self, ticket: int) -> None:
-        """Take a question back, if it is not answered yet."""
-        self._questions.remove(ticket)
+    def cancel_query(self, query_id: int) -> None:
+        """Cancel a query, if it is not answered yet."""
+        self._queries.remove(query_id)
 
     def stop(self) -> None:
         """End `run` after what it works on; the rest is dropped."""
         self._requests.clear()
-        self._questions.clear()
+        self._queries.clear()
         self._arrivals.put(None)
 
     def run(self) -> None:
         """Answer arrivals until stopped."""
         while arrival := self._arrivals.get():
-            if isinstance(arrival, VocabularyQuestion):
+            if isinstance(arrival, Ask):
                 self._answer(arrival)
             elif arrival.key in self._requests:
                 self._take_in(arrival)
 
-    def _take_in(self, arrival: wire.Submission) -> None:
+    def _take_in(self, arrival: Submission) -> None:
         try:
-            if isinstance(arrival, wire.Generate):
+            if isinstance(arrival, Generate):
                 self._admit(arrival)
             else:
                 self._admit_embedding(arrival)
         except EngineError as error:
             if self.withdraw(arrival.key):
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
-                self._write(wire.Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
+                self._write(Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
 
-    def _admit(self, arrival: wire.Generate) -> None:
+    def _admit(self, arrival: Generate) -> None:
         self._loop.check_room()
         group = admit(arrival.key, arrival.request, self._model)
         accepted = self._accept(arrival, [sequence.prompt for sequence in list(group.waiting)[:: arrival.request.n]])
         self._requests.remove(arrival.key, lambda: self._loop.add(group, accepted))
 
-    def _admit_embedding(self, arrival: wire.Embed) -> None:
+    def _admit_embedding(self, arrival: Embed) -> None:
         self._loop.check_embedding_room()
         job = admit_embedding(arrival.key, arrival.request, self._model, self._limits)
         accepted = self._accept(arrival, [len(text.tokens) for text in job.waiting])
         self._requests.remove(arrival.key, lambda: self._loop.add_embedding(job, accepted))
 
-    def _accept(self, arrival: wire.Submission, tokens: list[int]) -> Callable[[], None]:
+    def _accept(self, arrival: Submission, tokens: list[int]) -> Callable[[], None]:
         """What tells that a request was accepted, with the tokens of its prompts."""
         logger.debug("request checked", extra={"request_id": arrival.request.id, "prompt_tokens": tokens})
-        return lambda: self._write(wire.Accepted(arrival.key, tuple(tokens)))
+        return lambda: self._write(Accepted(arrival.key, tuple(tokens)))
 
-    def _answer(self, question: VocabularyQuestion) -> None:
-        ticket = question.ticket
-        answer: wire.FromEngine | None
+    def _answer(self, arrival: Ask) -> None:
+        query_id = arrival.query_id
         try:
-            if isinstance(question, wire.Tokenize):
-                answer = tokenize(question, self._model, wanted=lambda: ticket in self._questions)
-            else:
-                answer = detokenize(question, self._model)
+            answer = answer_query(arrival.query, self._model, wanted=lambda: query_id in self._queries)
         except EngineError as error:
-            answer = wire.Declined(ticket, type(error).__name__, error.message, error.code, error.param)
-        if answer is not None and self._questions.remove(ticket):
-            self._write(answer)
+            reply: FromEngine = QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
+        else:
+            reply = Answered(query_id, answer)
+        if self._queries.remove(query_id):
+            self._write(reply)

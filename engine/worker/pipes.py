@@ -4,7 +4,8 @@ import os
 import queue
 import threading
 
-from engine.protocol import wire
+from engine.protocol.codec import Decoder, encode
+from engine.protocol.messages import FromEngine, Message
 
 _READ = 1 << 16
 
@@ -14,9 +15,9 @@ class MessageReader:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._decoder = wire.Decoder()
+        self._decoder = Decoder()
 
-    def read(self) -> list[wire.Message]:
+    def read(self) -> list[Message]:
         """Waits for messages; an empty list says that the other side is gone."""
         while data := os.read(self._fd, _READ):
             if messages := list(self._decoder.feed(data)):
@@ -32,10 +33,10 @@ class MessageWriter:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._messages: queue.SimpleQueue[wire.FromEngine | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
         self._ended = threading.Event()
 
-    def write(self, message: wire.FromEngine) -> None:
+    def write(self, message: FromEngine) -> None:
         """Hand in a message, from any thread. Does not wait."""
         self._messages.put(message)
 
@@ -43,7 +44,7 @@ class MessageWriter:
         """Write until closed. Raises `BrokenPipeError` when the other side is gone."""
         try:
             while (message := self._messages.get()) is not None:
-                frame = memoryview(wire.encode(message))
+                frame = memoryview(encode(message))
                 while frame:
                     frame = frame[os.write(self._fd, frame) :]
         finally:

@@ -22,7 +22,23 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import Runner
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
-from engine.protocol import wire
+from engine.protocol.messages import (
+    Answered,
+    Ask,
+    Cancel,
+    CancelQuery,
+    Configure,
+    Embed,
+    FromEngine,
+    Generate,
+    Inspect,
+    Inspected,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Message,
+    Step,
+)
 from engine.worker.intake import Intake
 from engine.worker.loop import StepLoop
 from engine.worker.pipes import MessageReader, MessageWriter
@@ -53,7 +69,7 @@ class LoadedModel:
     store: PrefixStore | None = None
 
 
-Write = Callable[[wire.FromEngine], None]
+Write = Callable[[FromEngine], None]
 Load = Callable[[EngineConfig, Callable[[float], None], ExitStack], LoadedModel]
 
 
@@ -85,25 +101,25 @@ class Worker:
         """Begin to load. `Loaded` or `LoadFailed` tells the end of it."""
         self._steps.start()
 
-    def receive(self, message: wire.Message) -> None:
+    def receive(self, message: Message) -> None:
         """Answer one message. Raises `RuntimeError` for one that may not come now."""
         if self._serving is None:
             raise RuntimeError(f"{type(message).__name__} before the model is loaded")
         loop, intake = self._serving.loop, self._serving.intake
         match message:
-            case wire.Generate() | wire.Embed():
+            case Generate() | Embed():
                 intake.submit(message)
-            case wire.Tokenize() | wire.Detokenize():
+            case Ask(query_id, Inspect()):
+                self._write(Answered(query_id, Inspected(*loop.inspect())))
+            case Ask():
                 intake.ask(message)
-            case wire.Withdraw(ticket):
-                intake.drop(ticket)
-            case wire.Cancel(key):
+            case CancelQuery(query_id):
+                intake.cancel_query(query_id)
+            case Cancel(key):
                 if intake.withdraw(key):
                     self._publish([(key, Released("intake", 0, 0))], loop.figures())
                 else:
                     loop.cancel(key)
-            case wire.Inspect(ticket):
-                self._write(wire.Inspected(ticket, *loop.inspect()))
             case _:
                 raise RuntimeError(f"{type(message).__name__} is no message to a loaded engine")
 
@@ -121,13 +137,13 @@ class Worker:
 
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
-            loaded = self._load(self._config, lambda share: self._write(wire.Loading(share)), stack)
+            loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
             loop = self._make_loop(loaded)
             intake = Intake(loaded.model, loaded.embedding, loop, self._write)
             takes_in = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
             takes_in.start()
             self._serving = _Serving(loop, intake, takes_in)
-            self._write(wire.Loaded(loaded.model.info))
+            self._write(Loaded(loaded.model.info))
             loop.run()
 
     def _make_loop(self, loaded: LoadedModel) -> StepLoop:
@@ -146,7 +162,7 @@ class Worker:
         return StepLoop(scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
 
     def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-        self._write(wire.Step(tuple(news), figures))
+        self._write(Step(tuple(news), figures))
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work; whatever it cannot handle ends the process, and the gateway starts a new one."""
@@ -155,7 +171,7 @@ class Worker:
         except BrokenPipeError:
             self._on_exit(EXIT_OK)
         except LoadError as error:
-            self._write(wire.LoadFailed(error.message))
+            self._write(LoadFailed(error.message))
             self._on_exit(EXIT_LOAD_FAILED)
         except BaseException:
             logger.critical("the engine's %s thread failed", threading.current_thread().name, exc_info=True)
@@ -167,7 +183,7 @@ def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
     match messages.read():
         case []:
             return
-        case [wire.Configure(config)]:
+        case [Configure(config)]:
             pass
         case wrong:
             raise RuntimeError(f"the first message must be Configure alone, not {wrong}")

@@ -17,7 +17,8 @@ from engine.core.kv.ledger import KVLedger
 from engine.core.scheduler import Scheduler
 from engine.events import Event, Figures
 from engine.llama.runner import LlamaRunner
-from engine.protocol import wire
+from engine.protocol.codec import encode
+from engine.protocol.messages import Step
 from engine.request import GenerationRequest, Sampling
 from engine.worker.admission import admit
 from engine.worker.loop import StepLoop
@@ -62,7 +63,7 @@ def main() -> None:
         frames: list[int] = []
 
         def publish(news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-            frames.append(len(wire.encode(wire.Step(tuple(news), figures))))
+            frames.append(len(encode(Step(tuple(news), figures))))
 
         ledger = KVLedger(args.rows, trims=model.trims, store=loaded.store)
         scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk, chunk=model.chunk)

@@ -17,7 +17,8 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
 from engine.core.token import Token
 from engine.events import Event, Figures
-from engine.protocol import wire
+from engine.protocol.codec import encode
+from engine.protocol.messages import Step
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel
@@ -122,7 +123,7 @@ class Steps:
                     self.scheduler.apply(plan, self.runner.run(plan))
 
     def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-        wire.encode(wire.Step(tuple(news), figures))
+        encode(Step(tuple(news), figures))
 
 
 def decoding(rows: int, *, slots: int = SLOTS, prompt: int = SHORT, repeats: bool = False, **fields: Any) -> Steps:

@@ -22,7 +22,7 @@ from engine.errors import EngineError
 from engine.events import Event, Failed, Figures, Finished, Released
 from engine.llama import devices, runner
 from engine.llama.runner import LlamaRunner
-from engine.protocol import wire
+from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
 from engine.request import GenerationRequest, Prompt, Sampling
 from engine.worker.admission import admit
 from engine.worker.loop import StepLoop
@@ -223,22 +223,22 @@ def test_only_the_step_thread_touches_the_context(monkeypatch: pytest.MonkeyPatc
 
     for name in CONTEXT_CALLS:
         monkeypatch.setattr(llama_cpp, name, noting(name, getattr(llama_cpp, name)))
-    written: queue.SimpleQueue[wire.FromEngine] = queue.SimpleQueue()
-    worker = Worker(config(), load, written.put, lambda code: written.put(wire.LoadFailed(str(code))))
+    written: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
+    worker = Worker(config(), load, written.put, lambda code: written.put(LoadFailed(str(code))))
     worker.start()
-    while not isinstance(message := written.get(timeout=GUARD), wire.Loaded):
-        assert isinstance(message, wire.Loading)
+    while not isinstance(message := written.get(timeout=GUARD), Loaded):
+        assert isinstance(message, Loading)
     sampled, prompt = Sampling(temperature=1.0, ignore_eos=True), "Once upon a time there was a girl. " * 6
     for key in range(1, 9):
         asked = GenerationRequest(id="r", prompts=(prompt,), n=2, max_tokens=20, sampling=sampled)
-        worker.receive(wire.Generate(key, asked))
-        worker.receive(wire.Inspect(key))
+        worker.receive(Generate(key, asked))
+        worker.receive(Ask(key, Inspect()))
         if key % 2:
-            worker.receive(wire.Cancel(key))
+            worker.receive(Cancel(key))
     finished = 0
     while finished < 8:
         message = written.get(timeout=GUARD)
-        if isinstance(message, wire.Step):
+        if isinstance(message, Step):
             finished += sum(isinstance(event, Finished) for _, event in message.events)
     worker.stop()
     assert callers == {name: {"steps"} for name in CONTEXT_CALLS}

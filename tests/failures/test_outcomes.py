@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from engine.events import Failed, Finished, Released
-from engine.protocol import wire
+from engine.protocol.messages import Accepted, Generate, Message, Refused, Step
 from tests.alone import Alone, alone
 from tests.system.answers import STREAMED, read_completion
 from tests.system.frames import watch_frames
@@ -44,16 +44,16 @@ class Outcomes:
     ended: Counter[tuple[int, int]] = field(default_factory=Counter)
     other: list[object] = field(default_factory=list)
 
-    def note_sent(self, message: wire.Message) -> None:
-        self.sent += isinstance(message, wire.Generate)
+    def note_sent(self, message: Message) -> None:
+        self.sent += isinstance(message, Generate)
 
-    def note(self, message: wire.Message) -> None:
+    def note(self, message: Message) -> None:
         match message:
-            case wire.Accepted(key, _):
+            case Accepted(key, _):
                 self.accepted[key] += 1
-            case wire.Refused():
+            case Refused():
                 self.other.append(message)
-            case wire.Step(events, _):
+            case Step(events, _):
                 self.ended.update((key, event.choice) for key, event in events if isinstance(event, Finished))
                 self.other += [event for _, event in events if isinstance(event, Failed | Released)]
 

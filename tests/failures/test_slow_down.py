@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from engine.events import Figures
-from engine.protocol import wire
+from engine.protocol.messages import Message, Step
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.system.answers import STREAMED
 from tests.system.frames import NO_FIGURES, size, watch_frames
@@ -42,14 +42,14 @@ class Work:
     bytes_received: int = 0
     figures: Figures = NO_FIGURES
 
-    def note_sent(self, message: wire.Message) -> None:
+    def note_sent(self, message: Message) -> None:
         self.frames_sent += 1
         self.bytes_sent += size(message)
 
-    def note_received(self, message: wire.Message) -> None:
+    def note_received(self, message: Message) -> None:
         self.frames_received += 1
         self.bytes_received += size(message)
-        if isinstance(message, wire.Step):
+        if isinstance(message, Step):
             self.figures = message.figures
 
     def cost(self) -> Cost:

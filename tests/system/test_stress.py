@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from engine.protocol import wire
+from engine.protocol.messages import Cancel, Message
 from tests.alone import Alone, alone
 from tests.gateway.server.sockets import LEAVE, Client, get
 from tests.system.answers import STREAMED, Choice, Completion, read_completion
@@ -140,8 +140,8 @@ class Crowd:
 async def test_survivors_get_what_they_get_alone_and_nothing_stays(
     monkeypatch: pytest.MonkeyPatch, model: Alone, prompts: list[list[int]]
 ) -> None:
-    cancels: list[wire.Message] = []
-    watch_frames(monkeypatch, lambda m: cancels.append(m) if isinstance(m, wire.Cancel) else None, lambda _: None)
+    cancels: list[Message] = []
+    watch_frames(monkeypatch, lambda m: cancels.append(m) if isinstance(m, Cancel) else None, lambda _: None)
     async with serving(slots=SLOTS, context=CONTEXT, threads=1, grace=0.0) as served:
         crowd = Crowd(served, model, prompts)
         with anyio.fail_after(ENOUGH):

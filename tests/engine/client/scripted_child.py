@@ -12,8 +12,8 @@ the first, second, … process are parted by `|`; the last one is for all that f
                         `late` sends news after the release, or any verb above
     stubborn            from now on the end of stdin is not heard
 
-A question's first text is its script too, of one verb: `ignore`, `decline`, any verb above that needs no request, or
-anything else, whose bytes are told as its tokens. Tokens are bytes; those above 255 are declined.
+A query's first text is its script too, of one verb: `ignore`, `no-answer`, any verb above that needs no request, or
+anything else, whose bytes are its tokens. Tokens are bytes; a query with one above 255 fails.
 
 The command's arguments are the journal, a file that gets a line for each thing seen, and the script of loading, by
 process as above: `ok`, `slow` (half, then nothing), `refuse` (`LoadFailed`), `repack SIGNAL` (die unless
@@ -41,7 +41,32 @@ from engine.events import (
     Text,
     TokenDetail,
 )
-from engine.protocol import wire
+from engine.protocol.codec import Decoder, encode
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    AnyQuery,
+    Ask,
+    Cancel,
+    CancelQuery,
+    Configure,
+    Detokenize,
+    Detokenized,
+    Embed,
+    FromEngine,
+    Generate,
+    Inspect,
+    Inspected,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Message,
+    QueryFailed,
+    Refused,
+    Step,
+    Tokenize,
+    Tokenized,
+)
 
 MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
 
@@ -79,7 +104,7 @@ class ScriptedChild:
 
     def serve(self) -> None:
         self.note(f"start {os.getpid()}")
-        decoder = wire.Decoder()
+        decoder = Decoder()
         while data := os.read(0, 1 << 16):
             for message in decoder.feed(data):
                 self.receive(message)
@@ -87,64 +112,71 @@ class ScriptedChild:
         while self.stubborn:
             signal.pause()
 
-    def write(self, message: wire.FromEngine) -> None:
-        frame = memoryview(wire.encode(message))
+    def write(self, message: FromEngine) -> None:
+        frame = memoryview(encode(message))
         while frame:
             frame = frame[os.write(1, frame) :]
 
-    def receive(self, message: wire.Message) -> None:
+    def receive(self, message: Message) -> None:
         match message:
-            case wire.Configure(config):
+            case Configure(config):
                 self.note(f"configure repack={config.repack}")
                 self.load_model(this_life(self.load, self.life), repack=config.repack)
-            case wire.Generate(key, request):
+            case Generate(key, request):
                 self.note(f"generate {key} {request.id}")
                 self.begin(key, request.parts, str(request.prompts[0]))
-            case wire.Embed(key, request):
+            case Embed(key, request):
                 self.note(f"embed {key} {request.id}")
                 self.begin(key, request.parts, str(request.inputs[0]))
-            case wire.Tokenize(ticket, texts):
-                self.note(f"tokenize {ticket}")
-                self.answer(ticket, texts)
-            case wire.Detokenize(ticket, tokens):
-                self.note(f"detokenize {ticket}")
-                self.write(declined(ticket) if max(tokens) > 255 else wire.Detokenized(ticket, bytes(tokens)))
-            case wire.Withdraw(ticket):
-                self.note(f"withdraw {ticket}")
-            case wire.Cancel(key):
+            case Ask(query_id, query):
+                self.answer(query_id, query)
+            case CancelQuery(query_id):
+                self.note(f"cancel-query {query_id}")
+            case Cancel(key):
                 self.note(f"cancel {key}")
                 self.cancel(key)
-            case wire.Inspect(ticket):
-                self.note("inspect")
-                self.write(wire.Inspected(ticket, (SlotInfo(0, "idle", None, 0, 0),), self.figures()))
 
     def begin(self, key: int, parts: int, text: str) -> None:
         script = this_life(text, self.life)
         self.running[key] = Running(key, parts, deque(verb.strip() for verb in script.split(";")))
         self.go_on(self.running[key])
 
-    def answer(self, ticket: int, texts: tuple[str, ...]) -> None:
+    def answer(self, query_id: int, query: AnyQuery) -> None:
+        match query:
+            case Inspect():
+                self.note("inspect")
+                slots = (SlotInfo(0, "idle", None, 0, 0),)
+                self.write(Answered(query_id, Inspected(slots, self.figures())))
+            case Tokenize(texts):
+                self.note(f"tokenize {query_id}")
+                self.tokenize(query_id, texts)
+            case Detokenize(tokens):
+                self.note(f"detokenize {query_id}")
+                wrong = max(tokens) > 255
+                self.write(failed(query_id) if wrong else Answered(query_id, Detokenized(bytes(tokens))))
+
+    def tokenize(self, query_id: int, texts: tuple[str, ...]) -> None:
         match this_life(texts[0], self.life).split():
             case ["ignore"]:
                 pass
-            case ["decline"]:
-                self.write(declined(ticket))
+            case ["no-answer"]:
+                self.write(failed(query_id))
             case ["die" | "hang" | "exit", *_] as verb:
                 self.do_alone(*verb)
             case _:
                 tokens = (tuple(TokenDetail(byte, bytes([byte])) for byte in text.encode()) for text in texts)
-                self.write(wire.Tokenized(ticket, tuple(tokens)))
+                self.write(Answered(query_id, Tokenized(tuple(tokens))))
 
     def load_model(self, verb: str, *, repack: bool | None) -> None:
-        self.write(wire.Loading(0.5))
+        self.write(Loading(0.5))
         if verb == "slow":
             return
         if verb == "refuse":
-            self.write(wire.LoadFailed("this is no GGUF file"))
+            self.write(LoadFailed("this is no GGUF file"))
             return
         if not verb.startswith("repack") or repack is not False:
             self.do_alone(*verb.replace("repack", "die").split())
-        self.write(wire.Loaded(MODEL))
+        self.write(Loaded(MODEL))
 
     def go_on(self, running: Running) -> None:
         while running.script and running.key in self.running:
@@ -157,10 +189,10 @@ class ScriptedChild:
         match verb, *arguments:
             case "accept", *_:
                 running.phase = "queued"
-                self.write(wire.Accepted(running.key, (7,)))
+                self.write(Accepted(running.key, (7,)))
             case "refuse", fault:
                 self.end(running)
-                self.write(wire.Refused(running.key, fault, "refused as told", "told", "prompt"))
+                self.write(Refused(running.key, fault, "refused as told", "told", "prompt"))
             case "start", *_:
                 running.phase = "prefill"
                 self.step((running.key, Started()))
@@ -238,15 +270,15 @@ class ScriptedChild:
 
     def step(self, *events: tuple[int, Event]) -> None:
         self.steps += any(isinstance(event, Text | Finished | Embedded) for _, event in events)
-        self.write(wire.Step(events, self.figures()))
+        self.write(Step(events, self.figures()))
 
     def figures(self) -> Figures:
         held = len(self.running)
         return Figures(4, 4 - held, held, 0, 0, 0, self.steps, 0.0, 0, 0, 0)
 
 
-def declined(ticket: int) -> wire.Declined:
-    return wire.Declined(ticket, "RequestError", "declined as told", "told", "tokens")
+def failed(query_id: int) -> QueryFailed:
+    return QueryFailed(query_id, "RequestError", "failed as told", "told", "tokens")
 
 
 def this_life(script: str, life: int) -> str:

@@ -8,9 +8,10 @@ import pytest
 from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavailable
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
-from engine.client.queries import Questions
+from engine.client.queries import Queries
 from engine.events import Failed, Figures, Finished, FinishReason, Released, Started, Text
-from engine.protocol import wire
+from engine.protocol.codec import encode
+from engine.protocol.messages import Accepted, Answered, Cancel, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ class Line:
     """An exchange connected to a list."""
 
     def __init__(self) -> None:
-        self.sent: list[wire.ToEngine] = []
+        self.sent: list[ToEngine] = []
         self.exchange = Exchange()
         self.exchange.connect(self.sent.append)
 
@@ -35,10 +36,10 @@ class Line:
         self.exchange.deliver([(mailbox.key, event) for event in events], now)
 
     def cancels(self) -> list[int]:
-        return [message.key for message in self.sent if isinstance(message, wire.Cancel)]
+        return [message.key for message in self.sent if isinstance(message, Cancel)]
 
     def keys(self) -> list[int]:
-        return [message.key for message in self.sent if isinstance(message, wire.Generate)]
+        return [message.key for message in self.sent if isinstance(message, Generate)]
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ async def test_what_came_before_a_failure_is_given_before_it(line: Line) -> None
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_carries_whose_fault_it_is(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()
-    line.exchange.refuse(wire.Refused(line.keys()[0], kind.__name__, "no", "code", "param"))
+    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param"))
     with pytest.raises(kind) as caught:
         await mailbox.accepted()
     assert vars(caught.value) == {"message": "no", "code": "code", "param": "param"}
@@ -125,7 +126,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
     finished, failed, refused = line.open(), line.open(), line.open()
     line.news(finished, END)
     line.news(failed, Failed("broken", "broke"))
-    line.exchange.refuse(wire.Refused(line.keys()[2], "Busy", "full", None, None))
+    line.exchange.refuse(Refused(line.keys()[2], "Busy", "full", None, None))
     for mailbox in (finished, failed, refused):
         line.exchange.cancel(mailbox, "gone")
     assert line.cancels() == []
@@ -134,7 +135,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
 async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
-    line.exchange.refuse(wire.Refused(line.keys()[0], "Busy", "full", None, None))
+    line.exchange.refuse(Refused(line.keys()[0], "Busy", "full", None, None))
     ended = [mailbox.ended]
     line.news(mailbox, Released("gone", 0, 0))
     assert [*ended, mailbox.ended] == [False, True]
@@ -142,8 +143,8 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
 
 async def test_news_for_an_unknown_key_finds_nobody(line: Line) -> None:
     line.exchange.deliver([(999, HELLO), (999, END)], 0)
-    line.exchange.accept(wire.Accepted(999, (1,)))
-    line.exchange.refuse(wire.Refused(999, "Busy", "full", None, None))
+    line.exchange.accept(Accepted(999, (1,)))
+    line.exchange.refuse(Refused(999, "Busy", "full", None, None))
     assert line.exchange.oldest is None
 
 
@@ -157,7 +158,7 @@ async def test_a_release_nobody_asked_for_is_a_fault_and_no_success(line: Line) 
 async def test_what_had_shown_nothing_is_sent_again_under_a_new_key(line: Line) -> None:
     mailbox = line.open(n=2)
     (old,) = line.keys()
-    line.exchange.accept(wire.Accepted(old, (3,)))
+    line.exchange.accept(Accepted(old, (3,)))
     line.news(mailbox, Started(), HELLO, END)
     line.exchange.disconnect()
     line.exchange.connect(line.sent.append)
@@ -199,7 +200,7 @@ async def test_requests_are_sent_again_in_their_old_order_even_if_an_engine_dies
     line.exchange.disconnect()
     line.exchange.disconnect()
     line.exchange.connect(line.sent.append)
-    again = [message for message in line.sent if isinstance(message, wire.Generate)][5:]
+    again = [message for message in line.sent if isinstance(message, Generate)][5:]
     assert [message.request.sampling.seed for message in again] == [0, 1, 2, 3, 4]
     assert len(set(line.keys())) == 10
 
@@ -268,7 +269,7 @@ async def test_without_an_engine_nothing_is_taken_in(line: Line) -> None:
 
 async def test_what_no_frame_can_carry_is_the_requests_fault(line: Line) -> None:
     frames: list[bytes] = []
-    line.exchange.connect(lambda message: frames.append(wire.encode(message)))
+    line.exchange.connect(lambda message: frames.append(encode(message)))
     with pytest.raises(RequestError, match="cannot be sent"):
         line.open("\ud800")
     assert frames == []
@@ -283,6 +284,6 @@ async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> Non
         await mailbox.take()
 
 
-async def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+async def test_an_answer_to_a_cancelled_query_is_dropped() -> None:
     figures = Figures(1, 1, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
-    Questions().answer(wire.Inspected(1, (), figures))
+    Queries().settle(Answered(1, Inspected((), figures)))

@@ -1,4 +1,4 @@
-"""Questions about the vocabulary: real pipes, a scripted child. Answered, declined, taken back, lost."""
+"""Queries about the vocabulary: real pipes, a scripted child. Answered, failed, cancelled, lost."""
 
 import anyio
 import pytest
@@ -16,28 +16,28 @@ async def test_texts_and_tokens(scripted: Scripted) -> None:
         assert await engine.detokenize([0xC3, 97], special=True) == b"\xc3a"
 
 
-async def test_a_question_is_declined_with_whose_fault_it_is(scripted: Scripted) -> None:
+async def test_a_query_that_fails_says_whose_fault_it_is(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         for _ in range(2):
-            with pytest.raises(RequestError, match="declined as told") as caught:
+            with pytest.raises(RequestError, match="failed as told") as caught:
                 await engine.detokenize([256], special=True)
             assert (caught.value.code, caught.value.param) == ("told", "tokens")
         with pytest.raises(RequestError):
-            await engine.tokenize(["decline"], special=True, begin=True)
+            await engine.tokenize(["no-answer"], special=True, begin=True)
 
 
-async def test_who_leaves_takes_the_question_back(scripted: Scripted) -> None:
+async def test_cancelling_the_wait_cancels_the_query(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: engine.tokenize(["ignore"], special=True, begin=True))
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
-        assert await scripted.saw(engine, "withdraw") == 1
+        assert await scripted.saw(engine, "cancel-query") == 1
         await engine.tokenize(["a"], special=True, begin=True)
-        assert await scripted.saw(engine, "withdraw") == 1
+        assert await scripted.saw(engine, "cancel-query") == 1
 
 
-async def test_an_engine_that_dies_leaves_no_question_open(scripted: Scripted) -> None:
+async def test_an_engine_that_dies_leaves_no_query_open(scripted: Scripted) -> None:
     async with scripted.open(restarts=False) as engine:
         with pytest.raises(Unavailable):
             await engine.tokenize(["die SIGKILL"], special=True, begin=True)
@@ -52,4 +52,4 @@ async def test_what_no_frame_can_carry_is_the_askers_fault(scripted: Scripted) -
             await engine.tokenize(["\ud800"], special=True, begin=True)
         with pytest.raises(RequestError):
             await engine.detokenize([2**64], special=True)
-        assert await scripted.saw(engine, "withdraw") == 0
+        assert await scripted.saw(engine, "cancel-query") == 0

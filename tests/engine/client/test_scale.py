@@ -8,10 +8,11 @@ import pytest
 
 from engine import Engine, EngineConfig, EngineState, EngineStatus, Supervision
 from engine.client.exchange import Exchange
-from engine.client.queries import Questions
+from engine.client.queries import Queries
 from engine.client.supervisor import Supervisor
 from engine.events import Event, Figures, Finished, FinishReason, Started, Text
-from engine.protocol import wire
+from engine.protocol.codec import Decoder, encode
+from engine.protocol.messages import Accepted, Answered, Generate, Inspect, Inspected, Step, ToEngine
 from tests.engine.client.harness import GUARD, ask
 from tests.engine.work import Work, assert_same, blocks, counted, work_of
 
@@ -30,19 +31,19 @@ class Crowd:
         self.exchange = Exchange()
         self.exchange.connect(lambda _message: None)
         self.mailboxes = [self.exchange.open(ask(""), patience=5) for _ in range(requests)]
-        self._decoder = wire.Decoder()
+        self._decoder = Decoder()
         events: list[tuple[int, Event]] = [(requests - row, Text(0, "a")) for row in range(ROWS)]
-        self._frame = wire.encode(wire.Step(tuple(events), FIGURES))
+        self._frame = encode(Step(tuple(events), FIGURES))
 
     def read_step(self) -> None:
         for message in self._decoder.feed(self._frame):
-            assert isinstance(message, wire.Step)
+            assert isinstance(message, Step)
             self.exchange.deliver(message.events, 0)
 
     def come_and_go(self) -> None:
         mailbox = self.exchange.open(ask(""), patience=5)
         assert mailbox.key is not None
-        self.exchange.accept(wire.Accepted(mailbox.key, (1,)))
+        self.exchange.accept(Accepted(mailbox.key, (1,)))
         self.exchange.deliver([(mailbox.key, Started()), (mailbox.key, END)], 0)
         assert mailbox.ended
 
@@ -58,14 +59,14 @@ async def test_others_in_flight_add_nothing(what: Callable[[Crowd], None]) -> No
 
 async def test_others_who_ask_add_nothing_to_an_answer() -> None:
     async def work(askers: int) -> Work:
-        questions = Questions()
-        questions.connect(lambda _message: None)
+        queries = Queries()
+        queries.connect(lambda _message: None)
         async with anyio.create_task_group() as tasks:
             for _ in range(askers):
-                tasks.start_soon(questions.ask, wire.Inspect, wire.Inspected)
+                tasks.start_soon(queries.ask, Inspect())
             await anyio.wait_all_tasks_blocked()
             with counted() as work:
-                questions.answer(wire.Inspected(askers // 2, (), FIGURES))
+                queries.settle(Answered(askers // 2, Inspected((), FIGURES)))
                 await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
         return work
@@ -81,8 +82,8 @@ class Echo:
         self._asked: list[int] = []
         self._wanted = anyio.Event()
 
-    def send(self, message: wire.ToEngine) -> None:
-        assert isinstance(message, wire.Generate)
+    def send(self, message: ToEngine) -> None:
+        assert isinstance(message, Generate)
         self._asked.append(message.key)
         self._wanted.set()
 
@@ -93,7 +94,7 @@ class Echo:
             self._wanted = anyio.Event()
             keys, self._asked = self._asked, []
             for key in keys:
-                exchange.accept(wire.Accepted(key, (1,)))
+                exchange.accept(Accepted(key, (1,)))
             exchange.deliver([(key, event) for key in keys for event in (Started(), Text(0, "a"), END)], 0)
 
 

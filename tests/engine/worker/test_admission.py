@@ -1,10 +1,12 @@
 """What is refused by its beginning, and what must be read to its end."""
 
+import math
+
 import pytest
 
 from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
-from engine.request import EmbeddingRequest, Infill, Prompt
+from engine.request import EmbeddingRequest, Infill, Prompt, Sampling
 from engine.testing.fake_runner import FakeModel
 from engine.worker.admission import admit, admit_embedding
 from tests.engine.driver import request
@@ -59,3 +61,17 @@ def test_few_long_tokens_fit_however_long_the_text(model: CountingModel, monkeyp
     monkeypatch.setattr(model, "tokenize", lambda text, **_: [1] * (len(text) // 50))
     group = admit(1, request("x" * 50 * 40, max_tokens=1), model)
     assert group.waiting[0].prompt == 40
+
+
+@pytest.mark.parametrize(
+    ("sampling", "field"),
+    [
+        (Sampling(temperature=math.inf), "temperature"),
+        (Sampling(mirostat_tau=-math.inf), "mirostat_tau"),
+        (Sampling(logit_bias=((1, math.nan),)), "logit_bias"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: Sampling, field: str) -> None:
+    with pytest.raises(RequestError, match="finite") as raised:
+        admit(1, request("x", sampling=sampling), model)
+    assert raised.value.param == field

@@ -12,7 +12,7 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import Removal, StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.protocol import wire
+from engine.protocol.messages import Accepted, Cancel, Generate, LoadFailed, Loading, Message, Refused
 from engine.testing.fake_runner import FakeModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
@@ -22,7 +22,7 @@ from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(client: Client) -> None:
     client.generate(1, "four", "fivefive", n=3, max_tokens=2)
-    assert client.expect(wire.Accepted) == wire.Accepted(1, (4, 8))
+    assert client.expect(Accepted) == Accepted(1, (4, 8))
     assert isinstance(client.event(1, Started, Finished), Started)
     assert {client.event(1, Finished).choice for _ in range(6)} == set(range(6))
 
@@ -42,8 +42,8 @@ def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(
 def test_what_can_never_run_is_refused_at_once(client: Client, fields: dict[str, Any], param: str, code: str) -> None:
     asked = request(**{"max_tokens": 1, **{k: v for k, v in fields.items() if k != "prompts"}})
     prompts = fields["prompts"]
-    client.worker.receive(wire.Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
-    refused = client.expect(wire.Refused)
+    client.worker.receive(Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
+    refused = client.expect(Refused)
     assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", param, code)
     assert client.inspect().figures.steps == 0
 
@@ -76,11 +76,11 @@ def test_a_cancel_beside_a_neighbour_waits_for_the_pass_and_no_longer(client: Cl
     client.generate(1, "stays", max_tokens=9)
     gate.wait()
     client.generate(2, "goes", max_tokens=50)
-    client.expect(wire.Accepted, lambda accepted: accepted.key == 2)
+    client.expect(Accepted, lambda accepted: accepted.key == 2)
     gate.let_through()
     while len(gate.wait().chunks) < 2:
         gate.let_through()
-    client.worker.receive(wire.Cancel(2))
+    client.worker.receive(Cancel(2))
     passes = len(client.runner.passes)
     gate.open()
     assert client.event(2, Released).phase in {"prefill", "decode"}
@@ -93,7 +93,7 @@ def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -
     gate = Gate(client.runner)
     for key in (1, 2, 3):
         client.generate(key, "hello", max_tokens=100, cache_prompt=False)
-        client.expect(wire.Accepted)
+        client.expect(Accepted)
         gate.wait() if key == 1 else None
     while len(client.runner.passes[-1]) < 3:
         gate.let_through()
@@ -103,11 +103,11 @@ def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -
     def hear_another(removal: Removal) -> None:
         client.runner.remove = remove  # type: ignore[method-assign]
         remove(removal)
-        client.worker.receive(wire.Cancel(2))
+        client.worker.receive(Cancel(2))
 
     client.runner.remove = hear_another  # type: ignore[method-assign]
     passes = len(client.runner.passes)
-    client.worker.receive(wire.Cancel(3))
+    client.worker.receive(Cancel(3))
     gate.open()
     client.event(3, Released)
     client.event(2, Released)
@@ -118,7 +118,7 @@ def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -
 def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, gate: Gate) -> None:
     for key in range(1, 6):
         client.generate(key, "hello")
-        client.expect(wire.Accepted)
+        client.expect(Accepted)
         if key == 1:
             gate.wait()
     assert client.cancel(5) == Released("queued", 0, 0)
@@ -212,7 +212,7 @@ def test_a_model_that_does_not_load_is_told_and_ends_the_process() -> None:
             raise LoadError("no such file")
 
     broken = Broken()
-    assert broken.expect(wire.LoadFailed).message == "no such file"
+    assert broken.expect(LoadFailed).message == "no such file"
     assert broken.exits.get(timeout=GUARD) == EXIT_LOAD_FAILED
 
 
@@ -226,22 +226,22 @@ def test_a_gateway_that_is_gone_ends_the_process_in_the_middle_of_a_pass(gate: G
 def test_messages_cross_real_pipes_in_pieces() -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
-    large = wire.LoadFailed("x" * 300_000)
+    large = LoadFailed("x" * 300_000)
 
     def send() -> None:
         writer.run()
         os.close(write)
 
     writer.write(large)
-    writer.write(wire.Loading(1.0))
+    writer.write(Loading(1.0))
     sender = threading.Thread(target=send)
     sender.start()
-    received: list[wire.Message] = []
+    received: list[Message] = []
     while len(received) < 2:
         received += reader.read()
     writer.close(GUARD)
     sender.join(GUARD)
-    assert received == [large, wire.Loading(1.0)]
+    assert received == [large, Loading(1.0)]
     assert reader.read() == [], "closed"
     os.close(read)
 
@@ -260,7 +260,7 @@ def test_nobody_waits_for_a_reader_and_one_that_is_gone_is_noticed() -> None:
     sender = threading.Thread(target=send)
     sender.start()
     for _ in range(100):
-        writer.write(wire.LoadFailed("x" * 10_000))
+        writer.write(LoadFailed("x" * 10_000))
     os.close(read)
     assert isinstance(broken.get(timeout=GUARD), BrokenPipeError)
     sender.join(GUARD)

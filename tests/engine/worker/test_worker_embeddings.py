@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import EngineFault, LoadError
 from engine.events import Embedded, Failed, Finished, Released
-from engine.protocol import wire
+from engine.protocol.messages import Accepted, Refused
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_runner import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
@@ -51,7 +51,7 @@ def embedding_gate(client: Client) -> Iterator[EmbeddingGate]:
 
 def test_a_request_is_accepted_with_its_size_and_each_input_told_once(client: Client) -> None:
     client.embed(1, "four", (1, 2, 3))
-    assert client.expect(wire.Accepted) == wire.Accepted(1, (4, 3))
+    assert client.expect(Accepted) == Accepted(1, (4, 3))
     told = {client.event(1, Embedded) for _ in range(2)}
     assert told == {Embedded(0, vector_of(list(b"four"))), Embedded(1, vector_of([1, 2, 3]))}
     figures = client.inspect().figures
@@ -73,7 +73,7 @@ def test_what_can_never_be_embedded_is_refused_at_once(
     client: Client, inputs: tuple[str | tuple[int, ...], ...], code: str
 ) -> None:
     client.embed(1, *inputs)
-    refused = client.expect(wire.Refused)
+    refused = client.expect(Refused)
     assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", "input", code)
     assert client.inspect().figures.steps == 0
 
@@ -106,7 +106,7 @@ def test_a_decode_pass_lies_between_any_two_passes_of_the_embedder(client: Clien
     client.generate(1, "hello", max_tokens=40, cache_prompt=False)
     gate.wait()
     client.embed(2, *["x" * 200] * 4)
-    client.expect(wire.Accepted, lambda accepted: accepted.key == 2)
+    client.expect(Accepted, lambda accepted: accepted.key == 2)
     client.runner.on_pass = lambda plan: order.append("decode" if plan.decode else "prompt")
     client.embedder.on_pass = lambda: order.append("embed")
     gate.open()
@@ -140,7 +140,7 @@ def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, embe
     client.embed(1, "hello")
     embedding_gate.wait()
     client.embed(2, "waits")
-    client.expect(wire.Accepted, lambda accepted: accepted.key == 2)
+    client.expect(Accepted, lambda accepted: accepted.key == 2)
     assert client.cancel(2) == Released("queued", 0, 0)
     embedding_gate.open()
     client.event(1, Embedded)
@@ -186,7 +186,7 @@ def test_a_model_that_only_embeds_has_no_slots_and_refuses_to_generate() -> None
     model.info = replace(model.info, generates=False)
     client = Client(model=model).loaded()
     client.generate(1, "hello")
-    refused = client.expect(wire.Refused)
+    refused = client.expect(Refused)
     assert (refused.fault, refused.code, refused.param) == ("RequestError", "unsupported_model", "model")
     client.embed(2, "hello")
     client.event(2, Embedded)

@@ -9,7 +9,21 @@ from typing import Any, TypeVar
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
 from engine.events import Event, Released
-from engine.protocol import wire
+from engine.protocol.codec import Decoder, encode
+from engine.protocol.messages import (
+    Answered,
+    AnyQuery,
+    Ask,
+    Cancel,
+    Embed,
+    FromEngine,
+    Generate,
+    Inspect,
+    Inspected,
+    Loaded,
+    Message,
+    Step,
+)
 from engine.request import EmbeddingInput, EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
@@ -18,7 +32,7 @@ from tests.engine.driver import request
 
 GUARD = 20.0
 """Seconds after which a test gives up waiting. Never a part of what is tested."""
-M = TypeVar("M", bound=wire.Message)
+M = TypeVar("M", bound=Message)
 
 
 class Gate:
@@ -50,7 +64,7 @@ class Gate:
 
 
 class Client:
-    """The other side: keys and tickets given, every message kept until it is asked for."""
+    """The other side: keys and query ids given, every message kept until it is asked for."""
 
     def __init__(self, config: EngineConfig | None = None, model: FakeModel | None = None) -> None:
         self.model = model or FakeModel()
@@ -60,8 +74,8 @@ class Client:
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.closed = threading.Event()
         self.frames = self.bytes = 0
-        self._received: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
-        self._waiting: list[wire.Message] = []
+        self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._waiting: list[Message] = []
         self.worker = Worker(config or EngineConfig(model="fake"), self.load, self._take, self.exits.put)
         self.worker.start()
 
@@ -74,15 +88,15 @@ class Client:
         self.opened += 1
         return self.embedder
 
-    def _take(self, message: wire.FromEngine) -> None:
-        frame = wire.encode(message)
+    def _take(self, message: FromEngine) -> None:
+        frame = encode(message)
         self.frames += 1
         self.bytes += len(frame)
-        for decoded in wire.Decoder().feed(frame):
+        for decoded in Decoder().feed(frame):
             self._received.put(decoded)
 
     def loaded(self) -> "Client":
-        self.expect(wire.Loaded)
+        self.expect(Loaded)
         return self
 
     def expect(self, kind: type[M], matching: Callable[[M], bool] = lambda _message: True) -> M:
@@ -98,29 +112,34 @@ class Client:
             self._waiting.append(message)
 
     def generate(self, key: int, *prompts: str, **fields: Any) -> None:
-        self.worker.receive(wire.Generate(key, request(*prompts, **fields)))
+        self.worker.receive(Generate(key, request(*prompts, **fields)))
 
     def embed(self, key: int, *inputs: EmbeddingInput) -> None:
-        self.worker.receive(wire.Embed(key, EmbeddingRequest(id="test", inputs=inputs)))
+        self.worker.receive(Embed(key, EmbeddingRequest(id="test", inputs=inputs)))
 
     def cancel(self, key: int) -> Released:
-        self.worker.receive(wire.Cancel(key))
+        self.worker.receive(Cancel(key))
         released: Released = self.event(key, Released)
         return released
 
     def event(self, key: int, *kinds: type[Event]) -> Any:
         """The next event of a request that is of one of these kinds."""
 
-        def about(step: wire.Step) -> bool:
+        def about(step: Step) -> bool:
             return any(k == key and isinstance(event, kinds) for k, event in step.events)
 
-        step = self.expect(wire.Step, about)
+        step = self.expect(Step, about)
         [event] = [event for k, event in step.events if k == key and isinstance(event, kinds)][:1]
         rest = tuple(pair for pair in step.events if pair[1] is not event)
         if rest:
-            self._waiting.insert(0, wire.Step(rest, step.figures))
+            self._waiting.insert(0, Step(rest, step.figures))
         return event
 
-    def inspect(self) -> wire.Inspected:
-        self.worker.receive(wire.Inspect(99))
-        return self.expect(wire.Inspected)
+    def ask(self, query_id: int, query: AnyQuery) -> None:
+        self.worker.receive(Ask(query_id, query))
+
+    def inspect(self) -> Inspected:
+        self.ask(99, Inspect())
+        answer = self.expect(Answered, lambda answered: answered.query_id == 99).answer
+        assert isinstance(answer, Inspected)
+        return answer

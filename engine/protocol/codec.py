@@ -1,0 +1,68 @@
+"""The format of the frames: four bytes of length, most significant first, then a message in MessagePack.
+
+Both processes run the same installation, so a frame that does not decode is a defect and raises.
+"""
+
+import msgspec
+
+from engine.protocol.messages import Message
+
+_HEADER = 4
+MAX_FRAME = 256 * 1024 * 1024
+"""Bytes. A longer frame means that the reader lost the boundary between frames."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message.
+
+    Raises:
+        ValueError: A value that a frame cannot carry: a lone surrogate, an integer of more than 64 bits, more than
+            `MAX_FRAME` bytes.
+    """
+    try:
+        packed = _encoder.encode(message)
+    except OverflowError as error:
+        raise ValueError("an integer exceeds the 64-bit range") from error
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if len(packed) > MAX_FRAME:
+        raise ValueError(f"a frame of {len(packed)} bytes")
+    return len(packed).to_bytes(_HEADER) + packed
+
+
+class Decoder:
+    """Splits the bytes of a pipe into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Return the messages that `data` completes.
+
+        Raises:
+            ValueError: The bytes are no frame. The decoder cannot be used any more.
+        """
+        self._buffer += data
+        messages = []
+        start = 0
+        while len(self._buffer) - start >= _HEADER:
+            size = int.from_bytes(self._buffer[start : start + _HEADER])
+            if size > MAX_FRAME:
+                raise ValueError(f"a frame of {size} bytes")
+            end = start + _HEADER + size
+            if len(self._buffer) < end:
+                break
+            messages.append(_read(memoryview(self._buffer)[start + _HEADER : end]))
+            start = end
+        del self._buffer[:start]
+        return messages
+
+
+def _read(packed: memoryview) -> Message:
+    try:
+        return _decoder.decode(packed)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ValueError(f"no message: {bytes(packed[:80])!r}") from error

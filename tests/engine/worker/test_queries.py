@@ -1,0 +1,71 @@
+"""Queries about the vocabulary, in a whole engine with fakes: answered, failed, cancelled."""
+
+import threading
+
+import pytest
+
+from engine.events import TokenDetail
+from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
+from engine.testing.fake_runner import END, NAMES, VOCABULARY
+from tests.engine.worker.worker_client import GUARD, Client, Gate
+
+
+def test_texts_become_tokens_with_their_pieces(client: Client) -> None:
+    client.ask(7, Tokenize(("ab", ""), special=True, begin=True))
+    answer = client.expect(Answered)
+    assert answer == Answered(7, Tokenized(((TokenDetail(97, b"a"), TokenDetail(98, b"b")), ())))
+
+
+def test_names_of_control_tokens_count_only_if_special(client: Client) -> None:
+    name = NAMES[END].decode()
+    client.ask(1, Tokenize((name,), special=True, begin=False))
+    client.ask(2, Tokenize((name,), special=False, begin=False))
+    assert client.expect(Answered).answer == Tokenized(((TokenDetail(END, NAMES[END]),),))
+    plain = client.expect(Answered).answer
+    assert isinstance(plain, Tokenized)
+    assert len(plain.texts[0]) == len(name)
+
+
+def test_tokens_become_bytes(client: Client) -> None:
+    client.ask(1, Detokenize((195, END), special=True))
+    client.ask(2, Detokenize((195, END), special=False))
+    assert client.expect(Answered) == Answered(1, Detokenized(b"\xc3" + NAMES[END]))
+    assert client.expect(Answered) == Answered(2, Detokenized(b"\xc3"))
+
+
+@pytest.mark.parametrize("token", [-1, VOCABULARY, 2**40])
+def test_an_id_that_the_model_does_not_have_fails(client: Client, token: int) -> None:
+    client.ask(1, Detokenize((97, token), special=True))
+    failed = client.expect(QueryFailed)
+    assert (failed.query_id, failed.fault, failed.param) == (1, "RequestError", "tokens")
+    assert failed.code == "token_out_of_range"
+
+
+def test_a_query_waits_for_no_pass(client: Client) -> None:
+    gate = Gate(client.runner)
+    client.generate(1, "hello")
+    gate.wait()
+    client.ask(1, Tokenize(("a",), special=True, begin=True))
+    client.expect(Answered)
+    gate.open()
+
+
+def test_a_cancelled_query_is_not_worked_on_any_more(client: Client) -> None:
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+
+    def tokenize(text: str, **_: bool) -> list[int]:
+        asked.append(text)
+        begun.set()
+        assert go_on.wait(GUARD)
+        return []
+
+    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    client.ask(1, Tokenize(("first", "second"), special=True, begin=True))
+    assert begun.wait(GUARD)
+    client.ask(2, Tokenize(("third",), special=True, begin=True))
+    client.worker.receive(CancelQuery(1))
+    client.worker.receive(CancelQuery(2))
+    client.ask(3, Tokenize(("last",), special=True, begin=True))
+    go_on.set()
+    assert client.expect(Answered).query_id == 3
+    assert asked == ["first", "last"]
