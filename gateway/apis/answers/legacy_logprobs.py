@@ -35,7 +35,7 @@ class LegacyLogprobsEncoder:
 
 
 def token_text(piece: bytes) -> str:
-    """A token as text; OpenAI's `bytes:\\xe2\\x80` where it is no whole characters."""
+    """Return a token as text: OpenAI's `bytes:\\xe2\\x80` where it is not whole characters."""
     try:
         return piece.decode()
     except UnicodeDecodeError:
@@ -43,13 +43,13 @@ def token_text(piece: bytes) -> str:
 
 
 def mean_logprob(details: Sequence[TokenDetail]) -> float:
-    """How likely a text is for its length, so that texts compare. No text at all is the least likely."""
+    """Return the mean log-probability, by which texts of different lengths compare. Without tokens, the least."""
     known = [detail.logprob for detail in details if detail.logprob is not None]
     return sum(known) / len(known) if known else float("-inf")
 
 
 def _alternatives(detail: TokenDetail) -> dict[str, float | None]:
-    """The likeliest in a token's place, and the token itself as OpenAI has it. Of two that read the same, the first."""
+    """Return the likeliest in a token's place, and the token itself. Of two that read the same, the first."""
     alternatives: dict[str, float | None] = {}
     places: tuple[Alternative | TokenDetail, ...] = (*detail.top, detail)
     for one in places:

@@ -1,4 +1,4 @@
-"""The token ids of prompts, for those who ask for them."""
+"""Token ids of prompts, for requests with `return_token_ids`."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -10,7 +10,7 @@ PromptIds: TypeAlias = tuple[list[int] | None, ...]
 
 
 async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
-    """The tokens that the engine reads in place of each prompt; None for a gap to fill. Waits for the engine.
+    """Ask the engine for the tokens of each prompt; None for a gap to fill.
 
     Raises as `Engine.tokenize` does.
     """

@@ -1,4 +1,4 @@
-"""What the shapes of answers are made of. The tests hold whatever routes send against these shapes."""
+"""Types that answers are made of. Encoders return them, and the OpenAPI document describes them."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -14,11 +14,11 @@ Stop: TypeAlias = Annotated[str | int | None, Field(description="The stop string
 
 @with_config(ConfigDict(extra="forbid"))
 class Answer(TypedDict):
-    """An object that has the fields told of it and no others."""
+    """An object that has its declared fields and no others."""
 
 
 class Error(Answer):
-    """What went wrong."""
+    """The reason of a failure."""
 
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
@@ -33,13 +33,13 @@ class ErrorAnswer(Answer):
 
 
 class PromptDetails(Answer):
-    """Of the tokens of the prompts, those that were not computed again."""
+    """Tokens of the prompts that were not computed again."""
 
     cached_tokens: Count
 
 
 class CompletionDetails(Answer):
-    """Guesses at the tokens that were computed with them, right and wrong."""
+    """Draft tokens, right and wrong."""
 
     accepted_prediction_tokens: Count
     rejected_prediction_tokens: Count
@@ -56,7 +56,7 @@ class Usage(Answer):
 
 
 class Timings(Answer):
-    """Of the passes through the model that worked for the request, by llama-server's names."""
+    """Times of the passes through the model that worked for the request, by llama-server's names."""
 
     cache_n: Count
     prompt_n: Count

@@ -36,5 +36,5 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
 
 
 def _ratio(amount: float, per: float) -> float:
-    """0 where the divisor is."""
+    """Return the ratio, or 0 where the divisor is 0."""
     return amount / per if per > 0 else 0.0

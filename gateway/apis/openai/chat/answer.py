@@ -9,7 +9,7 @@ from gateway.apis.answers.shapes import Answer, Count, Logprob, Stop, Timestamp,
 
 
 class TokenLogprob(Answer):
-    """A token that could have stood in a place."""
+    """A likely token in one place."""
 
     token: str
     logprob: Logprob
@@ -17,13 +17,13 @@ class TokenLogprob(Answer):
 
 
 class ChosenLogprob(TokenLogprob):
-    """A token that stands there, and the likeliest in its place."""
+    """The token that was chosen, and the likeliest ones in its place."""
 
     top_logprobs: list[TokenLogprob]
 
 
 class ChatLogprobs(Answer):
-    """Of the tokens of a message."""
+    """Log-probabilities of a message's tokens."""
 
     content: list[ChosenLogprob]
     refusal: None
@@ -37,7 +37,7 @@ class FunctionCallAnswer(Answer):
 
 
 class ToolCallAnswer(Answer):
-    """A call that the model makes."""
+    """A call by the model."""
 
     id: str
     type: Literal["function"]
@@ -45,7 +45,7 @@ class ToolCallAnswer(Answer):
 
 
 class ChatMessage(Answer):
-    """What the model says, thinks and calls."""
+    """The model's text, reasoning and calls."""
 
     role: Literal["assistant"]
     content: str | None
@@ -60,7 +60,7 @@ ServiceTier: TypeAlias = Literal["default"]
 
 
 class ChatChoice(Answer):
-    """One message."""
+    """One choice: a message and its end."""
 
     index: Count
     message: ChatMessage
@@ -91,14 +91,14 @@ class ChatCompletion(ChatHead):
 
 
 class FunctionDelta(Answer):
-    """More of a call: the name once, then the arguments."""
+    """More of a call: first its name, then its arguments."""
 
     name: NotRequired[str]
     arguments: str
 
 
 class ToolCallDelta(Answer):
-    """More of one call; `id` and `type` once."""
+    """More of one call. Only its first delta has `id` and `type`."""
 
     index: Count
     id: NotRequired[str]
@@ -107,7 +107,7 @@ class ToolCallDelta(Answer):
 
 
 class ChatDelta(Answer):
-    """More of a message; the role once, and nothing at the end."""
+    """More of a message. The first one has the role, and the last one is empty."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]

@@ -1,4 +1,4 @@
-"""Messages as OpenAI's chat clients write them, checked, and in one form for templates."""
+"""Messages of OpenAI's chat requests: their fields, and their one form for templates."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -11,11 +11,11 @@ from gateway.apis.fields.parts import TextPart, as_parts
 from gateway.chat.shapes import Message
 
 MAX_MESSAGES = 2**13
-"""Far above what a slot usually holds; it bounds what reading them costs."""
+"""In one request. It is far above the size of a usual slot, and bounds the cost of reading."""
 
 
 class ContentPart(TextPart):
-    """One part of a content that is an array."""
+    """An entry of a content that is an array."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [given(kind, type={"const": kind}) for kind in ("text", "refusal")]}
@@ -32,30 +32,30 @@ Content: TypeAlias = Annotated[
 
 
 def joined(content: Sequence[ContentPart]) -> str:
-    """The parts as one text, a line break between them, as llama-server and vLLM join them."""
+    """Return the parts as one text with line breaks between them, as llama-server and vLLM join them."""
     return "\n".join(part.words for part in content)
 
 
 class _MessageFields(Nested):
-    """What all messages have."""
+    """Fields of every message."""
 
     name: str | None = None
 
     def plain(self, role: str, content: str | None) -> Message:
-        """The message for a template."""
+        """Return the message for a template."""
         named = {} if self.name is None else {"name": self.name}
         return {"role": role, "content": content, **named}
 
 
 class InstructionMessage(_MessageFields):
-    """What the model is told to be."""
+    """Instructions for the model."""
 
     role: Literal["system", "developer"]
     content: Content
 
 
 class UserMessage(_MessageFields):
-    """What the user says."""
+    """A message of the user's."""
 
     role: Literal["user"]
     content: Content
@@ -69,20 +69,20 @@ class CalledFunction(Nested):
 
 
 class ToolCall(Nested):
-    """A call that the assistant made."""
+    """A call by the assistant."""
 
     id: str = Field(min_length=1)
     type: Literal["function"]
     function: CalledFunction
 
     def plain(self) -> Message:
-        """The call for a template."""
+        """Return the call for a template."""
         function = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": self.type, "function": function}
 
 
 class AssistantMessage(_MessageFields):
-    """What the model said, thought and called."""
+    """The model's text, reasoning and calls."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -114,7 +114,7 @@ class AssistantMessage(_MessageFields):
         return self
 
     def spoken(self) -> Message:
-        """The message for a template, without its calls."""
+        """Return the message for a template, without its calls."""
         message = self.plain(self.role, self.refusal if self.content is None else joined(self.content))
         if self.reasoning_content is not None:
             message["reasoning_content"] = self.reasoning_content
@@ -122,7 +122,7 @@ class AssistantMessage(_MessageFields):
 
 
 class ToolMessage(_MessageFields):
-    """What a call gave."""
+    """The output of a call."""
 
     role: Literal["tool"]
     content: Content
@@ -130,7 +130,7 @@ class ToolMessage(_MessageFields):
 
 
 class FunctionMessage(_MessageFields):
-    """What a call of the deprecated kind gave."""
+    """The output of a call of the deprecated kind."""
 
     role: Literal["function"]
     name: str
@@ -151,7 +151,7 @@ _KINDS: dict[str, type[RequestMessage]] = {
 
 
 def read_messages(value: object) -> tuple[RequestMessage, ...]:
-    """The messages in a list. Raises `ValueError`, or `RequestError` that names the place in it that is wrong."""
+    """Return the messages in a list. Raises `ValueError`, or `RequestError` that names the place of the fault."""
     if not isinstance(value, list):
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_MESSAGES:
@@ -160,15 +160,15 @@ def read_messages(value: object) -> tuple[RequestMessage, ...]:
 
 
 def for_template(messages: Sequence[RequestMessage]) -> tuple[Message, ...]:
-    """The messages in the form that `Conversation` has: the deprecated kind of calls as the kind of today.
+    """Return the messages as `Conversation` has them. Calls of the deprecated kind become tool calls.
 
-    Raises `RequestError` for what a tool gave where no call asked for it.
+    Raises `RequestError` for a tool's output without its call.
     """
     return _Translation().messages(messages)
 
 
 class _Translation:
-    """One pass over the messages, which knows the calls made so far."""
+    """One pass over the messages. It knows the earlier calls."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # of the functions called, by the calls' ids

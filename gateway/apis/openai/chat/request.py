@@ -1,4 +1,4 @@
-"""The fields of OpenAI's chat requests."""
+"""Fields of OpenAI's chat requests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,14 +29,14 @@ from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, t
 
 
 class Prediction(Nested):
-    """What much of the answer is expected to be: guesses at its tokens are taken from there."""
+    """A text that much of the answer is expected to repeat: draft tokens are taken from it."""
 
     type: Literal["content"]
     content: Content
 
 
 class TemplateFields(Fields):
-    """What the conversation is, and what its template is told besides."""
+    """The conversation, and further variables of its template."""
 
     messages: Annotated[
         tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
@@ -115,12 +115,12 @@ class ChatBody(
 
     @property
     def engine_names(self) -> Mapping[str, str]:
-        """What clients call the fields that the engine may refuse."""
+        """The client's names of fields that the engine may refuse, by the engine's."""
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or "tools"}
 
     def conversation(self) -> Conversation:
-        """What the template is given. Raises `RequestError` where fields do not fit together."""
+        """Return the conversation. Raises `RequestError` where fields do not fit together."""
         tool_set = self.tool_set()
         return Conversation(
             messages=for_template(self.messages),

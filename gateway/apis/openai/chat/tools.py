@@ -1,4 +1,4 @@
-"""The fields by which OpenAI's chat clients offer tools, today's and the deprecated ones."""
+"""Tool fields of OpenAI's chat requests, current and deprecated."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.chat.tools import Named, Tool, ToolChoice
 
 MAX_TOOLS = 128
-"""OpenAI's own bound."""
+"""OpenAI's limit."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
-"""OpenAI: a function described without parameters takes none."""
+"""OpenAI's default: the function takes none."""
 
 
 class FunctionObject(Nested):
@@ -36,7 +36,7 @@ class FunctionObject(Nested):
         return parameters
 
     def tool(self) -> Tool:
-        """The same for the model."""
+        """Return the tool for the model."""
         return Tool(self.name, self.description, self.parameters, self.strict)
 
 
@@ -64,7 +64,7 @@ class _Allowed(Nested):
 
 
 class AllowedTools(Nested):
-    """A `tool_choice` that leaves some of the tools."""
+    """A `tool_choice` that allows only some of the tools."""
 
     type: Literal["allowed_tools"]
     allowed_tools: _Allowed
@@ -74,7 +74,7 @@ _CHOICES: dict[str, type[NamedFunction | AllowedTools]] = {"function": NamedFunc
 
 
 def read_tools(value: object) -> tuple[FunctionTool, ...]:
-    """The entries of `tools`. Raises `ValueError`, or `RequestError` that names the place in it that is wrong."""
+    """Return the entries of `tools`. Raises `ValueError`, or `RequestError` that names the place of the fault."""
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
     for at, tool in enumerate(value):
@@ -108,7 +108,7 @@ class ToolSet:
 
 
 class ToolFields(Fields):
-    """What the model may call."""
+    """The tools of a request, and whether the model must call one."""
 
     tools: Annotated[
         tuple[FunctionTool, ...],
@@ -129,7 +129,7 @@ class ToolFields(Fields):
 
     @property
     def deprecated_calls(self) -> bool:
-        """Whether the request offers `functions`, so that a call is answered as `function_call`."""
+        """Whether the request has `functions`. The answer then has `function_call`."""
         return bool(self.functions)
 
     def tool_set(self) -> ToolSet:

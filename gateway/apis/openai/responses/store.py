@@ -1,4 +1,4 @@
-"""The responses that were stored: as many as there is room for, the least recently used forgotten first."""
+"""Store of responses in memory. The least recently used go first when its room is full."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -15,29 +15,26 @@ from gateway.middleware.errors import Problem, RefusedError
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A response that has ended.
-
-    Attributes:
-        head: the response as JSON, its output left out.
-        said: the items of its own request, each as JSON.
-        answered: those of its output, each as JSON.
-        previous: the id of the response that it followed.
-        continues: whether another may follow it.
-        background: whether it ran while nobody waited for it.
-        holds: the ids by which its items can be referred to.
-    """
+    """A response that has ended."""
 
     head: bytes
+    """The response as JSON, without its output."""
     said: tuple[bytes, ...]
+    """The items of its own request, each as JSON."""
     answered: tuple[bytes, ...]
+    """The items of its output, each as JSON."""
     previous: str | None
+    """The id of the response that it followed."""
     continues: bool
+    """Whether another response may follow it."""
     background: bool
+    """Whether it ran in the background."""
     holds: list[str] = field(default_factory=list)
+    """The ids by which its items can be referred to."""
 
     @property
     def items(self) -> tuple[bytes, ...]:
-        """What its request said and what it answered, each as JSON."""
+        """The items of its request and of its output, each as JSON."""
         return self.said + self.answered
 
     @property
@@ -63,7 +60,7 @@ class Stored:
 
 @dataclass(slots=True)
 class _Referable:
-    """What a reference to an item stands for, and how many stored items are the same."""
+    """An item that references can name, and the number of stored items that are equal to it."""
 
     content: bytes
     times: int = 0
@@ -103,13 +100,13 @@ class ResponseStore:
             self.remove(next(iter(self._stored)))
 
     def get(self, response_id: str) -> Stored:
-        """A response. Raises `RefusedError`, a 404, if it is not stored."""
+        """Return a response. Raises `RefusedError`, a 404, if it is not stored."""
         if (stored := self._used(response_id)) is None:
             raise not_found(response_id)
         return stored
 
     def remove(self, response_id: str) -> None:
-        """Forget a response and its items. Raises `RefusedError`, a 404, if it is not stored."""
+        """Drop a response and its items. Raises `RefusedError`, a 404, if it is not stored."""
         if (stored := self._stored.pop(response_id, None)) is None:
             raise not_found(response_id)
         self._room += stored.size
@@ -119,7 +116,7 @@ class ResponseStore:
                 del self._items[item_id]
 
     def history(self, response_id: str) -> list[Item]:
-        """Every item of a conversation up to a response.
+        """Return every item of a conversation up to a response.
 
         Raises `RequestError` if any part of it is not stored, or if it is too large.
         """
@@ -139,7 +136,7 @@ class ResponseStore:
         return [orjson.loads(item) for part in reversed(parts) for item in part.items]
 
     def items(self, ids: Collection[str]) -> dict[str, Item]:
-        """Those of the items with these ids that are stored. Raises `RequestError` if they are too large together."""
+        """Return the stored items among these ids. Raises `RequestError` if they are too large together."""
         found = {item_id: self._items[item_id].content for item_id in ids if item_id in self._items}
         self._check(sum(map(len, found.values())), "input")
         return {item_id: orjson.loads(content) for item_id, content in found.items()}
@@ -169,7 +166,7 @@ def _stored(response: Response, inputs: Sequence[Item]) -> Stored:
 
 
 def not_found(response_id: str) -> RefusedError:
-    """The 404 for a response that is not stored."""
+    """Return the 404 for a response that is not stored."""
     message = f"Response with id {response_id[:100]!r} not found."
     return RefusedError(Problem(status=HTTPStatus.NOT_FOUND, message=message, code="response_not_found"))
 

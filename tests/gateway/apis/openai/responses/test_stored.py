@@ -85,6 +85,17 @@ async def test_only_the_latest_are_stored() -> None:
     assert [(await get(app, f"{PATH}/{name}")).status for name in ids] == [404, 200, 200]
 
 
+async def test_unknown_fields_of_an_item_are_named_and_not_stored() -> None:
+    app = app_of(chatting(answering("Hello")))
+    said = {"role": "user", "content": [{"type": "input_text", "text": "Hi", "y": 1}], "id": "msg_a", "x": 1}
+    reply = await post(app, PATH, {"input": [said]})
+    assert reply.header("x-llama-gateway-ignored") == "input.x, input.content.y"
+    listed = (await get(app, f"{PATH}/{reply.json['id']}/input_items")).json
+    content = [{"type": "input_text", "text": "Hi"}]
+    item = {"id": "msg_a", "type": "message", "role": "user", "status": "completed", "content": content}
+    assert listed["data"] == [item]
+
+
 async def test_the_items_of_the_input() -> None:
     app = app_of(chatting(answering("Hello")))
     said = [{"role": "user", "content": text, "id": f"msg_{text}"} for text in "abc"]
