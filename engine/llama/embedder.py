@@ -2,7 +2,6 @@
 
 import logging
 import time
-from contextlib import ExitStack
 from typing import Self, TypeAlias
 
 import llama_cpp
@@ -13,13 +12,9 @@ from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
-from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import physical_cores
-from engine.llama.log_bridge import first_cause, keep_complaints
+from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
-
-logger = logging.getLogger(__name__)
 
 _TEXTS = 16
 _LARGEST_PASS = 512
@@ -28,7 +23,6 @@ _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a pass where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
 """Tokens. Texts that cannot be split take memory for one pass over the longest of them."""
-_DONE, _ABORTED = 0, 2  # what llama_decode returns
 
 _Rows: TypeAlias = NDArray[np.float32]
 _Sum: TypeAlias = NDArray[np.float64]
@@ -51,11 +45,8 @@ def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
 def _has_cells(model: LlamaModel) -> bool:
     """Whether llama.cpp keeps a KV cache for a model; it keeps none where its kind cannot be causal."""
     smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
-    context = _open_context(model, EngineConfig(model=""), smallest, AbortFlag())
-    try:
-        return bool(llama_cpp.llama_get_memory(context))
-    finally:
-        llama_cpp.llama_free(context)
+    with _open_context(model, EngineConfig(model=""), smallest) as context:
+        return context.has_cache
 
 
 class LlamaEmbedder:
@@ -75,14 +66,9 @@ class LlamaEmbedder:
         self._pooling = model.pooling
         self._size = model.info.embedding_size
         self._vocabulary = model.info.vocabulary
-        self._abort = AbortFlag()
         self._batch = Batch(limits.rows, model.info.vocabulary)
         self._sums: dict[int, _Sum] = {}
-        with ExitStack() as resources:
-            self._context = _open_context(model, config, limits, self._abort)
-            resources.callback(llama_cpp.llama_free, self._context)
-            self._memory = llama_cpp.llama_get_memory(self._context)
-            self._resources = resources.pop_all()
+        self._context = _open_context(model, config, limits)
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +78,7 @@ class LlamaEmbedder:
 
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called after it."""
-        self._resources.close()
+        self._context.close()
 
     def probe(self) -> None:
         """Prove that this machine can run the model: embed a small text. A machine that cannot may die here.
@@ -101,54 +87,47 @@ class LlamaEmbedder:
         """
         tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_PASS))]
         self._batch.clear()
-        self._batch.add(tokens, seq_id=0, start=0, output=True)
-        status = self._decode()
-        if status != _DONE or not np.isfinite(self._rows(len(tokens))).all():
-            raise LoadError(f"this machine cannot run the model: a pass failed (status {status})")
+        self._add(tokens, seq_id=0, start=0)
+        self._context.probe(self._batch)
+        if not np.isfinite(self._rows(len(tokens))).all():
+            raise LoadError(f"this machine cannot run the model: a pass of {len(tokens)} tokens gave no vectors")
         self.drop(0)
 
     def drop(self, seq_id: int) -> None:
         """Forget a text."""
         self._sums.pop(seq_id, None)
-        if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, -1, -1):
-            raise EngineFault("llama.cpp could not drop a sequence", code="engine_failed")
+        self._context.remove(seq_id, 0)
 
     def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted."""
         self._batch.clear()
         for chunk in chunks:
             tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
-            self._batch.add(tokens, seq_id=chunk.seq_id, start=chunk.start, output=True)
+            self._add(tokens, seq_id=chunk.seq_id, start=chunk.start)
         began = time.perf_counter()
-        status = self._decode()
+        outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
-        if status == _ABORTED:
-            return EmbeddingPass(Outcome.ABORTED, (), seconds)
-        if status != _DONE:
-            raise EngineFault(f"llama.cpp could not embed (status {status})", code="decode_failed")
-        return EmbeddingPass(Outcome.DONE, self._pool(chunks), seconds)
+        if outcome is Outcome.ABORTED:
+            return EmbeddingPass(outcome, (), seconds)
+        if outcome is Outcome.NO_ROOM:
+            raise EngineFault("llama.cpp found no room for texts within the limits", code="decode_failed")
+        return EmbeddingPass(outcome, self._pool(chunks), seconds)
 
     def abort(self) -> None:
         """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
-        self._abort.set()
+        self._context.abort()
 
     def arm(self) -> None:
         """Forget an earlier `abort`."""
-        self._abort.clear()
+        self._context.arm()
 
-    def _decode(self) -> int:
-        """What `llama_decode` returns. Its complaint of an abort is no news and is not logged."""
-        with keep_complaints(logging.WARNING) as complaints:
-            self._batch.ask(range(int(self._batch.c.n_tokens)))  # every row gives its embedding
-            status = int(llama_cpp.llama_decode(self._context, self._batch.c))
-            llama_cpp.llama_synchronize(self._context)  # a GPU may still be at work
-        if status != _ABORTED:
-            for complaint in complaints:
-                logger.warning("llama_decode: %s", complaint)
-        return status
+    def _add(self, tokens: list[int], *, seq_id: int, start: int) -> None:
+        """Add tokens of one text, with an output for each row."""
+        last = self._batch.add(tokens, seq_id=seq_id, start=start, output=True)
+        self._batch.ask(range(last + 1 - len(tokens), last))
 
     def _rows(self, count: int) -> _Rows:
-        pointer = llama_cpp.llama_get_embeddings(self._context)
+        pointer = llama_cpp.llama_get_embeddings(self._context.handle)
         if not pointer:
             raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
         return np.ctypeslib.as_array(pointer, (count, self._size))
@@ -183,21 +162,15 @@ def _unit(vector: _Sum) -> bytes | None:
     return (vector / length).astype("<f4").tobytes()
 
 
-def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits, abort: AbortFlag) -> int:
-    threads = config.threads or physical_cores()
+def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.embeddings = True
     params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
     params.n_ctx = limits.cells
     params.n_batch = params.n_ubatch = limits.rows
     params.n_seq_max = limits.texts
-    params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
     params.kv_unified = True  # texts under way share the cells: a long one may take them all
-    params.abort_callback, params.abort_callback_data = abort.callback, abort.data
-    with keep_complaints(logging.WARNING) as complaints:  # it warns of any pooling that is not the file's
-        context = llama_cpp.llama_init_from_model(model.handle, params)
-    if not context:
-        cause = first_cause(complaints[-1:])
-        raise LoadError(f"an embedder for texts of {limits.longest} tokens cannot be made: {cause}")
-    return int(context)
+    purpose = f"an embedder for texts of {limits.longest} tokens"
+    hide_from = logging.WARNING  # llama.cpp warns that the pooling differs from the file's
+    return LlamaContext(model, config, params, purpose=purpose, hide_from=hide_from)

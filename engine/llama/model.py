@@ -16,7 +16,7 @@ from engine.events import ModelInfo
 from engine.llama import devices, memory
 from engine.llama.attention import choose_attention
 from engine.llama.cpu import gains_by_repacking
-from engine.llama.log_bridge import first_cause, keep_complaints, route_log
+from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, Sampling
 from engine.sampling.dry import DryTemplates
@@ -166,14 +166,14 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
     params.progress_callback = report
     llama_cpp.llama_backend_init()
-    with keep_complaints(logging.ERROR) as errors:
+    with capture_log(logging.ERROR) as lines:
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)
     if failures:
         if handle:
             llama_cpp.llama_model_free(handle)
         raise failures[0]
     if not handle:
-        raise LoadError(f"{config.model} cannot be loaded: {first_cause(errors)}")
+        raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
     return int(handle)
 
 

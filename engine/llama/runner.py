@@ -31,10 +31,8 @@ from engine.core.step import (
 from engine.core.token import Score, Token
 from engine.errors import EngineFault, LoadError
 from engine.events import Alternative
-from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import physical_cores
-from engine.llama.log_bridge import first_cause, keep_complaints
+from engine.llama.context import LlamaContext
 from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
@@ -57,8 +55,6 @@ _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
 
 _MASK_THREADS = 4
 
-_DONE, _NO_ROOM, _ABORTED = 0, 1, 2  # what llama_decode returns
-
 
 class LlamaRunner:
     """Owns the C context, the samplers of its sequences and the cells it saved, and frees them once.
@@ -72,7 +68,6 @@ class LlamaRunner:
         Raises `LoadError` where llama.cpp refuses, for want of memory above all.
         """
         self._model = model
-        self._abort = AbortFlag()
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
@@ -83,10 +78,8 @@ class LlamaRunner:
         self._state_memory = StateMemory()
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
-            self._context = _open_context(model, config, self._abort)
-            resources.callback(llama_cpp.llama_free, self._context)
-            self._memory = llama_cpp.llama_get_memory(self._context)
-            if not self._memory:
+            self._context = resources.enter_context(_open_context(model, config))
+            if not self._context.has_cache:
                 raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
             resources.callback(self._close_samplers)
             resources.callback(self._state_memory.close)
@@ -114,17 +107,16 @@ class LlamaRunner:
             self._batch.clear()
             tokens = [at % self._model.info.vocabulary for at in range(rows)]
             row = self._batch.add(tokens, seq_id=0, start=0, output=True)
-            status = self._decode()
-            if status != _DONE or not np.isfinite(self._logits(row)).all():
-                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens failed (status {status})")
-            sizes[rows] = state_bytes(self._context, 0)
+            self._context.probe(self._batch)
+            if not np.isfinite(self._logits(row)).all():
+                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens gave no logits")
+            sizes[rows] = state_bytes(self._context.handle, 0)
             self.remove(Removal(0, 0))
         return measure(sizes)
 
     def remove(self, removal: Removal) -> None:
         """Drop cells. Raises `EngineFault` for a part of a sequence whose model cannot forget parts."""
-        if not llama_cpp.llama_memory_seq_rm(self._memory, removal.seq_id, removal.start, -1):
-            raise EngineFault("llama.cpp could not drop the end of a sequence", code="engine_failed")
+        self._context.remove(removal.seq_id, removal.start)
 
     def copy(self, copy: Copy) -> None:
         """Copy cells by way of host memory, which costs by the cells that the source holds.
@@ -132,18 +124,19 @@ class LlamaRunner:
         `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
         llama.cpp refuses.
         """
-        self._fill_slot(copy.target, read_state(self._context, copy.source), copy.tokens)
+        self._fill_slot(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
 
     def swap(self, swap: Swap) -> None:
         """Exchange the cells of two slots by way of host memory. Raises `EngineFault` where llama.cpp refuses."""
-        one, other = read_state(self._context, swap.one), read_state(self._context, swap.other)
-        write_state(self._context, swap.one, other)
-        write_state(self._context, swap.other, one)
+        context = self._context.handle
+        one, other = read_state(context, swap.one), read_state(context, swap.other)
+        write_state(context, swap.one, other)
+        write_state(context, swap.other, one)
 
     def save(self, save: Save) -> bool:
         """Copy cells to host memory; gives whether that could be done."""
         try:
-            self._saved[save.key] = read_state(self._context, save.seq_id, self._state_memory.take)
+            self._saved[save.key] = read_state(self._context.handle, save.seq_id, self._state_memory.take)
         except (OSError, EngineFault) as error:  # the cells are as they were
             logger.warning("a prefix cannot be saved, and will be computed again: %s", error)
             return False
@@ -164,27 +157,24 @@ class LlamaRunner:
         """
         rows = self._fill(plan)
         began = time.perf_counter()
-        status = self._decode()
+        outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
-        if status == _DONE:
-            placed = list(zip(plan.chunks, rows, strict=True))
-            scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
-            draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
-            return StepResult(Outcome.DONE, draws, seconds, scores)
-        if status == _NO_ROOM:
-            return StepResult(Outcome.NO_ROOM, (), seconds)
-        if status == _ABORTED:
+        if outcome is Outcome.ABORTED:
             self._undo(plan)
-            return StepResult(Outcome.ABORTED, (), seconds)
-        raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
+        if outcome is not Outcome.DONE:
+            return StepResult(outcome, (), seconds)
+        placed = list(zip(plan.chunks, rows, strict=True))
+        scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
+        draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
+        return StepResult(outcome, draws, seconds, scores)
 
     def abort(self) -> None:
         """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
-        self._abort.set()
+        self._context.abort()
 
     def arm(self) -> None:
         """Forget an earlier `abort`."""
-        self._abort.clear()
+        self._context.arm()
 
     def close(self, sequence: Sequence) -> None:
         """Free a sequence's sampler. Repeatable."""
@@ -194,7 +184,7 @@ class LlamaRunner:
 
     def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
         """Make the first `tokens` of these all the cells of a slot."""
-        write_state(self._context, seq_id, state)
+        write_state(self._context.handle, seq_id, state)
         if self._model.trims:
             self.remove(Removal(seq_id, tokens))
 
@@ -209,16 +199,6 @@ class LlamaRunner:
         self._batch.ask(range(row, last))
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
-
-    def _decode(self) -> int:
-        """What `llama_decode` returns. Its complaints of an abort or of no room are no news and are not logged."""
-        with keep_complaints(logging.WARNING) as complaints:
-            status = int(llama_cpp.llama_decode(self._context, self._batch.c))
-            llama_cpp.llama_synchronize(self._context)  # a GPU may still be at work
-        if status not in (_NO_ROOM, _ABORTED):
-            for complaint in complaints:
-                logger.warning("llama_decode: %s", complaint)
-        return status
 
     def _undo(self, plan: StepPlan) -> None:
         """Drop what an aborted pass left in the cells: the physical batches it had finished."""
@@ -262,7 +242,7 @@ class LlamaRunner:
         return logprobs.of(token), tuple(top)
 
     def _logits(self, row: int) -> Logits:
-        pointer = llama_cpp.llama_get_logits_ith(self._context, row)
+        pointer = llama_cpp.llama_get_logits_ith(self._context.handle, row)
         if not pointer:
             raise DrawError("llama.cpp gave no logits")
         buffer = memoryview(self._row.from_address(ctypes.addressof(pointer.contents)))
@@ -294,19 +274,12 @@ class LlamaRunner:
             self.close(sequence)
 
 
-def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> int:
-    threads = config.threads or physical_cores()
+def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
     params.n_seq_max = config.slots
     params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
-    params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
     params.flash_attn_type = model.attention.kind
     params.kv_unified = KV_UNIFIED
-    params.abort_callback, params.abort_callback_data = abort.callback, abort.data
-    with keep_complaints(logging.ERROR) as errors:
-        context = llama_cpp.llama_init_from_model(model.handle, params)
-    if not context:
-        raise LoadError(f"{config.slots} slots of {model.info.context} tokens cannot be made: {first_cause(errors)}")
-    return int(context)
+    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")
