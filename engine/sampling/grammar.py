@@ -4,7 +4,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -12,7 +12,6 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
-from engine.llama.tokenizer import Tokenizer
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 
@@ -38,6 +37,34 @@ _WHITESPACE = r"[ \t\r\n]{1,32}"
 """In JSON between two tokens: a line break and the indentation of deep nesting. Without a bound a model that falls into
 a run of spaces stays in it to its last token. `x-guidance` in a schema overrides it."""
 _TERSE = "\n<non-verbose/>"
+
+
+class Tokenizer(Protocol):
+    """The vocabulary of a model. Any thread may call its methods."""
+
+    @property
+    def size(self) -> int:
+        """The number of token ids."""
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The ids that end a generation."""
+
+    @property
+    def control_tokens(self) -> set[int]:
+        """The ids that have a name but stand for no text."""
+
+    def piece(self, token: int, *, special: bool) -> bytes:
+        """Return the bytes of a token; the name of a control token if `special`, else nothing for it."""
+
+    def tokenize(self, text: str, *, special: bool, begin: bool) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            text: the text.
+            special: whether the names of control tokens in it become these tokens.
+            begin: whether the model's beginning-of-sequence token is added.
+        """
 
 
 @dataclass(slots=True)
