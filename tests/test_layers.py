@@ -18,7 +18,7 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "orjson"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
-    "engine.sampling": {"engine.sampling", *VOCABULARY, "llama_cpp", "llguidance", "numpy"},
+    "engine.sampling": {"engine.sampling", *VOCABULARY, "llama_cpp", "llguidance", "numpy", "typing_extensions"},
     "engine.llama": {"engine.llama", "engine.core", "engine.sampling", *VOCABULARY, "llama_cpp", "numpy"},
     "engine.testing": {"engine.testing", "engine.core", *VOCABULARY},
     "engine.worker": {"engine.worker", "engine.core", "engine.protocol", *VOCABULARY},

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from engine.sampling.candidates import Ids, Logits
-from engine.sampling.cuts import likeliest
+from engine.sampling.truncation import top_k
 
 LEAST = -9999.0
 """What OpenAI says of a token that is next to impossible. JSON has no infinity."""
@@ -30,7 +30,7 @@ class LogProbs:
         """The likeliest tokens and their log-probabilities, likeliest first; of equal ones the lowest ids."""
         if count == 0:
             return []
-        floor = self._logits[likeliest(self._logits, count)].min()
+        floor = self._logits[top_k(self._logits, count)].min()
         ids: Ids = np.flatnonzero(self._logits >= floor).astype(np.int32)
         ids = ids[np.argsort(-self._logits[ids], kind="stable")][:count]
         return [(token, self.of(token)) for token in ids.tolist()]

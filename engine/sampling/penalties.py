@@ -19,7 +19,7 @@ NAMES = {"penalties", "dry"}
 """llama.cpp's names of the samplers that change only the logits of tokens in the text."""
 
 
-def penalties(
+def penalty_samplers(
     name: str, sampling: Sampling, prompt: list[int], resources: SamplerResources
 ) -> Iterator["llama_sampler_p"]:
     """llama.cpp's samplers for one of `NAMES`, which know the prompt and are told of every token drawn.
@@ -56,7 +56,7 @@ class Penalties:
         """`names` are of `NAMES`, in the order in which they apply."""
         self._candidates: Candidates = resources.candidates
         self._chain = SamplerChain(
-            sampler for name in names for sampler in penalties(name, sampling, prompt, resources)
+            sampler for name in names for sampler in penalty_samplers(name, sampling, prompt, resources)
         )
         self._seen = set(prompt)
         self._ids: Ids = np.unique(np.array(prompt, np.int32))

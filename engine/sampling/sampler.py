@@ -12,12 +12,14 @@ import numpy as np
 from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import DrawError, Ids, Logits
+from engine.sampling.chain_sampling import ChainSampling
 from engine.sampling.constraint import Constraint
-from engine.sampling.fast import Choice, FromFew, Likeliest, few_are_enough
-from engine.sampling.full import FromAll
-from engine.sampling.order import active_samplers, takes_likeliest
+from engine.sampling.greedy import Greedy, is_greedy
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler_order import active_samplers
+from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.truncated_sampling import TruncatedSampling, can_truncate
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
@@ -64,8 +66,8 @@ class SequenceSampler:
         with ExitStack() as owned:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
-            self._choice = owned.enter_context(
-                closing(_choice(sampling, active[len(leading) :], _seed(seed), prompt, resources))
+            self._token_sampler = owned.enter_context(
+                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
             )
             self._owned = owned.pop_all()
 
@@ -80,9 +82,9 @@ class SequenceSampler:
             logits[self._bias_ids] += self._biases
         if self._penalties:
             self._penalties.apply(logits)
-        token = self._choice.choose(logits, self._likeliest(logits))
+        token = self._token_sampler.sample(logits, self._best(logits))
         self._drawn += 1
-        self._choice.accept(token)
+        self._token_sampler.accept(token)
         if self._penalties:
             self._penalties.accept(token)
         if self._constraint:
@@ -93,7 +95,7 @@ class SequenceSampler:
         """Free the samplers. Repeatable."""
         self._owned.close()
 
-    def _likeliest(self, logits: Logits) -> int:
+    def _best(self, logits: Logits) -> int:
         """The likeliest token, with those that must not come yet held back, unless the grammar leaves no other."""
         held_back = self._held_back()
         before = logits[held_back] if held_back.size else None
@@ -113,14 +115,14 @@ class SequenceSampler:
         return self._ends if self._sampling.ignore_eos else _NONE
 
 
-def _choice(
+def _token_sampler(
     sampling: Sampling, active: tuple[str, ...], seed: int, prompt: list[int], resources: SamplerResources
-) -> Choice:
-    if takes_likeliest(sampling, active):
-        return Likeliest()
-    if few_are_enough(sampling, active):
-        return FromFew(sampling, active, seed, resources)
-    return FromAll(sampling, active, seed, prompt, resources)
+) -> TokenSampler:
+    if is_greedy(sampling, active):
+        return Greedy()
+    if can_truncate(sampling, active):
+        return TruncatedSampling(sampling, active, seed, resources)
+    return ChainSampling(sampling, active, seed, prompt, resources)
 
 
 def _seed(seed: int | None) -> int:
