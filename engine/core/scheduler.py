@@ -211,7 +211,7 @@ class Scheduler:
     def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
         """Take the tokens drawn, up to one that ends the sequence; the cells behind them are of wrong guesses."""
         sequence = chunk.sequence
-        sequence.note_draft(len(chunk.draft), len(drawn) - 1)
+        sequence.count_draft(len(chunk.draft), len(drawn) - 1)
         for guessed_right, draw in enumerate(drawn):
             if guessed_right:
                 sequence.advance(1, 0.0)

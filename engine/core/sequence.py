@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from engine.core.drafter import Drafter
+from engine.core.drafter import NgramDrafter
 from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript
@@ -91,8 +91,8 @@ class Sequence:
         self.show_special = request.show_special
         self.echo = echo
         self.speculates = bool(request.speculative)
-        may_guess = request.speculative is None and seed is None
-        self.drafter = Drafter(prediction or []) if self.speculates or may_guess else None
+        may_draft = request.speculative is None and seed is None
+        self.drafter = NgramDrafter(prediction or []) if self.speculates or may_draft else None
         self._limit = limit
         self._stream = request.stream
         tells_tokens = request.token_ids or request.logprobs is not None
@@ -157,10 +157,10 @@ class Sequence:
             self._decode_seconds += seconds
         self.computed += tokens
 
-    def note_draft(self, guesses: int, right: int) -> None:
-        """Count the guesses that a pass computed, and those of them that were right."""
-        self._drafted += guesses
-        self._accepted += right
+    def count_draft(self, drafted: int, accepted: int) -> None:
+        """Add the draft tokens that a pass computed, and those of them that were accepted."""
+        self._drafted += drafted
+        self._accepted += accepted
 
     def accept(self, token: Token) -> Text | Finished | None:
         """Take the token drawn after all computed ones; gives the choice's news, if any.

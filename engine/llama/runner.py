@@ -215,10 +215,10 @@ class LlamaRunner:
 
     def _draws(self, chunk: Chunk, row: int) -> Iterator[Draw]:
         """The token after the last known one, and further ones as long as the draft is right."""
-        for right, guess in enumerate((*chunk.draft, None)):
-            drawn = self._draw(chunk.sequence, row + right)
+        for accepted, drafted in enumerate((*chunk.draft, None)):
+            drawn = self._draw(chunk.sequence, row + accepted)
             yield drawn
-            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != guess:
+            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
                 return
 
     def _draw(self, sequence: Sequence, row: int) -> Draw:

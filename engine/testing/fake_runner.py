@@ -247,9 +247,9 @@ class FakeRunner:
         cells = self.cells[chunk.seq_id]
         known = chunk.start + chunk.count
         drawn: list[Draw] = []
-        for right, guess in enumerate([*chunk.draft, None]):
-            drawn.append(token := self._draw(chunk.sequence, cells[: known + right]))
-            if token.id != guess or token.ends:
+        for accepted, drafted in enumerate([*chunk.draft, None]):
+            drawn.append(token := self._draw(chunk.sequence, cells[: known + accepted]))
+            if token.id != drafted or token.ends:
                 break
         return tuple(drawn)
 
@@ -293,7 +293,7 @@ class FakeRunner:
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
         if chunk.draft and not (chunk.sample and self._model.trims):
-            raise RuntimeError(f"guesses in slot {chunk.seq_id} that nobody draws, or that cannot be dropped")
+            raise RuntimeError(f"a draft in slot {chunk.seq_id} without a draw, or one that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"a draw in slot {chunk.seq_id} after a token that is not its sequence's last")
         if chunk.score and (sequence.logprobs is None or not chunk.scored):
