@@ -151,7 +151,7 @@ class Scheduler:
     def lose(self, keys: Iterable[int]) -> None:
         """Take note of saved prefixes for which there was no memory. Belongs before the next `plan`."""
         for key in keys:
-            self._ledger.store.lose(key)
+            self._ledger.store.drop_unsaved(key)
 
     def figures(self) -> Figures:
         """The state and the counters of this moment."""

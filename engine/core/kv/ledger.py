@@ -124,7 +124,7 @@ class KVLedger:
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
 
-    def borrow(self, sequence: Sequence) -> bool:
+    def copy_prefix(self, sequence: Sequence) -> bool:
         """Give a sequence's slot what another slot or the store holds of its prompt's beginning, if that saves enough.
 
         Gives False where that is to wait for a later pass: enough is copied before this one, or it is being saved.
@@ -132,7 +132,7 @@ class KVLedger:
         source, shared = self.best_source(sequence)
         if source is None or not _pays(source, shared - sequence.computed):
             return True
-        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_settled(source)):
+        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_saved(source)):
             return False
         if isinstance(source, StoredPrefix):
             self._changes.append(self.store.restore(source, sequence.seq_id, shared))
@@ -209,7 +209,7 @@ class KVLedger:
         changes = tuple(self._changes)
         self._changes.clear()
         self._copied = 0
-        self.store.settle()
+        self.store.mark_saved()
         for change in changes:
             if isinstance(change, Removal):
                 self.slots[change.seq_id].leaving = None

@@ -30,7 +30,7 @@ class PrefixStore:
         self._prefixes: dict[int, StoredPrefix] = {}  # the least recently used first
         self._index = PrefixIndex()
         self._last_key = 0
-        self._last_settled = 0
+        self._last_saved = 0
         self.bytes = 0
         self.tokens = 0
         self.saved = 0
@@ -73,15 +73,15 @@ class PrefixStore:
         """Let all others go before this one."""
         self._prefixes[stored.key] = self._prefixes.pop(stored.key)
 
-    def settle(self) -> None:
+    def mark_saved(self) -> None:
         """All that is held by now will have been saved before anything else is asked of it, or lost."""
-        self._last_settled = self._last_key
+        self._last_saved = self._last_key
 
-    def is_settled(self, stored: StoredPrefix) -> bool:
+    def is_saved(self, stored: StoredPrefix) -> bool:
         """Whether it is sure by now that a prefix could be saved."""
-        return stored.key <= self._last_settled
+        return stored.key <= self._last_saved
 
-    def lose(self, key: int) -> None:
+    def drop_unsaved(self, key: int) -> None:
         """Take out what could not be saved, unless it is out already."""
         if stored := self._prefixes.get(key):
             self._remove(stored)

@@ -11,7 +11,7 @@ from tests.engine.driver import request
 def hold(ledger: KVLedger, *tokens: int, reuse: bool = True) -> Sequence:
     leased = Sequence(request("p", cache_prompt=reuse), 0, list(tokens or (1, 2, 3)), 8)
     ledger.lease(leased)
-    ledger.borrow(leased)
+    ledger.copy_prefix(leased)
     return leased
 
 

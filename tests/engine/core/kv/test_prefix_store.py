@@ -299,6 +299,6 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     ledger.take_changes()
     again = lease(ledger, long)
     assert again.computed == 400
-    assert ledger.borrow(again)
+    assert ledger.copy_prefix(again)
     assert (again.computed, again.cached) == (999, 999)
     assert ledger.take_changes() == (Restore(1, 0, 999),)
