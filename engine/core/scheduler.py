@@ -296,4 +296,4 @@ def _describe(slot: Slot) -> SlotInfo:
     if holder is None:
         return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
     state = "decode" if holder.generated else "prefill"
-    return SlotInfo(slot.seq_id, state, holder.request_id, holder.computed, 0)
+    return SlotInfo(slot.seq_id, state, holder.request.id, holder.computed, 0)

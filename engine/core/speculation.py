@@ -52,7 +52,7 @@ class Speculator:
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
     def _draft_row(self, row: Sequence) -> list[int]:
-        if row.drafter is None or not (row.speculates or self._by_default):
+        if row.drafter is None or not (row.request.speculative or self._by_default):
             return []
         return row.drafter.draft(row.tokens, LENGTHS[-1])
 
@@ -63,7 +63,7 @@ class Speculator:
         plain = len(rows) / self._expected_seconds(len(rows))
         speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
         best = max(lengths, key=speeds.__getitem__)
-        if speeds[best] > plain * _MIN_GAIN or all(row.speculates for row in rows):
+        if speeds[best] > plain * _MIN_GAIN or all(row.request.speculative for row in rows):
             return best
         self._decay(len(rows), lengths)
         return 0

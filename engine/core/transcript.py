@@ -17,9 +17,9 @@ class Transcript:
     A token that adds no whole character is told with the next text, or at the end.
     """
 
-    def __init__(self, stop: Iterable[str], *, tells_tokens: bool) -> None:
+    def __init__(self, stop: Iterable[str], *, with_tokens: bool) -> None:
         self._assembler = TextAssembler(stop)
-        self._tells_tokens = tells_tokens
+        self._with_tokens = with_tokens
         self._untaken: list[str] = []
         self._untold: deque[tuple[int, TokenDetail]] = deque()
 
@@ -36,7 +36,7 @@ class Transcript:
     def add(self, token: Token, *, may_stop: bool) -> None:
         """Take the next token; a stop string that it completes ends the text if it `may_stop`."""
         self._untaken.append(self._assembler.push(token.piece, may_stop=may_stop))
-        if self._tells_tokens:
+        if self._with_tokens:
             detail = TokenDetail(token.id, token.piece, token.logprob, token.top)
             self._untold.append((self._assembler.begin, detail))
 

@@ -208,7 +208,7 @@ class LlamaRunner:
     def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
         """What the chunk's rows say of the prompt's tokens that follow them."""
         first_row = last_row + 1 - chunk.count
-        count = chunk.sequence.logprobs or 0
+        count = chunk.sequence.request.logprobs or 0
         return tuple(
             self._details(LogProbs(self._logits(first_row + at)), token, count) for at, token in enumerate(chunk.scored)
         )
@@ -225,17 +225,17 @@ class LlamaRunner:
         """A token for one sequence. Its trouble is its own: no exception reaches the neighbours."""
         try:
             logits = self._logits(row)
-            unchanged = None if sequence.logprobs is None else logits.copy()
+            unchanged = None if sequence.request.logprobs is None else logits.copy()
             token = self._sampler(sequence).draw(logits)
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
-            logger.exception("a sampler failed", extra={"request_id": sequence.request_id})
+            logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")
-        piece, ends = self._model.piece(token, special=sequence.show_special), self._model.ends(token)
-        if unchanged is None or sequence.logprobs is None:
+        piece, ends = self._model.piece(token, special=sequence.request.show_special), self._model.ends(token)
+        if unchanged is None or sequence.request.logprobs is None:
             return Token(token, piece, ends)
-        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.logprobs))
+        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.request.logprobs))
 
     def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
         top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
@@ -252,7 +252,7 @@ class LlamaRunner:
         sampler = self._samplers.get(sequence)
         if sampler is None:
             sampler = self._samplers[sequence] = SequenceSampler(
-                sequence.sampling,
+                sequence.request.sampling,
                 sequence.seed,
                 self._shared,
                 prompt=sequence.tokens[: sequence.prompt],
