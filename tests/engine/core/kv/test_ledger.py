@@ -210,7 +210,7 @@ def test_two_sequences_exchange_their_slots() -> None:
 
 def test_only_a_held_slot_can_be_moved() -> None:
     ledger = KVLedger(2, trims=True)
-    with pytest.raises(RuntimeError, match="nobody holds slot 0"):
+    with pytest.raises(RuntimeError, match="slot 0 is free"):
         ledger.move(ledger.slots[0], ledger.slots[1])
 
 
