@@ -18,7 +18,7 @@ class SequenceGroup:
     generated: int
     """Tokens generated in all."""
     started: bool
-    """Whether a sequence has ever held a slot."""
+    """True if a sequence has ever held a slot."""
 
     def __init__(self, key: int, sequences: Iterable[Sequence]) -> None:
         self.key = key
@@ -29,7 +29,7 @@ class SequenceGroup:
 
     @property
     def over(self) -> bool:
-        """Whether every sequence has ended."""
+        """True if every sequence has ended."""
         return not self.waiting and not self.running
 
     @property

@@ -123,12 +123,12 @@ class Sequence:
 
     @property
     def shares(self) -> bool:
-        """Whether its cells may be reused by others."""
+        """True if its cells may be reused by others."""
         return self.partition is not None
 
     @property
     def draws(self) -> bool:
-        """Whether any tokens are drawn."""
+        """True if any tokens are drawn."""
         return self._limit > 0
 
     @property

@@ -76,9 +76,9 @@ class Chunk:
     count: int
     """Number of known tokens to compute."""
     sample: bool
-    """Whether a token is drawn after the last known one."""
+    """True if a token is drawn after the last known one."""
     score: bool = False
-    """Whether each row gives the `Score` of the prompt token that follows it."""
+    """True if each row gives the `Score` of the prompt token that follows it."""
     draft: tuple[int, ...] = ()
     """Draft tokens, computed after the known ones. Each one that is accepted, after all before it, has the token
     behind it drawn in the same pass.
@@ -112,7 +112,7 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     """One a sequence, in ascending order of `seq_id`."""
     decode: bool
-    """Whether it is a decode pass: each chunk is one known token, with or without a draft. That token is the last of
+    """True if it is a decode pass: each chunk is one known token, with or without a draft. That token is the last of
     its sequence, or one of a prompt that rides along.
     """
 
@@ -128,7 +128,7 @@ class StepPlan:
 
 
 class Outcome(Enum):
-    """How a pass ended."""
+    """The outcome of a pass."""
 
     DONE = "done"
     ABORTED = "aborted"

@@ -18,7 +18,7 @@ class Token:
     piece: bytes
     """The bytes that it adds to the text."""
     ends: bool
-    """Whether it is one of the model's end tokens."""
+    """True if it is one of the model's end tokens."""
     logprob: float | None = None
     """Its log-probability under the model's unchanged distribution; None if not requested."""
     top: tuple[Alternative, ...] = ()

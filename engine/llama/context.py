@@ -36,7 +36,7 @@ class LlamaContext:
 
         Args:
             model: the weights; it must outlive the context.
-            config: gives the numbers of threads.
+            config: has the numbers of threads.
             params: all other parameters; threads and abort are set here.
             purpose: a noun for the error message.
             hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
@@ -80,7 +80,7 @@ class LlamaContext:
 
     @property
     def has_cache(self) -> bool:
-        """Whether llama.cpp keeps a KV cache for the model. It keeps none for a model that cannot be causal."""
+        """True if llama.cpp keeps a KV cache for the model. It keeps none for a model that cannot be causal."""
         return bool(self._memory)
 
     def decode(self, batch: Batch) -> Outcome:

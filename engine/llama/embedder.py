@@ -1,4 +1,4 @@
-"""Texts to vectors: a context of its own over the model's weights, which pools what comes out of it."""
+"""Computes embeddings with a context of its own, and pools the outputs."""
 
 import logging
 import time
@@ -22,16 +22,16 @@ _SMALLEST_PASS = 64
 _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a pass where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
-"""Tokens. Texts that cannot be split take memory for one pass over the longest of them."""
+"""Tokens. A text that cannot be split takes memory for one pass over all of it."""
 
 _Rows: TypeAlias = NDArray[np.float32]
 _Sum: TypeAlias = NDArray[np.float64]
 
 
 def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
-    """What an embedder of this model can take.
+    """Return the limits of an embedder of this model.
 
-    A causal model's text may be cut into passes. Others read a text in both directions, so it is computed whole.
+    The text of a causal model can be split into passes. Other models attend in both directions, so a text is one pass.
     """
     context = min(model.info.context, model.info.trained_context)
     if model.info.generates or (model.causal and _has_cells(model)):
@@ -43,24 +43,25 @@ def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
 
 
 def _has_cells(model: LlamaModel) -> bool:
-    """Whether llama.cpp keeps a KV cache for a model; it keeps none where its kind cannot be causal."""
+    """Return whether llama.cpp keeps a KV cache for a model; it keeps none for a model that cannot be causal."""
     smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
     with _open_context(model, EngineConfig(model=""), smallest) as context:
         return context.has_cache
 
 
 class LlamaEmbedder:
-    """Owns a C context, and frees it once. See `engine.core.embedding.step.Embedder`.
+    """Owns a context and pools its outputs. See `engine.core.embedding.step.Embedder`.
 
-    It pools by itself, because llama.cpp pools each pass alone: the mean of a text that took two would be that of its
-    end. As the model's file says, a vector is the mean of its text's rows, the first one or the last; the mean where
-    the file says nothing. All are scaled to length 1, as OpenAI's are.
+    llama.cpp would pool each pass alone, and the mean of a text of two passes would be that of the second. By the
+    pooling type in the file a vector is the mean of its text's rows, the first row or the last one; without a type it
+    is the mean. All vectors are scaled to length 1, like OpenAI's.
     """
 
     def __init__(self, model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> None:
-        """Make the context, which takes memory for `limits`. `model` must outlive the embedder.
+        """Create the context, which allocates memory for `limits`. `model` must outlive the embedder.
 
-        Raises `LoadError` where llama.cpp refuses, for want of memory above all.
+        Raises:
+            LoadError: llama.cpp refuses, mostly because memory is short.
         """
         self._limits = limits
         self._pooling = model.pooling
@@ -77,13 +78,14 @@ class LlamaEmbedder:
         self.shut_down()
 
     def shut_down(self) -> None:
-        """Free everything. Repeatable; no other method may be called after it."""
+        """Free the context. Repeatable; no other method may be called afterwards."""
         self._context.close()
 
     def probe(self) -> None:
-        """Prove that this machine can run the model: embed a small text. A machine that cannot may die here.
+        """Embed a small text to prove that this machine can run the model. A machine that cannot may die here.
 
-        Raises `LoadError` where what comes out is no vector.
+        Raises:
+            LoadError: the result is no vector.
         """
         tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_PASS))]
         self._batch.clear()
@@ -94,12 +96,16 @@ class LlamaEmbedder:
         self.drop(0)
 
     def drop(self, seq_id: int) -> None:
-        """Forget a text."""
+        """Drop a text and its cells."""
         self._sums.pop(seq_id, None)
         self._context.remove(seq_id, 0)
 
     def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
-        """Make one pass. Raises `EngineFault` when the model can no longer be trusted."""
+        """Run one pass.
+
+        Raises:
+            EngineFault: the model can no longer be trusted.
+        """
         self._batch.clear()
         for chunk in chunks:
             tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
@@ -114,7 +120,7 @@ class LlamaEmbedder:
         return EmbeddingPass(outcome, self._pool(chunks), seconds)
 
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
+        """From any thread: end the current pass, or the next one unless `arm` comes first."""
         self._context.abort()
 
     def arm(self) -> None:
@@ -144,7 +150,7 @@ class LlamaEmbedder:
         return tuple(vectors)
 
     def _gather(self, chunk: EmbeddingChunk, rows: _Rows) -> None:
-        """Keep of a text's rows what its vector needs. A mean is kept as a sum: only its direction counts."""
+        """Add rows to a text's vector. A mean is kept as a sum, because only its direction counts."""
         match self._pooling:
             case llama_cpp.LLAMA_POOLING_TYPE_LAST:
                 self._sums[chunk.seq_id] = rows[-1].astype(np.float64)
@@ -155,7 +161,7 @@ class LlamaEmbedder:
 
 
 def _unit(vector: _Sum) -> bytes | None:
-    """A vector scaled to length 1, as float32 with the low byte first; None for one that has no direction."""
+    """Return a vector scaled to length 1, as little-endian float32; None if it has no direction."""
     length = np.linalg.norm(vector)
     if not np.isfinite(length) or not length:
         return None
@@ -170,7 +176,7 @@ def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimi
     params.n_batch = params.n_ubatch = limits.rows
     params.n_seq_max = limits.texts
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
-    params.kv_unified = True  # texts under way share the cells: a long one may take them all
+    params.kv_unified = True  # texts share the cells, so that a long one may take them all
     purpose = f"an embedder for texts of {limits.longest} tokens"
     hide_from = logging.WARNING  # llama.cpp warns that the pooling differs from the file's
     return LlamaContext(model, config, params, purpose=purpose, hide_from=hide_from)

@@ -1,4 +1,4 @@
-"""Plans to llama.cpp and back: fill the batch, decode, draw."""
+"""Runs step plans with llama.cpp: fills the batch, decodes and draws."""
 
 import ctypes
 import logging
@@ -10,6 +10,7 @@ from typing import Self
 
 import llama_cpp
 import numpy as np
+from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
@@ -23,6 +24,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Runner,
     Save,
     StepPlan,
     StepResult,
@@ -46,26 +48,24 @@ from engine.sampling.sampler import SequenceSampler
 logger = logging.getLogger(__name__)
 
 KV_UNIFIED = False
-"""A cache of its own for each sequence. Neighbouring `seq_id`s with equally many tokens then share one pass over the
-weights, and each attends to its own cells alone: at 16 rows and 1,024 tokens each a step takes 440 ms instead of 610,
-and a sequence always finds room for its context."""
+"""Each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
+tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
+ms instead of 610."""
 BATCH_ROWS = 2048
-"""The most a plan may carry."""
+"""The maximum number of rows of a plan."""
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
 
 _MASK_THREADS = 4
 
 
-class LlamaRunner:
-    """Owns the C context, the samplers of its sequences and the cells it saved, and frees them once.
-
-    See `engine.core.step.Runner`.
-    """
+class LlamaRunner(Runner):
+    """Owns the C context, the samplers of its sequences and the saved cells, and frees them once."""
 
     def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
-        """Make the context, which takes the KV cache's memory. `model` must outlive the runner.
+        """Create the context, which allocates the KV cache. `model` must outlive the runner.
 
-        Raises `LoadError` where llama.cpp refuses, for want of memory above all.
+        Raises:
+            LoadError: llama.cpp refuses, mostly because memory is short.
         """
         self._model = model
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
@@ -93,14 +93,19 @@ class LlamaRunner:
         self.shut_down()
 
     def shut_down(self) -> None:
-        """Free everything. Repeatable; no other method may be called after it."""
+        """Free everything. Repeatable; no other method may be called afterwards."""
         self._resources.close()
 
     def probe(self) -> StateSize:
-        """Prove that this machine can run the model: decode a small prompt and a single token, and forget them.
+        """Decode a small prompt and a single token to prove that this machine can run the model.
 
-        Gives what saved cells take. Takes as long as two small passes, and the first reading of the weights. A machine
-        that cannot may die here. Raises `LoadError` where what comes out is no logits.
+        It takes as long as two small passes and the first read of the weights. A machine that cannot may die here.
+
+        Returns:
+            The size of saved cells.
+
+        Raises:
+            LoadError: the results are no logits.
         """
         sizes: dict[int, int] = {}
         for rows in (min(_PROBE_ROWS, self._model.info.context), 1):
@@ -114,46 +119,50 @@ class LlamaRunner:
             self.remove(Removal(0, 0))
         return measure(sizes)
 
+    @override
     def remove(self, removal: Removal) -> None:
-        """Drop cells. Raises `EngineFault` for a part of a sequence whose model cannot forget parts."""
         self._context.remove(removal.seq_id, removal.start)
 
+    @override
     def copy(self, copy: Copy) -> None:
-        """Copy cells by way of host memory, which costs by the cells that the source holds.
+        """Copy cells through host memory, which costs by the cells of the source.
 
-        `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
-        llama.cpp refuses.
+        `llama_memory_seq_cp` would copy, between streams, the full size of a slot.
         """
         self._fill_slot(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
 
+    @override
     def swap(self, swap: Swap) -> None:
-        """Exchange the cells of two slots by way of host memory. Raises `EngineFault` where llama.cpp refuses."""
+        """Exchange the cells of two slots through host memory."""
         context = self._context.handle
         one, other = read_state(context, swap.one), read_state(context, swap.other)
         write_state(context, swap.one, other)
         write_state(context, swap.other, one)
 
+    @override
     def save(self, save: Save) -> bool:
-        """Copy cells to host memory; gives whether that could be done."""
         try:
             self._saved[save.key] = read_state(self._context.handle, save.seq_id, self._state_memory.take)
-        except (OSError, EngineFault) as error:  # the cells are as they were
+        except (OSError, EngineFault) as error:  # the cells did not change
             logger.warning("a prefix cannot be saved, and will be computed again: %s", error)
             return False
         return True
 
+    @override
     def restore(self, restore: Restore) -> None:
-        """Copy saved cells to a slot. Raises `EngineFault` where llama.cpp refuses."""
         self._fill_slot(restore.seq_id, self._saved[restore.key], restore.tokens)
 
+    @override
     def forget(self, forget: Forget) -> None:
-        """Free saved cells."""
         self._saved.pop(forget.key, None)
 
+    @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Make one pass; its seconds are those of the decode, without the draws.
+        """Run one pass; its seconds are those of the decode, without the draws.
 
-        Raises `EngineFault` when the model can no longer be trusted, `ValueError` for a plan that cannot be right.
+        Raises:
+            EngineFault: the model can no longer be trusted.
+            ValueError: the plan is invalid.
         """
         rows = self._fill(plan)
         began = time.perf_counter()
@@ -168,28 +177,28 @@ class LlamaRunner:
         draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
         return StepResult(outcome, draws, seconds, scores)
 
+    @override
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
         self._context.abort()
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
         self._context.arm()
 
+    @override
     def close(self, sequence: Sequence) -> None:
-        """Free a sequence's sampler. Repeatable."""
         sampler = self._samplers.pop(sequence, None)
         if sampler:
             sampler.close()
 
     def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
-        """Make the first `tokens` of these all the cells of a slot."""
+        """Replace the cells of a slot by the first `tokens` of a state."""
         write_state(self._context.handle, seq_id, state)
         if self._model.trims:
             self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
-        """The plan as a batch; gives the row of each chunk's last known token."""
+        """Write the plan to the batch. Return the row of each chunk's last known token."""
         self._batch.clear()
         return [self._add(chunk) for chunk in plan.chunks]
 
@@ -201,12 +210,12 @@ class LlamaRunner:
         return row
 
     def _undo(self, plan: StepPlan) -> None:
-        """Drop what an aborted pass left in the cells: the physical batches it had finished."""
+        """Drop the cells of the physical batches that an aborted pass finished."""
         for chunk in plan.chunks:
             self.remove(Removal(chunk.seq_id, chunk.start if self._model.trims else 0))
 
     def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
-        """What the chunk's rows say of the prompt's tokens that follow them."""
+        """Return the scores of the prompt tokens that follow the rows of a chunk."""
         first_row = last_row + 1 - chunk.count
         count = chunk.sequence.request.logprobs or 0
         return tuple(
@@ -214,7 +223,7 @@ class LlamaRunner:
         )
 
     def _draws(self, chunk: Chunk, row: int) -> Iterator[Draw]:
-        """The token after the last known one, and further ones as long as the draft is right."""
+        """Yield the token after the last known one, and further ones as long as draft tokens are accepted."""
         for accepted, drafted in enumerate((*chunk.draft, None)):
             drawn = self._draw(chunk.sequence, row + accepted)
             yield drawn
@@ -222,7 +231,7 @@ class LlamaRunner:
                 return
 
     def _draw(self, sequence: Sequence, row: int) -> Draw:
-        """A token for one sequence. Its trouble is its own: no exception reaches the neighbours."""
+        """Draw a token for one sequence. Its failure does not affect the other sequences."""
         try:
             logits = self._logits(row)
             unchanged = None if sequence.request.logprobs is None else logits.copy()
@@ -262,7 +271,11 @@ class LlamaRunner:
         return sampler
 
     def _constraint(self, grammar: object | None) -> Constraint | None:
-        """Raises `TypeError` for a grammar that this model's `compile` has not made."""
+        """Return a new constraint by a compiled grammar.
+
+        Raises:
+            TypeError: the grammar was not compiled by this model.
+        """
         if grammar is None:
             return None
         if not isinstance(grammar, CompiledGrammar):

@@ -1,4 +1,4 @@
-"""How one sequence draws its tokens: what it may draw, what it prefers, and the choice."""
+"""The sampler of one sequence: grammar and biases, penalties, then a token sampler."""
 
 import math
 import random
@@ -23,14 +23,11 @@ from engine.sampling.truncated_sampling import TruncatedSampling, can_truncate
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
-"""For the seed that asks llama.cpp to draw one: whoever gives it wants it repeatable. Far from those of `n` choices."""
+"""Replaces the seed by which llama.cpp draws a random one. A seed in a request asks for repeatable results."""
 
 
 class SequenceSampler:
-    """Draws the tokens of one sequence: grammar and bias first, then llama.cpp's samplers in their order.
-
-    Owns its samplers in llama.cpp, and frees them once.
-    """
+    """Draws the tokens of one sequence. Owns its samplers in llama.cpp and frees them once."""
 
     def __init__(
         self,
@@ -42,17 +39,19 @@ class SequenceSampler:
         stop_tokens: Iterable[int] = (),
         constraint: Constraint | None = None,
     ) -> None:
-        """Make ready for the first draw.
+        """Make the samplers.
 
         Args:
-            sampling: how to draw.
-            seed: of this sequence alone; None draws one.
-            resources: what sequences share.
-            prompt: the tokens in front of the first one drawn.
-            stop_tokens: the ids that end this one, which `min_tokens` holds back like the model's own.
-            constraint: its grammar.
+            sampling: the request's parameters.
+            seed: the seed of this sequence; None draws one.
+            resources: shared by all sequences.
+            prompt: the tokens before the first drawn one.
+            stop_tokens: ids that end this sequence. `min_tokens` suppresses them like the model's end tokens.
+            constraint: the grammar constraint.
 
-        Raises `IndexError` for a biased id outside the vocabulary, `ValueError` for a sampler that there is not.
+        Raises:
+            IndexError: a biased id is outside the vocabulary.
+            ValueError: there is no sampler of that name.
         """
         self._sampling = sampling
         self._constraint = constraint
@@ -72,9 +71,12 @@ class SequenceSampler:
             self._owned = owned.pop_all()
 
     def draw(self, logits: Logits) -> int:
-        """The next token's id, from one logit for each token of the vocabulary. Changes them in place.
+        """Return the next token, from one logit for each token of the vocabulary. Changes the logits in place.
 
-        Waits for the grammar, if it is not ready. Raises `DrawError` where there is nothing to draw.
+        Waits for the grammar's mask.
+
+        Raises:
+            DrawError: no token can be drawn.
         """
         if self._constraint:
             np.copyto(logits, -math.inf, where=self._constraint.denied())
@@ -96,20 +98,20 @@ class SequenceSampler:
         self._owned.close()
 
     def _best(self, logits: Logits) -> int:
-        """The likeliest token, with those that must not come yet held back, unless the grammar leaves no other."""
-        held_back = self._held_back()
-        before = logits[held_back] if held_back.size else None
+        """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
+        suppressed = self._suppressed()
+        before = logits[suppressed] if suppressed.size else None
         if before is not None:
-            logits[held_back] = -math.inf
-        best = int(logits.argmax())  # a NaN, if there is one
+            logits[suppressed] = -math.inf
+        best = int(logits.argmax())  # the position of a NaN, if there is one
         if before is not None and self._constraint and logits[best] == -math.inf:
-            logits[held_back] = before
+            logits[suppressed] = before
             best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         return best
 
-    def _held_back(self) -> Ids:
+    def _suppressed(self) -> Ids:
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
         return self._ends if self._sampling.ignore_eos else _NONE
@@ -133,7 +135,7 @@ def _seed(seed: int | None) -> int:
 
 
 def _biases(sampling: Sampling, vocabulary: int) -> tuple[Ids, Logits]:
-    """Distinct ids and what is added to the logit of each."""
+    """Return distinct ids and the sum of the biases of each."""
     biases: dict[int, float] = {}
     for token, bias in sampling.logit_bias:
         if not 0 <= token < vocabulary:

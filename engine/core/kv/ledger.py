@@ -65,7 +65,7 @@ class KVLedger:
     store: PrefixStore
     """The saved prefixes."""
     trims: bool
-    """Whether the last cells of a slot can be dropped alone."""
+    """True if the last cells of a slot can be dropped alone."""
 
     def __init__(self, slots: int, *, trims: bool, store: PrefixStore | None = None) -> None:
         """Create free, empty slots. Without a `store` nothing is saved."""
@@ -99,7 +99,7 @@ class KVLedger:
 
     @property
     def may_copy(self) -> bool:
-        """Whether more cells may be copied before the next pass."""
+        """True if more cells may be copied before the next pass."""
         return self._copied < COPIED_AT_ONCE
 
     def lease(self, sequence: Sequence) -> None:
@@ -221,7 +221,7 @@ class KVLedger:
 
     @property
     def unclean(self) -> bool:
-        """Whether cell changes wait to be applied."""
+        """True if cell changes wait to be applied."""
         return bool(self._changes)
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:

@@ -57,7 +57,7 @@ class PrefixStore:
         return self._index.nearest(wanted) if trims else self._index.longest_within(wanted)
 
     def save(self, seq_id: int, prefix: Prefix, *, trims: bool) -> list[CellChange]:
-        """Add what a slot holds. Return the changes for the runner, evictions first.
+        """Add the prefix that a slot holds. Return the changes for the runner, evictions first.
 
         With `trims` a stored prefix that it begins with is evicted, because the longer one replaces it.
         """
