@@ -69,7 +69,7 @@ def _finished(data: bytes) -> str:
 
 
 @given(pieces, stops, st.integers(0, 6))
-def test_streamed_is_whole(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
+def test_streamed_pieces_join_to_the_whole_text(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
     streamed, whole = (say(cut, stop, stream=stream, free=free) for stream in (True, False))
     assert (streamed.text, streamed.told, streamed.stopped) == (whole.text, whole.told, whole.stopped)
 

@@ -27,7 +27,7 @@ def test_the_operator_chooses_and_else_the_size_of_a_head(asked: bool | None, he
     assert choose_attention(asked, head) is chosen
 
 
-def test_both_ways_give_the_same_probabilities() -> None:
+def test_both_attention_implementations_give_the_same_probabilities() -> None:
     blocks, none = (logprobs_of_a_prompt(flash_attention=asked) for asked in (True, False))
     assert blocks.shape == none.shape == (300 - 1,)
     np.testing.assert_allclose(blocks, none, atol=0.02)

@@ -15,7 +15,7 @@ def listening(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "llama.cpp")
 
 
-def test_levels(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_levels(caplog: pytest.LogCaptureFixture) -> None:
     for level in (DEBUG, INFO, WARN, ERROR):
         _receive(level, b"said\n", None)
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.WARNING, logging.ERROR]

@@ -102,7 +102,7 @@ def test_the_prefix_of_a_running_neighbour_is_copied_as_far_as_it_is_computed() 
     assert ledger.take_changes() == (Copy(0, 1, WORTH_COPYING),)
 
 
-def test_what_may_not_be_shared_is_not() -> None:
+def test_cells_of_private_prompts_are_not_shared() -> None:
     ledger = KVLedger(3, trims=True)
     private = hold(ledger, *LONG, reuse=False)
     private.computed = len(LONG)

@@ -61,7 +61,7 @@ def stored(driver: Driver) -> list[int]:
     return [one.size for one in driver.store]
 
 
-def test_the_next_turn_computes_only_what_is_new_after_its_slot_was_given_away() -> None:
+def test_the_next_turn_of_a_conversation_computes_only_new_tokens_after_its_slot_was_reused() -> None:
     driver = driven()
     text = PREFIX
     for turn in range(4):
