@@ -1,14 +1,15 @@
-"""What can go wrong with a request, sorted by whose fault it is."""
+"""Errors of a request, by whose fault they are."""
 
 
 class EngineError(Exception):
-    """Any failure the engine reports.
+    """Base of all failures that the engine reports."""
 
-    Attributes:
-        message: one sentence for the person who sent the request.
-        code: a stable name for programs (`context_length_exceeded`), or None.
-        param: the request's field at fault, or None.
-    """
+    message: str
+    """One sentence for the caller."""
+    code: str | None
+    """A stable name for programs (`context_length_exceeded`), or None."""
+    param: str | None
+    """The field of the request that is at fault, or None."""
 
     def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
@@ -22,15 +23,15 @@ class RequestError(EngineError):
 
 
 class Busy(EngineError):
-    """Nobody's fault: the queue is full or the wait was too long. The same request may succeed later."""
+    """Temporary: the queue is full or the wait was too long. The same request may succeed later."""
 
 
 class Unavailable(EngineError):
-    """Nobody's fault: the engine is loading, restarting or shutting down. The same request may succeed later."""
+    """Temporary: the engine is loading, restarting or shutting down. The same request may succeed later."""
 
 
 class EngineFault(EngineError):
-    """Our fault: the engine failed this request, or died under it."""
+    """Our fault: the engine failed on this request or died during it."""
 
 
 class LoadError(EngineError):
@@ -38,4 +39,4 @@ class LoadError(EngineError):
 
 
 class SlowReader(EngineError):
-    """The client's fault: it took its text too slowly, and its request was cancelled."""
+    """The client's fault: it read its text too slowly, and its request was cancelled."""

@@ -1,4 +1,4 @@
-"""What the engine tells of a request, and of itself. A closed set of frozen values."""
+"""Events and metrics that the engine sends. A closed set of frozen values."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class FinishReason(StrEnum):
-    """Why a choice ended, by OpenAI's names."""
+    """Reason for the end of a choice, by OpenAI's names."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -23,130 +23,105 @@ class Started(_Event, frozen=True):
 
 
 class Alternative(Struct, frozen=True, array_like=True):
-    """A token that could have stood in a place, itself included.
-
-    Attributes:
-        id: the token.
-        piece: the bytes it stands for; a control token's name.
-        logprob: natural logarithm of its probability under the model's unchanged distribution.
-    """
+    """A candidate for the position of a token."""
 
     id: int
+    """Token id."""
     piece: bytes
+    """Its bytes; the name of a control token."""
     logprob: float
+    """Natural logarithm of its probability under the model's unchanged distribution."""
 
 
 class TokenDetail(Struct, frozen=True, array_like=True):
-    """One token of a choice, told where the request asks for `logprobs` or `token_ids`.
-
-    Attributes:
-        id: the token.
-        piece: the bytes it stands for, perhaps part of a character.
-        logprob: as in `Alternative`; None where it was not asked for, and for a prompt's first token.
-        top: the likeliest alternatives in its place, likeliest first, as many as were asked for.
-    """
+    """One token of a choice, sent if the request asks for `logprobs` or `token_ids`."""
 
     id: int
+    """Token id."""
     piece: bytes
+    """Its bytes, which may be a part of a character."""
     logprob: float | None = None
+    """As in `Alternative`; None if not requested, and for the first token of a prompt."""
     top: tuple[Alternative, ...] = ()
+    """The most probable alternatives in descending order, as many as requested."""
 
 
 class Text(_Event, frozen=True):
-    """New text of a choice that streams; whole characters, never part of a stop string.
-
-    Attributes:
-        choice: index of the choice.
-        text: what came since the choice's last event; not empty.
-        details: of the tokens whose text began in it, if asked for. What lies behind a stop string is never told.
-    """
+    """New text of a streamed choice: whole characters, never a part of a stop string."""
 
     choice: int
+    """Index of the choice."""
     text: str
+    """The text since the choice's last event; not empty."""
     details: tuple[TokenDetail, ...] = ()
+    """Details of the tokens whose text began in it, if requested. Tokens behind a stop string are never sent."""
 
 
 class Finished(_Event, frozen=True):
-    """A choice ended well. Its last event.
-
-    Attributes:
-        choice: index of the choice.
-        text: what came since the choice's last event; all of it where the request does not stream.
-        reason: why it ended.
-        tokens: tokens generated in all, the one that ended it included.
-        cached: prompt tokens that were resident and not computed again.
-        details: as in `Text`.
-        stop: the stop string or stop token that ended it, if one did.
-        prompt_seconds: time of the passes that computed its prompt.
-        decode_seconds: time of the passes that computed one token of it each, and guesses behind it.
-        drafted: guesses at its tokens that were computed.
-        accepted: how many of them were right, and so cost no pass of their own.
-    """
+    """Successful end of a choice. Its last event."""
 
     choice: int
+    """Index of the choice."""
     text: str
+    """The text since the choice's last event; all of it if the request does not stream."""
     reason: FinishReason
+    """Reason for the end."""
     tokens: int
+    """Generated tokens, including the one that ended it."""
     cached: int
+    """Prompt tokens whose cells were reused."""
     details: tuple[TokenDetail, ...] = ()
+    """As in `Text`."""
     stop: str | int | None = None
+    """The stop string or stop token that ended it, if any."""
     prompt_seconds: float = 0.0
+    """Duration of the passes that computed its prompt."""
     decode_seconds: float = 0.0
+    """Duration of its decode passes."""
     drafted: int = 0
+    """Draft tokens that were computed."""
     accepted: int = 0
+    """Draft tokens that were accepted, each of which saved a pass."""
 
 
 class Failed(_Event, frozen=True):
-    """The whole request failed; no other event follows. What its sequences held is free.
-
-    Attributes:
-        message: one sentence for the person who sent the request.
-        code: a stable name for programs.
-    """
+    """Failure of the whole request; no other event follows. Its slots are free."""
 
     message: str
+    """One sentence for the caller."""
     code: str
+    """A stable name for programs."""
 
 
 class Released(_Event, frozen=True):
-    """A cancelled request holds nothing any more; no other event follows.
-
-    Attributes:
-        phase: where it was when the cancel arrived: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting`
-            where it waited for another engine, or `gone` where it had ended by itself.
-        tokens: tokens generated for it in all.
-        freed: KV cells it held, now free.
-    """
+    """A cancelled request has released everything; no other event follows."""
 
     phase: str
+    """State at the cancel: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting` while it waited for
+    another engine, or `gone` if it had ended before."""
     tokens: int
+    """Tokens generated in all."""
     freed: int
+    """KV cells freed."""
 
 
 class Embedded(_Event, frozen=True):
-    """An input of an embedding request was embedded. Its only event.
-
-    Attributes:
-        input: index of the input.
-        vector: as in `EmbeddingResult`.
-    """
+    """An input of an embedding request was embedded. Its only event."""
 
     input: int
+    """Index of the input."""
     vector: bytes
+    """As in `EmbeddingResult`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """What came of an embedding request.
-
-    Attributes:
-        vectors: one an input, in order: `ModelInfo.embedding_size` numbers each, as float32 with the low byte first,
-            of length 1.
-        tokens: tokens of each input.
-    """
+    """The result of an embedding request."""
 
     vectors: tuple[bytes, ...]
+    """One for each input, in order: `ModelInfo.embedding_size` numbers of little-endian float32, with length 1."""
     tokens: tuple[int, ...]
+    """Tokens of each input."""
 
 
 GenerationEvent: TypeAlias = Started | Text | Finished | Failed | Released
@@ -155,106 +130,97 @@ Event: TypeAlias = GenerationEvent | Embedded
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The engine's state and its counters since it started.
-
-    Attributes:
-        slots: sequences that can run at once; `free` + `held` == `slots`.
-        free: slots nobody holds.
-        held: slots leased to a running sequence.
-        waiting: sequences in the queue.
-        active_tokens: KV cells of running sequences.
-        cached_tokens: KV cells kept for their prefix.
-        steps: passes through the model.
-        step_seconds: seconds the last pass took.
-        rows_decoded: tokens computed to draw the next one, in decode passes.
-        prompt_tokens: all other tokens computed.
-        aborted: passes cut short because every row in them had been cancelled.
-        drafted: guesses at tokens that were computed behind them.
-        accepted: how many of them were right.
-        stored_tokens: those whose cells are saved in host memory, for their prefix.
-        saved_tokens: tokens saved there.
-        restored_tokens: tokens brought back from there.
-        embedding_waiting: inputs of embedding requests that are not embedded yet.
-        embeddings: inputs embedded.
-        embedding_tokens: tokens computed for embeddings.
-    """
+    """The engine's state, and its counters since it started."""
 
     slots: int
+    """Sequences that can run at once; `free` + `held` == `slots`."""
     free: int
+    """Free slots."""
     held: int
+    """Slots leased to a running sequence."""
     waiting: int
+    """Sequences in the queue."""
     active_tokens: int
+    """KV cells of running sequences."""
     cached_tokens: int
+    """KV cells kept for their prefix."""
     steps: int
+    """Passes through the model."""
     step_seconds: float
+    """Duration of the last pass."""
     rows_decoded: int
+    """Rows of decode passes that drew a token."""
     prompt_tokens: int
+    """All other tokens computed, without draft tokens."""
     aborted: int
+    """Passes aborted because all their requests were cancelled."""
     drafted: int = 0
+    """Draft tokens computed."""
     accepted: int = 0
+    """Draft tokens accepted."""
     stored_tokens: int = 0
+    """Tokens of the prefixes in host memory."""
     saved_tokens: int = 0
+    """Tokens saved to host memory so far."""
     restored_tokens: int = 0
+    """Tokens restored from host memory so far."""
     embedding_waiting: int = 0
+    """Inputs of embedding requests without a result yet."""
     embeddings: int = 0
+    """Inputs embedded."""
     embedding_tokens: int = 0
+    """Tokens computed for embeddings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """One slot as seen from outside.
-
-    Attributes:
-        id: the slot's `seq_id`, from 0.
-        state: of the sequence in it.
-        request_id: of the request that holds it, or None.
-        active_tokens: KV cells of the running sequence.
-        cached_tokens: KV cells kept for their prefix; 0 while a sequence runs.
-    """
+    """State of one slot."""
 
     id: int
+    """The slot's `seq_id`, from 0."""
     state: Literal["idle", "prefill", "decode"]
+    """Phase of the sequence that holds it."""
     request_id: str | None
+    """Id of the request that holds it, or None."""
     active_tokens: int
+    """KV cells of the running sequence."""
     cached_tokens: int
+    """KV cells kept for their prefix; 0 while a sequence runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The model an engine has loaded.
-
-    Attributes:
-        description: architecture, size and quantisation in llama.cpp's words.
-        vocabulary: number of token ids; ids run from 0.
-        context: tokens a slot can hold.
-        trained_context: tokens the model was trained on.
-        slots: sequences that can run at once.
-        parameters: number of weights.
-        size: bytes of the weights.
-        architecture: llama.cpp's name for its kind.
-        generates: whether it continues texts; else it only computes embeddings.
-        embedding_size: numbers in an embedding.
-        infills: whether it has the tokens that `Infill` needs.
-        chat_template: the Jinja template in its file, if there is one.
-        tool_template: the one that its file has for requests with tools, if there is one.
-        bos: the text of its token for a beginning; empty if it has none.
-        eos: the text of its token for an end; empty if it has none.
-        special_tokens: ids of the tokens that are more than their text, by name: control tokens and markers.
-    """
+    """Description of the loaded model."""
 
     description: str
+    """Architecture, size and quantisation, as described by llama.cpp."""
     vocabulary: int
+    """Number of token ids; ids run from 0."""
     context: int
+    """Tokens of a slot."""
     trained_context: int
+    """Tokens the model was trained on."""
     slots: int
+    """Sequences that can run at once."""
     parameters: int
+    """Number of weights."""
     size: int
+    """Bytes of the weights."""
     architecture: str = ""
+    """Name of its architecture in llama.cpp."""
     generates: bool = True
+    """True if it generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0
+    """Numbers in an embedding."""
     infills: bool = False
+    """True if it has the tokens that `Infill` needs."""
     chat_template: str | None = None
+    """The Jinja template in its file, if any."""
     tool_template: str | None = None
+    """The Jinja template for requests with tools in its file, if any."""
     bos: str = ""
+    """Text of the beginning-of-sequence token; empty without one."""
     eos: str = ""
+    """Text of the end-of-sequence token; empty without one."""
     special_tokens: dict[str, int] = field(default_factory=dict)
+    """Ids of the control tokens and of the marks that the model's makers defined, by name."""

@@ -1,1 +1,1 @@
-"""Policy: who runs, who waits, what a pass computes. Pure: no clock, no I/O, no C."""
+"""Policy: scheduling, planning and the KV ledger. Pure: no clock, no I/O, no C."""

@@ -1,4 +1,4 @@
-"""What the passes have done since the engine started."""
+"""Counters of the passes since the engine started."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from engine.core.step import Outcome, StepPlan, StepResult
 
 @dataclass(slots=True)
 class Counters:
-    """As in `engine.events.Figures`."""
+    """Counted like the fields of the same names in `engine.events`."""
 
     steps: int = 0
     step_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""A prompt as its choices tell it: its text, its tokens, and the log-probability of each of them."""
+"""A prompt as part of its choices' output: its text, its tokens and their log-probabilities."""
 
 from functools import cached_property
 
@@ -10,14 +10,20 @@ from engine.request import GenerationRequest, Infill, Prompt
 
 
 class Echo:
-    """One prompt, for all its choices: whichever of them computes a score, it is computed once.
+    """One prompt, shared by its choices. Each score is computed once, by whichever choice comes first."""
 
-    Attributes:
-        text: the prompt's bytes.
-    """
+    text: bytes
+    """The prompt's bytes."""
 
     def __init__(self, tokens: list[int], text: bytes, pieces: list[bytes], *, scored: bool) -> None:
-        """`pieces` are the bytes of each token, or none if tokens are not told; `scored` asks for log-probabilities."""
+        """Start without scores.
+
+        Args:
+            tokens: the prompt.
+            text: the prompt's bytes.
+            pieces: the bytes of each token; empty if the output has no token details.
+            scored: whether log-probabilities are requested.
+        """
         self.text = text
         self._tokens = tokens
         self._pieces = pieces
@@ -26,13 +32,14 @@ class Echo:
 
     @property
     def unscored(self) -> int:
-        """Tokens whose score is still to be computed: they are the prompt's last. Its first never has one."""
+        """Number of tokens without a score yet, which are the prompt's last ones. Its first token never has a score."""
         return len(self._tokens) - 1 - len(self._scores) if self._scored else 0
 
     def record(self, start: int, scores: tuple[Score, ...]) -> None:
-        """Note what the rows from position `start` on gave. What is known stays.
+        """Add the scores of the rows from position `start` on. Known scores stay.
 
-        Raises `ValueError` where rows in between have given nothing.
+        Raises:
+            ValueError: rows before `start` have no scores.
         """
         if start > len(self._scores):
             raise ValueError(f"scores from row {start} on, behind {len(self._scores)} known ones")
@@ -40,7 +47,7 @@ class Echo:
 
     @cached_property
     def details(self) -> list[TokenDetail]:
-        """Its tokens as every choice tells them; empty if they are not told. To be read once none is unscored."""
+        """Details of the prompt's tokens, empty if not requested. Read it only after all scores are known."""
         if not self._scored:
             return [TokenDetail(token, piece) for token, piece in zip(self._tokens, self._pieces, strict=False)]
         scores = [(None, ()), *self._scores]
@@ -51,29 +58,30 @@ class Echo:
 
 
 def make_echo(request: GenerationRequest, prompt: Prompt, tokens: list[int], model: Model) -> Echo | None:
-    """What the choices of a prompt tell of it; None where the request does not ask for it.
+    """Return the echo of a prompt; None if the request does not ask for one.
 
-    Raises `RequestError` for a gap between two texts, in front of which there is no prompt to repeat.
+    Raises:
+        RequestError: the prompt is an infill, which has no prompt text to repeat.
     """
     if not request.echo:
         return None
     if isinstance(prompt, Infill):
         raise RequestError("echo cannot be combined with suffix", param="echo", code="unsupported")
-    told = request.logprobs is not None or request.token_ids
+    detailed = request.logprobs is not None or request.token_ids
     if isinstance(prompt, str):
         text = prompt.encode()
-        pieces = _pieces_in(text, tokens, model) if told else []
+        pieces = _pieces_in(text, tokens, model) if detailed else []
     else:
         pieces = [model.piece(token, special=request.show_special) for token in tokens]
         text = b"".join(pieces)
-    return Echo(tokens, text, pieces if told else [], scored=request.logprobs is not None)
+    return Echo(tokens, text, pieces if detailed else [], scored=request.logprobs is not None)
 
 
 def _pieces_in(text: bytes, tokens: list[int], model: Model) -> list[bytes]:
-    """The part of a text that each of its tokens stands for.
+    """Return the part of a text for each of its tokens.
 
-    A tokenizer may add a token for a beginning and a space before the first word; these are no part of it. Where it has
-    rewritten the text otherwise, the tokens are told as they read.
+    A tokenizer may add a beginning-of-sequence token and a space before the first word; these are not part of the text.
+    If it changed the text otherwise, the pieces are those of the tokens.
     """
     pieces = []
     at = 0

@@ -1,4 +1,4 @@
-"""The sequences of one request, and where they are."""
+"""The sequences of one request."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,15 +7,18 @@ from engine.core.sequence import Sequence, State
 
 
 class SequenceGroup:
-    """One request: its sequences wait, run and end, each on its own; the group is over when all have ended.
+    """One request. Its sequences wait, run and end independently; the group is over when all have ended."""
 
-    Attributes:
-        key: names the request on the wire.
-        waiting: sequences without a slot, in the order they will get one.
-        running: sequences that hold a slot.
-        generated: tokens generated in all.
-        started: whether its first sequence has ever held a slot.
-    """
+    key: int
+    """Identifies the request in the frames between the processes."""
+    waiting: deque[Sequence]
+    """Sequences without a slot, in the order in which they get one."""
+    running: set[Sequence]
+    """Sequences that hold a slot."""
+    generated: int
+    """Tokens generated in all."""
+    started: bool
+    """True if a sequence has ever held a slot."""
 
     def __init__(self, key: int, sequences: Iterable[Sequence]) -> None:
         self.key = key
@@ -26,36 +29,36 @@ class SequenceGroup:
 
     @property
     def over(self) -> bool:
-        """Whether every sequence has ended."""
+        """True if every sequence has ended."""
         return not self.waiting and not self.running
 
     @property
     def phase(self) -> str:
-        """`queued`, `prefill` or `decode`: what a cancel would interrupt."""
+        """`queued`, `prefill` or `decode`, as reported for a cancel."""
         if not self.running:
             return "queued"
         return "decode" if self.generated else "prefill"
 
     def start(self) -> Sequence:
-        """Move the next waiting sequence to the running ones."""
+        """Move the next waiting sequence to the running ones and return it."""
         sequence = self.waiting.popleft()
         sequence.enter(State.RUNNING)
         self.running.add(sequence)
         return sequence
 
     def put_back(self, sequence: Sequence) -> None:
-        """Move a running sequence to the head of the waiting ones. What it knows stays."""
+        """Move a running sequence to the head of the waiting ones. Its known tokens stay."""
         sequence.enter(State.WAITING)
         self.running.remove(sequence)
         self.waiting.appendleft(sequence)
 
     def end(self, sequence: Sequence) -> None:
-        """Take a running sequence out for good."""
+        """End a running sequence."""
         sequence.enter(State.ENDED)
         self.running.remove(sequence)
 
     def end_all(self) -> None:
-        """Take every sequence out for good."""
+        """End every sequence."""
         for sequence in list(self.running):
             self.end(sequence)
         for sequence in self.waiting:

@@ -1,4 +1,4 @@
-"""Requests with sequences that wait for a slot, and whose turn it is."""
+"""The queue of requests with sequences that wait for a slot."""
 
 from collections import OrderedDict
 
@@ -8,52 +8,56 @@ from engine.errors import Busy
 
 
 class Queue:
-    """First come, first served, among requests of which nothing runs; then the request with the fewest running.
+    """First come, first served; requests that run already come last, the one with the fewest running sequences first.
 
-    So a request with more choices than there are slots is served as room comes and never holds up another one. What
-    an operation costs does not depend on the length of the queue.
+    So a request with more choices than there are slots gets slots as they become free and never delays another request.
+    The cost of an operation does not depend on the length of the queue.
     """
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the requests of which nothing runs, beyond those that find a free slot."""
+        """`limit` bounds the requests without a running sequence, besides those that find a free slot."""
         self._limit = limit
         self._fresh: OrderedDict[int, SequenceGroup] = OrderedDict()
         self._partial: dict[int, SequenceGroup] = {}
         self._sequences = 0
 
     def __len__(self) -> int:
-        """Sequences that wait."""
+        """Return the number of waiting sequences."""
         return self._sequences
 
     def check_room(self, free: int) -> None:
-        """Raises `Busy` when the queue is full; `free` slots will take as many requests out of it."""
+        """Check that one more request may wait; `free` slots take as many requests out of the queue.
+
+        Raises:
+            Busy: the queue is full.
+        """
         if len(self._fresh) >= self._limit + free:
             raise Busy(f"{self._limit} requests are waiting already; try again later", code="queue_full")
 
     def add(self, group: SequenceGroup) -> None:
-        """Put a new request at the end."""
+        """Append a new request."""
         self._fresh[group.key] = group
         self._sequences += len(group.waiting)
 
     def put_back(self, group: SequenceGroup) -> None:
-        """Put a request, one of whose sequences waits again, at the head."""
+        """Put a request at the head after one of its sequences was preempted."""
         self._partial.pop(group.key, None)
         self._fresh[group.key] = group
         self._fresh.move_to_end(group.key, last=False)
         self._sequences += 1
 
     def resume(self, group: SequenceGroup) -> None:
-        """Put a request of which nothing runs any more at the end again, so that later ones do not overtake it."""
+        """Append a request whose sequences have all left their slots, so that later requests do not overtake it."""
         self._partial.pop(group.key, None)
         self._fresh[group.key] = group
 
     def discard(self, group: SequenceGroup) -> None:
-        """Take a request out, with all that still waits of it."""
+        """Remove a request with all its waiting sequences."""
         if self._fresh.pop(group.key, None) or self._partial.pop(group.key, None):
             self._sequences -= len(group.waiting)
 
     def start_next(self) -> tuple[SequenceGroup, Sequence] | None:
-        """Start the sequence whose turn it is, or give None when nothing waits."""
+        """Start the next sequence. Return it with its request, or None if nothing waits."""
         if self._fresh:
             _, group = self._fresh.popitem(last=False)
         elif self._partial:

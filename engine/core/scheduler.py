@@ -151,7 +151,7 @@ class Scheduler:
     def lose(self, keys: Iterable[int]) -> None:
         """Take note of saved prefixes for which there was no memory. Belongs before the next `plan`."""
         for key in keys:
-            self._ledger.store.lose(key)
+            self._ledger.store.drop_unsaved(key)
 
     def figures(self) -> Figures:
         """The state and the counters of this moment."""
@@ -211,7 +211,7 @@ class Scheduler:
     def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
         """Take the tokens drawn, up to one that ends the sequence; the cells behind them are of wrong guesses."""
         sequence = chunk.sequence
-        sequence.note_draft(len(chunk.draft), len(drawn) - 1)
+        sequence.count_draft(len(chunk.draft), len(drawn) - 1)
         for guessed_right, draw in enumerate(drawn):
             if guessed_right:
                 sequence.advance(1, 0.0)
@@ -295,4 +295,4 @@ def _describe(slot: Slot) -> SlotInfo:
     holder = slot.holder or slot.leaving
     if holder is None:
         return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
-    return SlotInfo(slot.seq_id, "decode" if holder.generated else "prefill", holder.request_id, holder.computed, 0)
+    return SlotInfo(slot.seq_id, "decode" if holder.generated else "prefill", holder.request.id, holder.computed, 0)

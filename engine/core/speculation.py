@@ -1,91 +1,95 @@
-"""Whether a decode pass computes guesses behind its tokens, and how many (speculative decoding by prompt lookup).
+"""Speculative decoding: the number of draft tokens that a decode pass computes.
 
-A guess is only ever compared with the token drawn in its place. So what is drawn is what would be drawn without it, and
-guesses change the time alone: a pass with more rows takes longer, and may yield more tokens.
+A draft token is only compared with the token drawn in its place. So the text is the same as without it; only the time
+differs: a pass with more rows takes longer and may yield more tokens.
 """
+
+from typing import TypeAlias
 
 from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE
 
 LENGTHS = (1, 3, 7, 15)
-"""Guesses behind each token. The rows of a pass then count up to powers of two, for which kernels are made."""
-_WORTH = 1.1
-"""A pass with guesses must promise so many times the tokens a second of one without."""
+"""Draft tokens of each row. The rows of a pass then add up to powers of two, which llama.cpp has kernels for."""
+_MIN_GAIN = 1.1
+"""Expected tokens a second with a draft, relative to none, that make a draft worthwhile."""
 _WEIGHT = 0.3
-_FORGETTING = 0.999
-"""What was too slow once is tried again, some hundred passes later."""
+_DECAY = 0.999
+"""Applied to the time of a length that is too slow, so that it is tried again some hundred passes later."""
 
-Draft = tuple[int, ...]
+DraftTokens: TypeAlias = tuple[int, ...]
 
 
 class Speculator:
-    """Knows what passes cost by their rows, as measured, and what guesses are worth, as checked."""
+    """Chooses draft lengths by the measured time of a pass and by the acceptance rates of its rows."""
 
     def __init__(self, *, trims: bool, by_default: bool) -> None:
-        """`trims` says whether cells of wrong guesses can be dropped; else there are none.
+        """Start without measurements.
 
-        `by_default` says whether there are some where nobody asked for them, and they are faster.
+        Args:
+            trims: whether the cells of rejected draft tokens can be dropped; if not, there are no drafts.
+            by_default: whether rows get drafts that their requests did not ask for, where these are faster.
         """
         self._trims = trims
         self._by_default = by_default
         self._seconds: dict[int, float] = {}
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Learn from a decode pass."""
+        """Record the time of a decode pass."""
         known = self._seconds.get(rows, seconds)
         self._seconds[rows] = known + _WEIGHT * (seconds - known)
 
-    def draft(self, rows: list[Sequence]) -> list[Draft]:
-        """Guesses behind each row of the coming decode pass: as many for each, or none.
+    def draft(self, rows: list[Sequence]) -> list[DraftTokens]:
+        """Return the draft tokens of each row of the next decode pass: equally many for each, or none.
 
-        Rows with equally many tokens share a walk over the weights. So a row without a guess gets a wrong one.
+        Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
         if not self._trims or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
-        guesses = [self._guess(row) for row in rows]
-        length = self._best_length(rows, guesses, [length for length in LENGTHS if length <= most])
-        return [_padded(guess, length, row.tokens[-1]) for row, guess in zip(rows, guesses, strict=True)]
+        drafts = [self._draft_row(row) for row in rows]
+        length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
+        return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
-    def _guess(self, row: Sequence) -> list[int]:
-        if row.drafter is None or not (row.speculates or self._by_default):
+    def _draft_row(self, row: Sequence) -> list[int]:
+        if row.drafter is None or not (row.request.speculative or self._by_default):
             return []
-        return row.drafter.guess(row.tokens, LENGTHS[-1])
+        return row.drafter.draft(row.tokens, LENGTHS[-1])
 
-    def _best_length(self, rows: list[Sequence], guesses: list[list[int]], lengths: list[int]) -> int:
-        """The one that promises most tokens a second; 0 for none."""
-        if not any(guesses) or not lengths:
+    def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
+        """Return the length with the most expected tokens a second; 0 for no draft."""
+        if not any(drafts) or not lengths:
             return 0
         plain = len(rows) / self._expected_seconds(len(rows))
-        speeds = {length: self._expected_speed(rows, guesses, length) for length in lengths}
+        speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
         best = max(lengths, key=speeds.__getitem__)
-        if speeds[best] > plain * _WORTH or all(row.speculates for row in rows):
+        if speeds[best] > plain * _MIN_GAIN or all(row.request.speculative for row in rows):
             return best
-        self._forget(len(rows), lengths)
+        self._decay(len(rows), lengths)
         return 0
 
-    def _expected_speed(self, rows: list[Sequence], guesses: list[list[int]], length: int) -> float:
+    def _expected_speed(self, rows: list[Sequence], drafts: list[list[int]], length: int) -> float:
         tokens = sum(
-            expected_tokens(row.drafter.chance if row.drafter else 0.0, min(len(guess), length))
-            for row, guess in zip(rows, guesses, strict=True)
+            expected_tokens(row.drafter.acceptance_rate if row.drafter else 0.0, min(len(draft), length))
+            for row, draft in zip(rows, drafts, strict=True)
         )
         return tokens / self._expected_seconds(len(rows) * (1 + length))
 
     def _expected_seconds(self, rows: int) -> float:
-        """What has never been measured is tried: it is expected to take no longer than fewer rows."""
+        """Return the time of so many rows. An unknown number counts as fast as fewer rows, so that it is tried."""
         fewer = [seconds for known, seconds in self._seconds.items() if known <= rows]
         return self._seconds.get(rows) or max(fewer, default=1.0)
 
-    def _forget(self, rows: int, lengths: list[int]) -> None:
+    def _decay(self, rows: int, lengths: list[int]) -> None:
         for length in lengths:
             if (count := rows * (1 + length)) in self._seconds:
-                self._seconds[count] *= _FORGETTING
+                self._seconds[count] *= _DECAY
 
 
-def expected_tokens(chance: float, guesses: int) -> float:
-    """Tokens that a row yields: its own, and each guess where all before it were right."""
-    return sum(chance**right for right in range(guesses + 1))
+def expected_tokens(acceptance_rate: float, drafted: int) -> float:
+    """Return the tokens that a row yields: its own, and each draft token if all before it are accepted."""
+    return sum(acceptance_rate**accepted for accepted in range(drafted + 1))
 
 
-def _padded(guess: list[int], length: int, filler: int) -> Draft:
-    return tuple(guess[:length]) + (filler,) * (length - len(guess))
+def _padded(draft: list[int], length: int, filler: int) -> DraftTokens:
+    return tuple(draft[:length]) + (filler,) * (length - len(draft))

@@ -9,12 +9,12 @@ from engine.core.sequence import Sequence
 from engine.core.token import Score, Token
 
 SCORED_AT_ONCE = 64
-"""Rows. A pass scores no more, so a runner needs room for the logits of these and of one row a slot."""
+"""Rows. The most that one pass scores, so that a runner needs room for these logits and one row a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Drop the cells of `seq_id` from position `start` on. `start` 0 drops them all."""
+    """Drop the cells of `seq_id` from position `start` on; 0 drops all."""
 
     seq_id: int
     start: int
@@ -22,7 +22,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Make the cells of `target` the first `tokens` cells of `source`, which keeps its own."""
+    """Replace the cells of `target` by the first `tokens` cells of `source`, which keeps its own."""
 
     source: int
     target: int
@@ -31,7 +31,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Let two slots, each of which holds cells, exchange them."""
+    """Exchange the cells of two slots. Both hold cells."""
 
     one: int
     other: int
@@ -39,7 +39,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Copy the cells of `seq_id`, which keeps its own, to host memory, under a new key."""
+    """Copy the cells of `seq_id` to host memory under a new key. The slot keeps them."""
 
     key: int
     seq_id: int
@@ -47,7 +47,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Make the cells of `seq_id` the first `tokens` cells of those saved under a key, which stay saved."""
+    """Replace the cells of `seq_id` by the first `tokens` cells saved under a key, which stay saved."""
 
     key: int
     seq_id: int
@@ -56,7 +56,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Free what was saved under a key, if it could be saved."""
+    """Free the cells saved under a key, if they could be saved."""
 
     key: int
 
@@ -66,25 +66,27 @@ CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Compute `count` tokens of a sequence, from its first uncomputed one; draw a token after the last if `sample`.
+    """Tokens of one sequence that a pass computes, from the first uncomputed one on.
 
-    Where the tokens go is noted when the plan is made: a cancel may take the slot from the sequence during the pass.
-
-    Attributes:
-        draft: guesses at the tokens that follow. They are computed behind the known ones, and each of them that is
-            drawn, after all before it, has the token behind it drawn in the same pass.
-        score: whether each row gives the `Score` of the token that follows it, as far as that one is of the prompt.
-        seq_id: the slot the sequence held.
-        start: how many of its tokens were computed.
+    The slot is recorded when the plan is made, because a cancel may take it from the sequence during the pass.
     """
 
     sequence: Sequence
+    """The sequence."""
     count: int
+    """Number of known tokens to compute."""
     sample: bool
+    """True if a token is drawn after the last known one."""
     score: bool = False
+    """True if each row gives the `Score` of the prompt token that follows it."""
     draft: tuple[int, ...] = ()
+    """Draft tokens, computed after the known ones. Each one that is accepted, after all before it, has the token
+    behind it drawn in the same pass.
+    """
     seq_id: int = field(init=False)
+    """The slot that the sequence held."""
     start: int = field(init=False)
+    """Number of the sequence's tokens that were computed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seq_id", self.sequence.seq_id)
@@ -105,29 +107,28 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What one pass through the model computes. Chunks stand in ascending order of `seq_id`, one a sequence.
-
-    Attributes:
-        decode: whether every chunk is one known token, the last of its sequence or one of a prompt that rides along,
-            with guesses behind it or none; else it is a prompt pass.
-    """
+    """A pass through the model."""
 
     chunks: tuple[Chunk, ...]
+    """One a sequence, in ascending order of `seq_id`."""
     decode: bool
+    """True if it is a decode pass: each chunk is one known token, with or without a draft. That token is the last of
+    its sequence, or one of a prompt that rides along.
+    """
 
     @property
     def tokens(self) -> int:
-        """Tokens it computes."""
+        """Number of tokens to compute."""
         return sum(chunk.count + len(chunk.draft) for chunk in self.chunks)
 
     @property
     def depth(self) -> int:
-        """Tokens that were computed before each of its own chunks, on average over its tokens."""
+        """Tokens computed before its chunks, as an average over its tokens."""
         return sum(chunk.count * chunk.start for chunk in self.chunks) // max(1, self.tokens)
 
 
 class Outcome(Enum):
-    """How a pass ended."""
+    """The outcome of a pass."""
 
     DONE = "done"
     ABORTED = "aborted"
@@ -136,7 +137,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DrawFailure:
-    """No token could be drawn for this one sequence. The others of the step are well."""
+    """No token could be drawn for one sequence. The others of the step are not affected."""
 
     message: str
 
@@ -146,58 +147,76 @@ Draw: TypeAlias = Token | DrawFailure
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of a plan.
-
-    Attributes:
-        outcome: DONE; or nothing was computed, because the pass was aborted or found no room for its cells.
-        draws: for each chunk that samples, in the plan's order, the token drawn after its last one, preceded by those
-            of its draft that were drawn; the last one may be a failure. Empty unless DONE.
-        seconds: how long the pass took.
-        scores: for each chunk that scores, in the plan's order, a score for each of `Chunk.scored`; empty unless DONE.
-    """
+    """The result of a plan."""
 
     outcome: Outcome
+    """If not DONE, nothing was computed: the pass was aborted or found no room for its cells."""
     draws: tuple[tuple[Draw, ...], ...]
+    """For each chunk that samples, in the plan's order: the accepted draft tokens, then the token drawn after them.
+    The last one may be a failure. Empty unless DONE.
+    """
     seconds: float
+    """Duration of the pass."""
     scores: tuple[tuple[Score, ...], ...] = ()
+    """For each chunk that scores, in the plan's order: the scores of `Chunk.scored`. Empty unless DONE."""
 
 
 class Runner(Protocol):
-    """Computes plans. Called from one thread only, save `abort`. What it holds for a sequence it frees in `close`."""
+    """Computes plans. Only `abort` may be called from another thread. `close` frees all that is held for a sequence."""
 
     def remove(self, removal: Removal) -> None:
-        """Drop cells. Quick. Raises `EngineFault` for part of a sequence that the model cannot drop."""
+        """Drop cells. Fast.
+
+        Raises:
+            EngineFault: the model cannot drop a part of a sequence.
+        """
 
     def copy(self, copy: Copy) -> None:
-        """Copy cells, one or more. Costs by the cells that the source holds. Raises `EngineFault` where it cannot."""
+        """Copy one or more cells. The cost grows with the cells of the source.
+
+        Raises:
+            EngineFault: the copy failed.
+        """
 
     def swap(self, swap: Swap) -> None:
-        """Exchange the cells of two slots. Costs by the cells of both. Raises `EngineFault` where it cannot."""
+        """Exchange the cells of two slots. The cost grows with the cells of both.
+
+        Raises:
+            EngineFault: the exchange failed.
+        """
 
     def save(self, save: Save) -> bool:
-        """Copy cells to host memory; gives whether there was memory for them. Costs by the cells."""
+        """Copy cells to host memory. Return whether there was memory for them. The cost grows with the cells."""
 
     def restore(self, restore: Restore) -> None:
-        """Copy saved cells to a slot. Costs by all cells saved under the key. Raises `EngineFault` where it cannot."""
+        """Copy saved cells to a slot. The cost grows with all cells saved under the key.
+
+        Raises:
+            EngineFault: the copy failed.
+        """
 
     def forget(self, forget: Forget) -> None:
-        """Free saved cells. Quick."""
+        """Free saved cells. Fast."""
 
     def run(self, plan: StepPlan) -> StepResult:
-        """Make one pass. Raises `EngineFault` when the model can no longer be trusted: the process must end."""
+        """Run one pass.
+
+        Raises:
+            EngineFault: the model can no longer be trusted, so the process must end.
+        """
 
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one unless `arm` comes first."""
+        """From any thread: end the current pass, or the next one unless `arm` comes first."""
 
     def arm(self) -> None:
         """Forget an earlier `abort`. Called before a pass, under the lock that guards `abort`."""
 
     def close(self, sequence: Sequence) -> None:
-        """Free what was held for a sequence (its sampler). Does not touch its cells. Repeatable."""
+        """Free the sampler of a sequence. Does not change its cells. Repeatable."""
 
 
 def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
-    """Let a runner do what a ledger decided, in order; gives the keys under which there was no memory to save."""
+    """Apply cell changes in order. Return the keys under which there was no memory to save."""
     lost = []
     for change in changes:
         match change:

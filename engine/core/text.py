@@ -1,19 +1,21 @@
-"""Token bytes to text that is safe to show: whole characters, and never part of a stop string."""
+"""Decodes token bytes to text that can be sent: whole characters, and no part of a stop string."""
 
 import codecs
 from collections.abc import Iterable
 
 
 class TextAssembler:
-    """Assembles one choice's text, holding back what may yet turn out to be a stop string.
+    """The text of one choice. Holds back text that may become a stop string.
 
-    Bytes that can never become a character turn into U+FFFD; an unfinished character at the very end is left out.
-
-    Attributes:
-        shown: characters given so far.
-        begin: the place in the text, in characters, where the first byte of the last piece came to stand.
-        stopped: the stop string that was found; no text follows.
+    Bytes that can never become a character turn into U+FFFD. An unfinished character at the end is left out.
     """
+
+    shown: int
+    """Number of characters returned so far."""
+    begin: int
+    """Position in the text, in characters, of the first byte of the last piece."""
+    stopped: str | None
+    """The stop string that ended the text."""
 
     def __init__(self, stop: Iterable[str] = ()) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -21,16 +23,19 @@ class TextAssembler:
         self._held = ""
         self.shown = 0
         self.begin = 0
-        self.stopped: str | None = None
+        self.stopped = None
 
     def echo(self, prompt: bytes) -> str:
-        """The text of a prompt, which no stop string ends. A character it leaves unfinished goes on with `push`."""
+        """Return the text of a prompt, in which stop strings do not count. `push` may finish its last character."""
         return self._show(self._decoder.decode(prompt))
 
     def push(self, piece: bytes, *, may_stop: bool = True) -> str:
-        """Takes a token's bytes; gives the text that is safe now. After a stop string, `stopped` names it.
+        """Add a token's bytes and return the text that can be sent now.
 
-        A stop string that these bytes complete is text like any other unless they `may_stop`.
+        Args:
+            piece: the bytes.
+            may_stop: whether a stop string that they complete ends the text and sets `stopped`; otherwise it is plain
+                text.
         """
         text = self._held + self._decode(piece)
         if not self._stop:
@@ -44,7 +49,7 @@ class TextAssembler:
         return self._show(text[:safe])
 
     def flush(self) -> str:
-        """The text still held back, at a generation's end: no stop string came of it."""
+        """Return the text held back, at the end of a generation."""
         held, self._held = self._held, ""
         return self._show(held)
 
@@ -53,8 +58,10 @@ class TextAssembler:
         return text
 
     def _decode(self, piece: bytes) -> str:
-        """The characters that a piece completes. Its first byte alone tells where it begins: in the last character that
-        this byte completes, or else in the one that it leaves unfinished.
+        """Return the characters that a piece completes, and set `begin`.
+
+        The first byte determines the position: the last character that it completes, or else the one it leaves
+        unfinished.
         """
         at = self.shown + len(self._held)
         first = self._decoder.decode(piece[:1])
@@ -63,7 +70,7 @@ class TextAssembler:
         return first + self._decoder.decode(piece[1:])
 
     def _find_stop(self, text: str) -> tuple[int, str] | None:
-        """Where the first stop string begins that ends behind the text held so far, and which one it is."""
+        """Return the position and the text of the first stop string that ends behind the text held so far."""
         found = []
         for stop in self._stop:
             at = text.find(stop, max(0, len(self._held) + 1 - len(stop)))
@@ -72,7 +79,7 @@ class TextAssembler:
         return min(found, key=lambda one: one[0], default=None)
 
     def _possible_stop(self, text: str) -> int:
-        """Length of the longest end of `text` that begins a stop string."""
+        """Return the length of the longest end of `text` that begins a stop string."""
         longest = 0
         for stop in self._stop:
             for length in range(min(len(stop) - 1, len(text)), longest, -1):

@@ -1,4 +1,4 @@
-"""What a draw gives, and what a prompt's row tells of the token that follows it."""
+"""Results of a row: a drawn token, or the score of a prompt token."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,23 +6,20 @@ from typing import TypeAlias
 from engine.events import Alternative
 
 Score: TypeAlias = tuple[float, tuple[Alternative, ...]]
-"""The log-probability of a prompt's token under the model's unchanged distribution, and the likeliest in its place."""
+"""Log-probability of a prompt token under the model's unchanged distribution, and the most probable alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token drawn.
-
-    Attributes:
-        id: the token.
-        piece: the bytes it adds to the text.
-        ends: whether it is one of the model's end tokens.
-        logprob: of the token under the model's unchanged distribution; None where its sequence does not ask for it.
-        top: the likeliest in its place, likeliest first, as many as its sequence asks for.
-    """
+    """A drawn token."""
 
     id: int
+    """Its id."""
     piece: bytes
+    """The bytes that it adds to the text."""
     ends: bool
+    """True if it is one of the model's end tokens."""
     logprob: float | None = None
+    """Its log-probability under the model's unchanged distribution; None if not requested."""
     top: tuple[Alternative, ...] = ()
+    """The most probable alternatives in descending order, as many as requested."""

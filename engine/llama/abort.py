@@ -1,6 +1,7 @@
-"""How another thread stops a `llama_decode` that runs."""
+"""A flag by which another thread stops a running `llama_decode`."""
 
 import ctypes
+from collections.abc import Callable
 
 import llama_cpp
 
@@ -8,15 +9,16 @@ _libc = ctypes.CDLL(None)
 
 
 class AbortFlag:
-    """A byte that llama.cpp reads at every node of its graph, and that any thread may set.
+    """A byte that llama.cpp reads at every node of its graph and that any thread may set.
 
-    The callback must not enter Python: every node would wait for the interpreter's lock. It takes a pointer and gives a
-    truth value, and so does `strlen`, of a string of one character or none.
-
-    Attributes:
-        callback: for `llama_context_params.abort_callback`.
-        data: for `llama_context_params.abort_callback_data`. Both must live as long as the context.
+    The callback must not enter Python, because every node would wait for the interpreter's lock. It takes a pointer and
+    returns a truth value. So does `strlen`, of a string of one character or none.
     """
+
+    callback: Callable[[ctypes.c_void_p], bool]
+    """For `llama_context_params.abort_callback`. It must live as long as the context."""
+    data: ctypes.c_void_p
+    """For `llama_context_params.abort_callback_data`. It must live as long as the context."""
 
     def __init__(self) -> None:
         self._string = ctypes.create_string_buffer(2)
@@ -24,7 +26,7 @@ class AbortFlag:
         self.data = ctypes.cast(self._string, ctypes.c_void_p)
 
     def set(self) -> None:
-        """Stop the decode that runs, and every later one until `clear`."""
+        """Stop the running decode and every later one until `clear`."""
         self._string[0] = b"\x01"
 
     def clear(self) -> None:

@@ -9,14 +9,18 @@ _INT32_POINTER = ctypes.POINTER(ctypes.c_int32)
 
 
 class Batch:
-    """Room for a number of rows, filled chunk by chunk without a Python loop over tokens.
+    """A fixed number of rows, filled chunk by chunk without a Python loop over tokens."""
 
-    Attributes:
-        c: the C struct; `llama_decode` takes it as it is. Not to be used after this object is gone.
-    """
+    c: llama_cpp.llama_batch
+    """The C struct for `llama_decode`. Valid as long as this object."""
 
     def __init__(self, capacity: int, vocabulary: int) -> None:
-        """`capacity` is the number of rows at most, `vocabulary` the number of token ids."""
+        """Allocate the arrays.
+
+        Args:
+            capacity: the maximum number of rows.
+            vocabulary: the number of token ids.
+        """
         self._vocabulary = vocabulary
         self._tokens = np.zeros(capacity, np.int32)
         self._positions = np.zeros(capacity, np.int32)
@@ -35,14 +39,21 @@ class Batch:
         )
 
     def clear(self) -> None:
-        """Empty the batch."""
+        """Remove all rows."""
         self.c.n_tokens = 0
 
     def add(self, tokens: list[int], *, seq_id: int, start: int, output: bool) -> int:
-        """Append tokens of one sequence, the first at position `start`; gives the row of the last.
+        """Append tokens of one sequence and return the row of the last one.
 
-        `output` asks for the logits of that row. Raises `ValueError` for no tokens, for more rows than there is room
-        for, and for an id outside the vocabulary: llama.cpp would end the process.
+        Args:
+            tokens: the tokens.
+            seq_id: the sequence's slot.
+            start: position of the first token.
+            output: whether the last row gets an output.
+
+        Raises:
+            ValueError: there are no tokens, too many rows, or an id outside the vocabulary, which would end the
+                process.
         """
         if not tokens:
             raise ValueError("a chunk without tokens")
@@ -62,5 +73,5 @@ class Batch:
         return end - 1
 
     def ask(self, rows: range) -> None:
-        """Ask for the logits of rows already added."""
+        """Request an output for rows that were added before."""
         self._outputs[rows.start : rows.stop] = 1

@@ -1,4 +1,4 @@
-"""How much memory this machine can spare, by its kernel and by llama.cpp's devices."""
+"""Free memory of the host and of the GPUs."""
 
 import ctypes
 from pathlib import Path
@@ -19,7 +19,7 @@ libggml.ggml_backend_dev_memory.restype = None
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may come to use: by the kernel's estimate and its control group's limit."""
+    """Return the bytes that this process may still use, by the kernel's estimate and its control group's limit."""
     limit = _control_group_limit()
     available = _linux_available()
     if available is None:
@@ -44,13 +44,13 @@ def _control_group_limit() -> int | None:
 
 
 def gpu_memory() -> int | None:
-    """Free bytes of all GPUs that llama.cpp offloads to; None where there is none."""
+    """Return the free bytes of all GPUs that llama.cpp offloads to; None without a GPU."""
     gpus = _gpus()
     return sum(_device_memory(gpu)[0] for gpu in gpus) if gpus else None
 
 
 def _gpus() -> list[int]:
-    """The devices llama.cpp offloads to: GPUs with a memory of their own, or where there are none integrated ones."""
+    """Return the devices that llama.cpp offloads to: discrete GPUs, or integrated ones if there are none."""
     devices = [libggml.ggml_backend_dev_get(at) for at in range(libggml.ggml_backend_dev_count())]
     kinds = {device: libggml.ggml_backend_dev_type(device) for device in devices}
     return [device for device in devices if kinds[device] == _GPU] or [
@@ -59,7 +59,7 @@ def _gpus() -> list[int]:
 
 
 def _device_memory(device: int) -> tuple[int, int]:
-    """Free and total bytes of a device."""
+    """Return the free and the total bytes of a device."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value

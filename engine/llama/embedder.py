@@ -1,8 +1,7 @@
-"""Texts to vectors: a context of its own over the model's weights, which pools what comes out of it."""
+"""Computes embeddings with a context of its own, and pools the outputs."""
 
 import logging
 import time
-from contextlib import ExitStack
 from typing import Self, TypeAlias
 
 import llama_cpp
@@ -13,13 +12,9 @@ from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
-from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import physical_cores
-from engine.llama.log_bridge import first_cause, keep_complaints
+from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
-
-logger = logging.getLogger(__name__)
 
 _TEXTS = 16
 _LARGEST_PASS = 512
@@ -27,17 +22,16 @@ _SMALLEST_PASS = 64
 _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a pass where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
-"""Tokens. Texts that cannot be split take memory for one pass over the longest of them."""
-_DONE, _ABORTED = 0, 2  # what llama_decode returns
+"""Tokens. A text that cannot be split takes memory for one pass over all of it."""
 
 _Rows: TypeAlias = NDArray[np.float32]
 _Sum: TypeAlias = NDArray[np.float64]
 
 
 def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
-    """What an embedder of this model can take.
+    """Return the limits of an embedder of this model.
 
-    A causal model's text may be cut into passes. Others read a text in both directions, so it is computed whole.
+    The text of a causal model can be split into passes. Other models attend in both directions, so a text is one pass.
     """
     context = min(model.info.context, model.info.trained_context)
     if model.info.generates or (model.causal and _has_cells(model)):
@@ -49,40 +43,33 @@ def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
 
 
 def _has_cells(model: LlamaModel) -> bool:
-    """Whether llama.cpp keeps a KV cache for a model; it keeps none where its kind cannot be causal."""
+    """Return whether llama.cpp keeps a KV cache for a model; it keeps none for a model that cannot be causal."""
     smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
-    context = _open_context(model, EngineConfig(model=""), smallest, AbortFlag())
-    try:
-        return bool(llama_cpp.llama_get_memory(context))
-    finally:
-        llama_cpp.llama_free(context)
+    with _open_context(model, EngineConfig(model=""), smallest) as context:
+        return context.has_cache
 
 
 class LlamaEmbedder:
-    """Owns a C context, and frees it once. See `engine.core.embedding.step.Embedder`.
+    """Owns a context and pools its outputs. See `engine.core.embedding.step.Embedder`.
 
-    It pools by itself, because llama.cpp pools each pass alone: the mean of a text that took two would be that of its
-    end. As the model's file says, a vector is the mean of its text's rows, the first one or the last; the mean where
-    the file says nothing. All are scaled to length 1, as OpenAI's are.
+    llama.cpp would pool each pass alone, and the mean of a text of two passes would be that of the second. By the
+    pooling type in the file a vector is the mean of its text's rows, the first row or the last one; without a type it
+    is the mean. All vectors are scaled to length 1, like OpenAI's.
     """
 
     def __init__(self, model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> None:
-        """Make the context, which takes memory for `limits`. `model` must outlive the embedder.
+        """Create the context, which allocates memory for `limits`. `model` must outlive the embedder.
 
-        Raises `LoadError` where llama.cpp refuses, for want of memory above all.
+        Raises:
+            LoadError: llama.cpp refuses, mostly because memory is short.
         """
         self._limits = limits
         self._pooling = model.pooling
         self._size = model.info.embedding_size
         self._vocabulary = model.info.vocabulary
-        self._abort = AbortFlag()
         self._batch = Batch(limits.rows, model.info.vocabulary)
         self._sums: dict[int, _Sum] = {}
-        with ExitStack() as resources:
-            self._context = _open_context(model, config, limits, self._abort)
-            resources.callback(llama_cpp.llama_free, self._context)
-            self._memory = llama_cpp.llama_get_memory(self._context)
-            self._resources = resources.pop_all()
+        self._context = _open_context(model, config, limits)
 
     def __enter__(self) -> Self:
         return self
@@ -91,64 +78,62 @@ class LlamaEmbedder:
         self.shut_down()
 
     def shut_down(self) -> None:
-        """Free everything. Repeatable; no other method may be called after it."""
-        self._resources.close()
+        """Free the context. Repeatable; no other method may be called afterwards."""
+        self._context.close()
 
     def probe(self) -> None:
-        """Prove that this machine can run the model: embed a small text. A machine that cannot may die here.
+        """Embed a small text to prove that this machine can run the model. A machine that cannot may die here.
 
-        Raises `LoadError` where what comes out is no vector.
+        Raises:
+            LoadError: the result is no vector.
         """
         tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_PASS))]
         self._batch.clear()
-        self._batch.add(tokens, seq_id=0, start=0, output=True)
-        status = self._decode()
-        if status != _DONE or not np.isfinite(self._rows(len(tokens))).all():
-            raise LoadError(f"this machine cannot run the model: a pass failed (status {status})")
+        self._add(tokens, seq_id=0, start=0)
+        self._context.probe(self._batch)
+        if not np.isfinite(self._rows(len(tokens))).all():
+            raise LoadError(f"this machine cannot run the model: a pass of {len(tokens)} tokens gave no vectors")
         self.drop(0)
 
     def drop(self, seq_id: int) -> None:
-        """Forget a text."""
+        """Drop a text and its cells."""
         self._sums.pop(seq_id, None)
-        if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, -1, -1):
-            raise EngineFault("llama.cpp could not drop a sequence", code="engine_failed")
+        self._context.remove(seq_id, 0)
 
     def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
-        """Make one pass. Raises `EngineFault` when the model can no longer be trusted."""
+        """Run one pass.
+
+        Raises:
+            EngineFault: the model can no longer be trusted.
+        """
         self._batch.clear()
         for chunk in chunks:
             tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
-            self._batch.add(tokens, seq_id=chunk.seq_id, start=chunk.start, output=True)
+            self._add(tokens, seq_id=chunk.seq_id, start=chunk.start)
         began = time.perf_counter()
-        status = self._decode()
+        outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
-        if status == _ABORTED:
-            return EmbeddingPass(Outcome.ABORTED, (), seconds)
-        if status != _DONE:
-            raise EngineFault(f"llama.cpp could not embed (status {status})", code="decode_failed")
-        return EmbeddingPass(Outcome.DONE, self._pool(chunks), seconds)
+        if outcome is Outcome.ABORTED:
+            return EmbeddingPass(outcome, (), seconds)
+        if outcome is Outcome.NO_ROOM:
+            raise EngineFault("llama.cpp found no room for texts within the limits", code="decode_failed")
+        return EmbeddingPass(outcome, self._pool(chunks), seconds)
 
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
-        self._abort.set()
+        """From any thread: end the current pass, or the next one unless `arm` comes first."""
+        self._context.abort()
 
     def arm(self) -> None:
         """Forget an earlier `abort`."""
-        self._abort.clear()
+        self._context.arm()
 
-    def _decode(self) -> int:
-        """What `llama_decode` returns. Its complaint of an abort is no news and is not logged."""
-        with keep_complaints(logging.WARNING) as complaints:
-            self._batch.ask(range(int(self._batch.c.n_tokens)))  # every row gives its embedding
-            status = int(llama_cpp.llama_decode(self._context, self._batch.c))
-            llama_cpp.llama_synchronize(self._context)  # a GPU may still be at work
-        if status != _ABORTED:
-            for complaint in complaints:
-                logger.warning("llama_decode: %s", complaint)
-        return status
+    def _add(self, tokens: list[int], *, seq_id: int, start: int) -> None:
+        """Add tokens of one text, with an output for each row."""
+        last = self._batch.add(tokens, seq_id=seq_id, start=start, output=True)
+        self._batch.ask(range(last + 1 - len(tokens), last))
 
     def _rows(self, count: int) -> _Rows:
-        pointer = llama_cpp.llama_get_embeddings(self._context)
+        pointer = llama_cpp.llama_get_embeddings(self._context.handle)
         if not pointer:
             raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
         return np.ctypeslib.as_array(pointer, (count, self._size))
@@ -165,7 +150,7 @@ class LlamaEmbedder:
         return tuple(vectors)
 
     def _gather(self, chunk: EmbeddingChunk, rows: _Rows) -> None:
-        """Keep of a text's rows what its vector needs. A mean is kept as a sum: only its direction counts."""
+        """Add rows to a text's vector. A mean is kept as a sum, because only its direction counts."""
         match self._pooling:
             case llama_cpp.LLAMA_POOLING_TYPE_LAST:
                 self._sums[chunk.seq_id] = rows[-1].astype(np.float64)
@@ -176,28 +161,22 @@ class LlamaEmbedder:
 
 
 def _unit(vector: _Sum) -> bytes | None:
-    """A vector scaled to length 1, as float32 with the low byte first; None for one that has no direction."""
+    """Return a vector scaled to length 1, as little-endian float32; None if it has no direction."""
     length = np.linalg.norm(vector)
     if not np.isfinite(length) or not length:
         return None
     return (vector / length).astype("<f4").tobytes()
 
 
-def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits, abort: AbortFlag) -> int:
-    threads = config.threads or physical_cores()
+def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.embeddings = True
     params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
     params.n_ctx = limits.cells
     params.n_batch = params.n_ubatch = limits.rows
     params.n_seq_max = limits.texts
-    params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
-    params.kv_unified = True  # texts under way share the cells: a long one may take them all
-    params.abort_callback, params.abort_callback_data = abort.callback, abort.data
-    with keep_complaints(logging.WARNING) as complaints:  # it warns of any pooling that is not the file's
-        context = llama_cpp.llama_init_from_model(model.handle, params)
-    if not context:
-        cause = first_cause(complaints[-1:])
-        raise LoadError(f"an embedder for texts of {limits.longest} tokens cannot be made: {cause}")
-    return int(context)
+    params.kv_unified = True  # texts share the cells, so that a long one may take them all
+    purpose = f"an embedder for texts of {limits.longest} tokens"
+    hide_from = logging.WARNING  # llama.cpp warns that the pooling differs from the file's
+    return LlamaContext(model, config, params, purpose=purpose, hide_from=hide_from)

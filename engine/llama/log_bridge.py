@@ -1,10 +1,11 @@
-"""llama.cpp's log, as lines of Python's logging."""
+"""Forwards llama.cpp's log to Python's logging."""
 
 import ctypes
 import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import llama_cpp
 
@@ -15,20 +16,29 @@ _LEVELS = {0: logging.INFO, 1: 5, 2: logging.DEBUG, 3: logging.WARNING, 4: loggi
 """From `enum ggml_log_level` (ggml.h): none, debug, info, warn, error. Its info is hundreds of lines for each load."""
 
 
+class LogLine(NamedTuple):
+    """One line of llama.cpp's log."""
+
+    level: int
+    """One of Python's levels."""
+    text: str
+    """The message, without a line break."""
+
+
 class _Line(threading.local):
-    """The line a thread is writing: llama.cpp may end it in a later call, and may write from threads of its own."""
+    """Unfinished line of one thread. llama.cpp may finish it in a later call, and may log from its own threads."""
 
     level = logging.INFO
     text = ""
-    kept: list[str] | None = None
-    keep_from = logging.ERROR
+    captured: list[LogLine] | None = None
+    capture_from = logging.ERROR
 
     def end(self) -> None:
         text, self.text = self.text.strip(" .\n"), ""  # a progress bar is dots
         if not text:
             return
-        if self.kept is not None and self.level >= self.keep_from:
-            self.kept.append(text)
+        if self.captured is not None and self.level >= self.capture_from:
+            self.captured.append(LogLine(self.level, text))
         else:
             logger.log(self.level, "%s", text)
 
@@ -41,7 +51,7 @@ def _receive(level: int, text: bytes, _data: ctypes.c_void_p) -> None:
     if level != _CONTINUED:
         _line.end()
         _line.level = _LEVELS.get(level, logging.INFO)
-    if not logger.isEnabledFor(_line.level) and _line.level < _line.keep_from:
+    if not logger.isEnabledFor(_line.level) and _line.level < _line.capture_from:
         return
     _line.text += text.decode(errors="replace")
     if _line.text.endswith("\n"):
@@ -54,19 +64,20 @@ def route_log() -> None:
 
 
 @contextmanager
-def keep_complaints(level: int) -> Iterator[list[str]]:
-    """Keep this thread's lines of `level` and above out of the log, and give them instead."""
-    complaints: list[str] = []
-    _line.kept, _line.keep_from = complaints, level
+def capture_log(level: int) -> Iterator[list[LogLine]]:
+    """Collect this thread's lines of `level` and above in the yielded list instead of the log."""
+    lines: list[LogLine] = []
+    _line.captured, _line.capture_from = lines, level
     try:
-        yield complaints
+        yield lines
     finally:
         _line.end()
-        _line.kept, _line.keep_from = None, logging.ERROR
+        _line.captured, _line.capture_from = None, logging.ERROR
 
 
-def first_cause(complaints: list[str]) -> str:
-    """The first complaint, which later ones repeat in wider terms, without the names of C functions."""
-    if not complaints:
-        return "llama.cpp does not say why"
-    return complaints[0].split(": ", 1)[-1].removeprefix("error loading model: ")
+def first_error(lines: list[LogLine]) -> str:
+    """Return the first error without the names of C functions. Later errors repeat it in general terms."""
+    for line in lines:
+        if line.level >= logging.ERROR:
+            return line.text.split(": ", 1)[-1].removeprefix("error loading model: ")
+    return "llama.cpp does not say why"

@@ -1,4 +1,4 @@
-"""How many tokens a slot holds: as many as the model was trained on, or fewer where memory is short."""
+"""The context of a slot: as long as the model was trained on, or shorter where memory is short."""
 
 import logging
 from dataclasses import dataclass
@@ -12,24 +12,28 @@ CELL_BLOCK = 256
 """Tokens. llama.cpp rounds the cells of a slot up to a multiple of this."""
 SMALLEST_CONTEXT = 512
 _HOST_SHARE = 0.25
-"""llama.cpp takes the whole cache at its start, used or not, and others use the machine too."""
+"""llama.cpp allocates the whole cache at its start, and other programs use the machine too."""
 _GPU_SHARE = 0.8
 """The rest is for compute buffers."""
 _STORE_SHARE = 0.1
 _LARGEST_STORE = 8 * 2**30
-"""Bytes. Prefixes take memory only as they come, but who would ask for them again after so many others?"""
+"""Bytes. Memory is only used as prefixes are saved, but requests rarely return after so many others."""
 _F16 = 2
 _MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
 class KVShape:
-    """What one token costs in the KV cache: layers, K/V heads a layer, and the sizes of a key and of a value."""
+    """The KV cache of one token."""
 
     layers: int
+    """Number of layers."""
     heads: int
+    """K/V heads a layer."""
     key: int
+    """Numbers in a key of one head."""
     value: int
+    """Numbers in a value of one head."""
 
     @property
     def bytes_per_token(self) -> int:
@@ -38,26 +42,23 @@ class KVShape:
 
 
 def cells_moved_in_a_walk(weights: int, shape: KVShape) -> int:
-    """How many cells move in the time of one walk over the weights, of so many bytes.
+    """Return the number of cells that move in the time of one weight pass over `weights` bytes.
 
-    A walk reads the weights once. A move reads and writes the cells twice: out of the cache, and into it.
+    A weight pass reads the weights once. A move reads and writes the cells twice: out of the cache and into it.
     """
     return weights // (4 * max(shape.bytes_per_token, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A memory that holds part of the KV cache.
-
-    Attributes:
-        total: bytes that are free.
-        part: how much of them a default may take, 0 to 1.
-        share: how much of each token's cells lies here, 0 to 1.
-    """
+    """A memory that holds part of the KV cache."""
 
     total: float
+    """Free bytes."""
     part: float
+    """Share of them that a default may take, 0 to 1."""
     share: float
+    """Share of each token's cells in this memory, 0 to 1."""
 
     @property
     def spare(self) -> float:
@@ -66,9 +67,10 @@ class Store:
 
 
 def choose_context(config: EngineConfig, trained: int, shape: KVShape, stores: list[Store]) -> int:
-    """Tokens per slot: what the operator asks for, if it can be had; else what the model knows and memory allows.
+    """Return the tokens of a slot: the operator's choice, else as many as the model and the memory allow.
 
-    Raises `LoadError` if memory does not hold what is asked for, or allows too little to be of use.
+    Raises:
+        LoadError: memory does not hold the operator's choice, or too few tokens to be useful.
     """
     if config.context is not None:
         _check_fits(config.slots, config.context, shape, stores)
@@ -101,9 +103,10 @@ def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -
 
 
 def choose_prefix_store(config: EngineConfig, context: int, shape: KVShape, host: Store) -> int:
-    """Bytes of host memory for prefixes that outlive their slots: as many as the operator says, else a modest share.
+    """Return the bytes of host memory for prefixes that outlive their slots.
 
-    `context` is in tokens a slot. What weights and KV cache take of the host's memory is not counted as free.
+    It is the operator's choice, else a modest share of the memory that weights and KV cache leave. `context` is the
+    tokens of a slot.
     """
     if config.prefix_store is not None:
         return config.prefix_store
@@ -116,17 +119,20 @@ def _all_cells(slots: int, context: int) -> int:
 
 
 def _fitting_tokens(cost: int, stores: list[Store]) -> int:
-    """Whole blocks of tokens per slot, when one token in every slot costs `cost` bytes."""
+    """Return whole blocks of tokens for each slot, if one token in every slot costs `cost` bytes."""
     tokens = min(store.spare / (store.share * max(cost, 1)) for store in stores if store.share > 0)
     return int(tokens) // CELL_BLOCK * CELL_BLOCK
 
 
 def kv_stores(config: EngineConfig, layers: int, weights: int, available: int, gpu_free: int | None) -> list[Store]:
-    """Where the KV cache will lie: with its layer, on the host or on the GPUs.
+    """Return the memories that hold the KV cache. The cells of a layer lie with its weights, on the host or a GPU.
 
-    `available` is the host's memory before the `weights` were loaded: mapped from their file they still count as
-    available, but must stay, so they are subtracted. `gpu_free` is the GPUs' memory after that; None without a GPU.
-    All in bytes.
+    Args:
+        config: has the number of offloaded layers.
+        layers: layers of the model.
+        weights: bytes of the weights. Mapped from their file they count as available, so they are subtracted.
+        available: bytes of host memory that were available before the weights were loaded.
+        gpu_free: bytes of GPU memory that are free after that; None without a GPU.
     """
     offloaded = 0.0
     if gpu_free is not None:

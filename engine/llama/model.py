@@ -1,4 +1,4 @@
-"""A loaded model: its weights, its vocabulary, and what it told of itself. The context belongs to the runner."""
+"""A loaded model: weights, vocabulary and metadata. Contexts belong to runners and embedders."""
 
 import ctypes
 import logging
@@ -14,9 +14,9 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory
-from engine.llama.attention import choose_attention
+from engine.llama.attention import Attention, choose_attention
 from engine.llama.cpu import gains_by_repacking
-from engine.llama.log_bridge import first_cause, keep_complaints, route_log
+from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, Sampling
 from engine.sampling.dry import DryTemplates
@@ -25,29 +25,40 @@ from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 _MAGIC = b"GGUF"
 _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256
-_TOOL_TEMPLATE = b"tool_use"  # the name by which files carry a second template
+_TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
 
 
 class LlamaModel:
-    """Owns the C model, and frees it once. Everything but `close` may be called from any thread.
+    """Owns the C model and frees it once. Any thread may use it, except for `close`."""
 
-    Attributes:
-        info: what was loaded.
-        trims: whether the last cells of a sequence can be dropped alone: not in a recurrent state, nor where a sliding
-            window has already forgotten what came before them.
-        attention: how it is computed.
-        walk: how many cells are moved in the time of one walk over the weights, about.
-        prefix_store: bytes of host memory for prefixes that outlive their slots.
-        dry: makes the samplers of DRY.
-        pooling: how its file says that the tokens' vectors become one, by llama.cpp's numbers; up to 0, not at all.
-        causal: whether its file leaves it so that a token attends to none behind it.
-    """
+    info: ModelInfo
+    """The description of the model."""
+    trims: bool
+    """True if the last cells of a sequence can be dropped alone: not with a recurrent state or a sliding window."""
+    attention: Attention
+    """The attention implementation to use."""
+    walk: int
+    """Number of cells that move in the time of one weight pass, about."""
+    prefix_store: int
+    """Bytes of host memory for prefixes that outlive their slots."""
+    dry: DryTemplates
+    """Maker of the DRY samplers."""
+    pooling: int
+    """llama.cpp's number of the pooling type in the file; 0 or less means none."""
+    causal: bool
+    """True if a token attends only to earlier ones."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
-        """Load `config.model`; may take minutes. `progress` is told the share that is loaded, 0 to 1.
+        """Load `config.model`. May take minutes.
 
-        Raises `LoadError` for a file that is no model, is damaged, or can neither continue a text token by token nor
-        compute embeddings, and where memory is short.
+        Args:
+            config: the file, and how to load it.
+            progress: called with the loaded share, 0 to 1.
+
+        Raises:
+            LoadError: the file is no model or is damaged, the model can neither generate nor compute embeddings, or
+                memory is
+                short.
         """
         route_log()
         available = devices.available_memory()
@@ -83,13 +94,17 @@ class LlamaModel:
         self.close()
 
     def close(self) -> None:
-        """Free the model. Repeatable. Whoever uses it must have ended: runners closed, threads joined."""
+        """Free the model. Repeatable. Its runners must be closed and its threads joined."""
         self._handle = None
         self._resources.close()
 
     @property
     def handle(self) -> int:
-        """The C model, for a runner to make its context of. Raises `ValueError` once closed."""
+        """The C model, for contexts.
+
+        Raises:
+            ValueError: the model is closed.
+        """
         if not self._handle:
             raise ValueError("the model is closed")
         return self._handle
@@ -105,46 +120,60 @@ class LlamaModel:
         return self._tokenizer.end_tokens
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        """Token ids of a text. May take long.
+        """Return the token ids of a text. May take long.
 
-        `special` recognises the names of control tokens; `begin` adds the model's own beginning, if it has one and the
-        text does not bring it.
+        Args:
+            text: the text.
+            special: whether the names of control tokens in it become these tokens.
+            begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
         """
         return self._tokenizer.tokenize(text, special=special, begin=begin)
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
-        """Token ids of the prompt that asks for the text between two others. May take long.
+        """Return the token ids of a fill-in-the-middle prompt. May take long.
 
-        Raises `RequestError` (param `suffix`) where the model has no tokens for it.
+        Raises:
+            RequestError: the model has no tokens for it (param `suffix`).
         """
         return self._tokenizer.infill(prefix, suffix)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The bytes a token stands for, perhaps part of a character.
+        """Return the bytes of a token, which may be a part of a character.
 
-        For a control token its name, or nothing if not `special`.
-        Raises `ValueError` for an id the model does not have.
+        A control token returns its name if `special`, else nothing.
+
+        Raises:
+            ValueError: the id is out of range.
         """
         return self._tokenizer.piece(token, special=special)
 
     def ends(self, token: int) -> bool:
-        """Whether a token ends the generation. Raises `ValueError` for an id the model does not have."""
+        """Return whether a token ends the generation.
+
+        Raises:
+            ValueError: the id is out of range.
+        """
         self.check(token)
         return token in self.end_tokens
 
     def check(self, token: int) -> None:
-        """Raises `ValueError` for an id the model does not have: llama.cpp would end the process."""
+        """Check a token id, because llama.cpp would end the process.
+
+        Raises:
+            ValueError: the id is out of range.
+        """
         self._tokenizer.check(token)
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """What keeps a sequence to a grammar. May take long; the first call takes a second more.
+        """Compile a grammar. May take long; the first call takes a second more.
 
-        Raises `RequestError` (param `grammar`) with the compiler's words where it cannot be.
+        Raises:
+            RequestError: the compiler's message (param `grammar`).
         """
         return self._grammars.compile(grammar)
 
     def prepare(self, sampling: Sampling) -> None:
-        """Make now what a sequence's samplers would make at its first draw, where others would wait for it."""
+        """Make slow samplers in advance, so that the first draw does not delay other sequences."""
         self.dry.prepare(sampling)
 
 
@@ -156,7 +185,7 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     def report(share: float, _data: ctypes.c_void_p) -> bool:
         try:
             progress(share)
-        except Exception as failure:  # noqa: BLE001 - it cannot pass through C; it is raised again below
+        except Exception as failure:  # noqa: BLE001 - it cannot pass through C, so it is raised again below
             failures.append(failure)
         return not failures
 
@@ -166,14 +195,14 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
     params.progress_callback = report
     llama_cpp.llama_backend_init()
-    with keep_complaints(logging.ERROR) as errors:
+    with capture_log(logging.ERROR) as lines:
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)
     if failures:
         if handle:
             llama_cpp.llama_model_free(handle)
         raise failures[0]
     if not handle:
-        raise LoadError(f"{config.model} cannot be loaded: {first_cause(errors)}")
+        raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
     return int(handle)
 
 
@@ -188,7 +217,11 @@ def _check_file(path: Path) -> None:
 
 
 def _check_usable(handle: int, path: str) -> None:
-    """Raises `LoadError` for a model that neither continues a text token by token nor computes embeddings."""
+    """Check that the model is of a supported kind.
+
+    Raises:
+        LoadError: it can neither generate text token by token nor compute embeddings.
+    """
     if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
         kind = "has an encoder"
     elif llama_cpp.llama_model_is_diffusion(handle):
@@ -203,8 +236,10 @@ def _check_usable(handle: int, path: str) -> None:
 
 
 def _generates(handle: int) -> bool:
-    """Whether a model is made to continue texts. One that attends to what follows, or whose file says how its tokens'
-    vectors become one, is made for embeddings."""
+    """Return whether a model is made to generate text.
+
+    A model with bidirectional attention, or whose file names a pooling type, is made for embeddings.
+    """
     return _causal(handle) and _pooling(handle) <= 0
 
 
@@ -213,12 +248,12 @@ def _causal(handle: int) -> bool:
 
 
 def _pooling(handle: int) -> int:
-    """How its file says that the tokens' vectors become one, by llama.cpp's numbers; those up to 0 mean not at all."""
+    """Return llama.cpp's number of the pooling type in the file; 0 or less means none."""
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
 def _describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
-    """`context` is in tokens a slot."""
+    """Return the description of the model; `context` is the tokens of a slot."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     return ModelInfo(
@@ -242,13 +277,13 @@ def _describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeni
 
 
 def _template(handle: int, name: bytes | None) -> str | None:
-    """The chat template of that name in the model's file; None names the default one."""
+    """Return the chat template of that name in the model's file; None names the default one."""
     template = llama_cpp.llama_model_chat_template(handle, name)
     return None if template is None else template.decode(errors="replace")
 
 
 def _kv_shape(handle: int, layers: int) -> memory.KVShape:
-    """Of a model whose layers are all like its first; for a hybrid one it says too much, never too little."""
+    """Return the shape of the first layer, for all layers. It overestimates a hybrid model."""
     head = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
     key = _own_metadata(handle, "attention.key_length")
     value = _own_metadata(handle, "attention.value_length")
@@ -257,7 +292,7 @@ def _kv_shape(handle: int, layers: int) -> memory.KVShape:
 
 
 def _own_metadata(handle: int, key: str) -> str | None:
-    """A value that the file gives under its architecture's name."""
+    """Return the value of a key that the file prefixes by the name of its architecture."""
     return _metadata(handle, f"{_metadata(handle, 'general.architecture')}.{key}")
 
 

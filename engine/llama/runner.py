@@ -1,4 +1,4 @@
-"""Plans to llama.cpp and back: fill the batch, decode, draw."""
+"""Runs step plans with llama.cpp: fills the batch, decodes and draws."""
 
 import ctypes
 import logging
@@ -10,6 +10,7 @@ from typing import Self
 
 import llama_cpp
 import numpy as np
+from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
@@ -23,6 +24,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Runner,
     Save,
     StepPlan,
     StepResult,
@@ -31,10 +33,8 @@ from engine.core.step import (
 from engine.core.token import Score, Token
 from engine.errors import EngineFault, LoadError
 from engine.events import Alternative
-from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import physical_cores
-from engine.llama.log_bridge import first_cause, keep_complaints
+from engine.llama.context import LlamaContext
 from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
@@ -48,31 +48,26 @@ from engine.sampling.sampler import SequenceSampler
 logger = logging.getLogger(__name__)
 
 KV_UNIFIED = False
-"""A cache of its own for each sequence. Neighbouring `seq_id`s with equally many tokens then share one pass over the
-weights, and each attends to its own cells alone: at 16 rows and 1,024 tokens each a step takes 440 ms instead of 610,
-and a sequence always finds room for its context."""
+"""Each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
+tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
+ms instead of 610."""
 BATCH_ROWS = 2048
-"""The most a plan may carry."""
+"""The maximum number of rows of a plan."""
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
 
 _MASK_THREADS = 4
 
-_DONE, _NO_ROOM, _ABORTED = 0, 1, 2  # what llama_decode returns
 
-
-class LlamaRunner:
-    """Owns the C context, the samplers of its sequences and the cells it saved, and frees them once.
-
-    See `engine.core.step.Runner`.
-    """
+class LlamaRunner(Runner):
+    """Owns the C context, the samplers of its sequences and the saved cells, and frees them once."""
 
     def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
-        """Make the context, which takes the KV cache's memory. `model` must outlive the runner.
+        """Create the context, which allocates the KV cache. `model` must outlive the runner.
 
-        Raises `LoadError` where llama.cpp refuses, for want of memory above all.
+        Raises:
+            LoadError: llama.cpp refuses, mostly because memory is short.
         """
         self._model = model
-        self._abort = AbortFlag()
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
@@ -83,10 +78,8 @@ class LlamaRunner:
         self._state_memory = StateMemory()
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
-            self._context = _open_context(model, config, self._abort)
-            resources.callback(llama_cpp.llama_free, self._context)
-            self._memory = llama_cpp.llama_get_memory(self._context)
-            if not self._memory:
+            self._context = resources.enter_context(_open_context(model, config))
+            if not self._context.has_cache:
                 raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
             resources.callback(self._close_samplers)
             resources.callback(self._state_memory.close)
@@ -100,106 +93,112 @@ class LlamaRunner:
         self.shut_down()
 
     def shut_down(self) -> None:
-        """Free everything. Repeatable; no other method may be called after it."""
+        """Free everything. Repeatable; no other method may be called afterwards."""
         self._resources.close()
 
     def probe(self) -> StateSize:
-        """Prove that this machine can run the model: decode a small prompt and a single token, and forget them.
+        """Decode a small prompt and a single token to prove that this machine can run the model.
 
-        Gives what saved cells take. Takes as long as two small passes, and the first reading of the weights. A machine
-        that cannot may die here. Raises `LoadError` where what comes out is no logits.
+        It takes as long as two small passes and the first read of the weights. A machine that cannot may die here.
+
+        Returns:
+            The size of saved cells.
+
+        Raises:
+            LoadError: the results are no logits.
         """
         sizes: dict[int, int] = {}
         for rows in (min(_PROBE_ROWS, self._model.info.context), 1):
             self._batch.clear()
             tokens = [at % self._model.info.vocabulary for at in range(rows)]
             row = self._batch.add(tokens, seq_id=0, start=0, output=True)
-            status = self._decode()
-            if status != _DONE or not np.isfinite(self._logits(row)).all():
-                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens failed (status {status})")
-            sizes[rows] = state_bytes(self._context, 0)
+            self._context.probe(self._batch)
+            if not np.isfinite(self._logits(row)).all():
+                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens gave no logits")
+            sizes[rows] = state_bytes(self._context.handle, 0)
             self.remove(Removal(0, 0))
         return measure(sizes)
 
+    @override
     def remove(self, removal: Removal) -> None:
-        """Drop cells. Raises `EngineFault` for a part of a sequence whose model cannot forget parts."""
-        if not llama_cpp.llama_memory_seq_rm(self._memory, removal.seq_id, removal.start, -1):
-            raise EngineFault("llama.cpp could not drop the end of a sequence", code="engine_failed")
+        self._context.remove(removal.seq_id, removal.start)
 
+    @override
     def copy(self, copy: Copy) -> None:
-        """Copy cells by way of host memory, which costs by the cells that the source holds.
+        """Copy cells through host memory, which costs by the cells of the source.
 
-        `llama_memory_seq_cp` would copy, between streams, all that a slot could hold. Raises `EngineFault` where
-        llama.cpp refuses.
+        `llama_memory_seq_cp` would copy, between streams, the full size of a slot.
         """
-        self._fill_slot(copy.target, read_state(self._context, copy.source), copy.tokens)
+        self._fill_slot(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
 
+    @override
     def swap(self, swap: Swap) -> None:
-        """Exchange the cells of two slots by way of host memory. Raises `EngineFault` where llama.cpp refuses."""
-        one, other = read_state(self._context, swap.one), read_state(self._context, swap.other)
-        write_state(self._context, swap.one, other)
-        write_state(self._context, swap.other, one)
+        """Exchange the cells of two slots through host memory."""
+        context = self._context.handle
+        one, other = read_state(context, swap.one), read_state(context, swap.other)
+        write_state(context, swap.one, other)
+        write_state(context, swap.other, one)
 
+    @override
     def save(self, save: Save) -> bool:
-        """Copy cells to host memory; gives whether that could be done."""
         try:
-            self._saved[save.key] = read_state(self._context, save.seq_id, self._state_memory.take)
-        except (OSError, EngineFault) as error:  # the cells are as they were
+            self._saved[save.key] = read_state(self._context.handle, save.seq_id, self._state_memory.take)
+        except (OSError, EngineFault) as error:  # the cells did not change
             logger.warning("a prefix cannot be saved, and will be computed again: %s", error)
             return False
         return True
 
+    @override
     def restore(self, restore: Restore) -> None:
-        """Copy saved cells to a slot. Raises `EngineFault` where llama.cpp refuses."""
         self._fill_slot(restore.seq_id, self._saved[restore.key], restore.tokens)
 
+    @override
     def forget(self, forget: Forget) -> None:
-        """Free saved cells."""
         self._saved.pop(forget.key, None)
 
+    @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Make one pass; its seconds are those of the decode, without the draws.
+        """Run one pass; its seconds are those of the decode, without the draws.
 
-        Raises `EngineFault` when the model can no longer be trusted, `ValueError` for a plan that cannot be right.
+        Raises:
+            EngineFault: the model can no longer be trusted.
+            ValueError: the plan is invalid.
         """
         rows = self._fill(plan)
         began = time.perf_counter()
-        status = self._decode()
+        outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
-        if status == _DONE:
-            placed = list(zip(plan.chunks, rows, strict=True))
-            scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
-            draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
-            return StepResult(Outcome.DONE, draws, seconds, scores)
-        if status == _NO_ROOM:
-            return StepResult(Outcome.NO_ROOM, (), seconds)
-        if status == _ABORTED:
+        if outcome is Outcome.ABORTED:
             self._undo(plan)
-            return StepResult(Outcome.ABORTED, (), seconds)
-        raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
+        if outcome is not Outcome.DONE:
+            return StepResult(outcome, (), seconds)
+        placed = list(zip(plan.chunks, rows, strict=True))
+        scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
+        draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
+        return StepResult(outcome, draws, seconds, scores)
 
+    @override
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one if `arm` was called since the last pass."""
-        self._abort.set()
+        self._context.abort()
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
-        self._abort.clear()
+        self._context.arm()
 
+    @override
     def close(self, sequence: Sequence) -> None:
-        """Free a sequence's sampler. Repeatable."""
         sampler = self._samplers.pop(sequence, None)
         if sampler:
             sampler.close()
 
     def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
-        """Make the first `tokens` of these all the cells of a slot."""
-        write_state(self._context, seq_id, state)
+        """Replace the cells of a slot by the first `tokens` of a state."""
+        write_state(self._context.handle, seq_id, state)
         if self._model.trims:
             self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
-        """The plan as a batch; gives the row of each chunk's last known token."""
+        """Write the plan to the batch. Return the row of each chunk's last known token."""
         self._batch.clear()
         return [self._add(chunk) for chunk in plan.chunks]
 
@@ -210,59 +209,49 @@ class LlamaRunner:
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
 
-    def _decode(self) -> int:
-        """What `llama_decode` returns. Its complaints of an abort or of no room are no news and are not logged."""
-        with keep_complaints(logging.WARNING) as complaints:
-            status = int(llama_cpp.llama_decode(self._context, self._batch.c))
-            llama_cpp.llama_synchronize(self._context)  # a GPU may still be at work
-        if status not in (_NO_ROOM, _ABORTED):
-            for complaint in complaints:
-                logger.warning("llama_decode: %s", complaint)
-        return status
-
     def _undo(self, plan: StepPlan) -> None:
-        """Drop what an aborted pass left in the cells: the physical batches it had finished."""
+        """Drop the cells of the physical batches that an aborted pass finished."""
         for chunk in plan.chunks:
             self.remove(Removal(chunk.seq_id, chunk.start if self._model.trims else 0))
 
     def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
-        """What the chunk's rows say of the prompt's tokens that follow them."""
+        """Return the scores of the prompt tokens that follow the rows of a chunk."""
         first_row = last_row + 1 - chunk.count
-        count = chunk.sequence.logprobs or 0
+        count = chunk.sequence.request.logprobs or 0
         return tuple(
             self._details(LogProbs(self._logits(first_row + at)), token, count) for at, token in enumerate(chunk.scored)
         )
 
     def _draws(self, chunk: Chunk, row: int) -> Iterator[Draw]:
-        """The token after the last known one, and further ones as long as the draft is right."""
-        for right, guess in enumerate((*chunk.draft, None)):
-            drawn = self._draw(chunk.sequence, row + right)
+        """Yield the token after the last known one, and further ones as long as draft tokens are accepted."""
+        for accepted, drafted in enumerate((*chunk.draft, None)):
+            drawn = self._draw(chunk.sequence, row + accepted)
             yield drawn
-            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != guess:
+            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
                 return
 
     def _draw(self, sequence: Sequence, row: int) -> Draw:
-        """A token for one sequence. Its trouble is its own: no exception reaches the neighbours."""
+        """Draw a token for one sequence. Its failure does not affect the other sequences."""
         try:
             logits = self._logits(row)
-            unchanged = None if sequence.logprobs is None else logits.copy()
+            unchanged = None if sequence.request.logprobs is None else logits.copy()
             token = self._sampler(sequence).draw(logits)
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
-            logger.exception("a sampler failed", extra={"request_id": sequence.request_id})
+            logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")
-        piece, ends = self._model.piece(token, special=sequence.show_special), self._model.ends(token)
-        if unchanged is None or sequence.logprobs is None:
+        piece, ends = self._model.piece(token, special=sequence.request.show_special), self._model.ends(token)
+        if unchanged is None or sequence.request.logprobs is None:
             return Token(token, piece, ends)
-        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.logprobs))
+        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.request.logprobs))
 
     def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
         top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
         return logprobs.of(token), tuple(top)
 
     def _logits(self, row: int) -> Logits:
-        pointer = llama_cpp.llama_get_logits_ith(self._context, row)
+        pointer = llama_cpp.llama_get_logits_ith(self._context.handle, row)
         if not pointer:
             raise DrawError("llama.cpp gave no logits")
         buffer = memoryview(self._row.from_address(ctypes.addressof(pointer.contents)))
@@ -272,7 +261,7 @@ class LlamaRunner:
         sampler = self._samplers.get(sequence)
         if sampler is None:
             sampler = self._samplers[sequence] = SequenceSampler(
-                sequence.sampling,
+                sequence.request.sampling,
                 sequence.seed,
                 self._shared,
                 prompt=sequence.tokens[: sequence.prompt],
@@ -282,7 +271,11 @@ class LlamaRunner:
         return sampler
 
     def _constraint(self, grammar: object | None) -> Constraint | None:
-        """Raises `TypeError` for a grammar that this model's `compile` has not made."""
+        """Return a new constraint by a compiled grammar.
+
+        Raises:
+            TypeError: the grammar was not compiled by this model.
+        """
         if grammar is None:
             return None
         if not isinstance(grammar, CompiledGrammar):
@@ -294,19 +287,12 @@ class LlamaRunner:
             self.close(sequence)
 
 
-def _open_context(model: LlamaModel, config: EngineConfig, abort: AbortFlag) -> int:
-    threads = config.threads or physical_cores()
+def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
     params.n_seq_max = config.slots
     params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
-    params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
     params.flash_attn_type = model.attention.kind
     params.kv_unified = KV_UNIFIED
-    params.abort_callback, params.abort_callback_data = abort.callback, abort.data
-    with keep_complaints(logging.ERROR) as errors:
-        context = llama_cpp.llama_init_from_model(model.handle, params)
-    if not context:
-        raise LoadError(f"{config.slots} slots of {model.info.context} tokens cannot be made: {first_cause(errors)}")
-    return int(context)
+    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")

@@ -1,4 +1,4 @@
-"""The cells of a slot as bytes in host memory, as llama.cpp writes and reads them."""
+"""The cells of a slot as bytes in host memory, in the format of llama.cpp."""
 
 import ctypes
 from collections.abc import Callable
@@ -19,31 +19,33 @@ _BYTES = ctypes.POINTER(ctypes.c_uint8)
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """What cells take at most, in bytes: so many in any case, and so many for each token.
+    """The maximum size of a state in bytes.
 
-    It is exact where each token has cells of its own. Those of a sliding window or a recurrent state stop growing.
+    It is exact where each token has cells of its own. The cells of a sliding window or a recurrent state stop growing.
     """
 
     fixed: int
+    """Bytes of a state without tokens."""
     each: int
+    """Bytes of each token."""
 
     def of(self, tokens: int) -> int:
-        """For so many tokens."""
+        """Return the maximum size for so many tokens."""
         return self.fixed + self.each * tokens
 
 
 def measure(sizes: dict[int, int]) -> StateSize:
-    """The size of a state, by the bytes that states of two numbers of tokens take, or of one."""
+    """Return the size of a state from the bytes that states of two numbers of tokens take, or of one."""
     fewest, most = min(sizes), max(sizes)
     each = -(-(sizes[most] - sizes[fewest]) // max(most - fewest, 1))
     return StateSize(sizes[fewest] - each * fewest, each)
 
 
 class StateMemory:
-    """Host memory for states, of which that for the next one is ready in advance.
+    """Host memory for states. The memory of the next state is prepared in advance.
 
-    A virtual machine may take 2 µs for each page that it has never used: 100 ms for a state that is copied in 5. So
-    another thread touches them first.
+    A virtual machine may take 2 µs for the first use of each page: 100 ms for a state that is copied in 5. So another
+    thread touches the pages first.
     """
 
     def __init__(self) -> None:
@@ -51,9 +53,10 @@ class StateMemory:
         self._next: Future[mmap] | None = None
 
     def take(self, size: int) -> State:
-        """Room for a state of so many bytes, freed when nobody has it any more. Raises `OSError` where there is none.
+        """Return memory for a state, which is freed with its last reference, and prepare as much for the next one.
 
-        As much is made ready for the next one; what that needs more is touched when it comes.
+        Raises:
+            OSError: there is not enough memory.
         """
         ready, self._next = self._next, None
         memory = ready.result() if ready else _allocate(size)
@@ -62,7 +65,7 @@ class StateMemory:
         return np.frombuffer(memory, np.uint8)
 
     def close(self) -> None:
-        """End the thread, and free what nobody took. Repeatable."""
+        """End the thread and free the prepared memory. Repeatable."""
         self._thread.shutdown()
         self._next = None
 
@@ -78,17 +81,25 @@ def _touched(size: int) -> mmap:
 
 
 def fresh(size: int) -> State:
-    """Room for a state that is soon gone again. Raises `MemoryError` where there is none."""
+    """Return unprepared memory, for a state that is freed soon.
+
+    Raises:
+        MemoryError: there is not enough memory.
+    """
     return np.empty(size, np.uint8)
 
 
 def state_bytes(context: int, seq_id: int) -> int:
-    """What the cells that a slot has now take. Quick."""
+    """Return the size of the cells in a slot. Fast."""
     return int(llama_cpp.llama_state_seq_get_size(context, seq_id))
 
 
 def read_state(context: int, seq_id: int, allocate: Callable[[int], State] = fresh) -> State:
-    """A slot's cells. Costs by the cells. Raises what `allocate` raises, or `EngineFault` where llama.cpp refuses."""
+    """Copy the cells of a slot. The cost grows with the cells. `allocate` may raise errors of its own.
+
+    Raises:
+        EngineFault: llama.cpp refuses.
+    """
     size = state_bytes(context, seq_id)
     state = allocate(size)
     given = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, seq_id)
@@ -98,6 +109,10 @@ def read_state(context: int, seq_id: int, allocate: Callable[[int], State] = fre
 
 
 def write_state(context: int, seq_id: int, state: State) -> None:
-    """Make these all the cells of a slot. Costs by the cells. Raises `EngineFault` where llama.cpp refuses."""
+    """Replace the cells of a slot. The cost grows with the cells.
+
+    Raises:
+        EngineFault: llama.cpp refuses.
+    """
     if not llama_cpp.llama_state_seq_set_data(context, state.ctypes.data_as(_BYTES), len(state), seq_id):
         raise EngineFault("llama.cpp could not restore a sequence", code="engine_failed")

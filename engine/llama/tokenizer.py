@@ -1,4 +1,4 @@
-"""A model's vocabulary: texts to token ids and back, and what its special tokens are."""
+"""A model's vocabulary: conversion between text and token ids, and its special tokens."""
 
 import ctypes
 
@@ -11,21 +11,25 @@ _SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_
 
 
 class Tokenizer:
-    """Every method may be called from any thread, until `close`.
+    """The vocabulary of a loaded model. Any thread may call its methods until `close`."""
 
-    Attributes:
-        size: number of token ids.
-        bos: the text of the token for a beginning; empty without one.
-        eos: the text of the token for an end; empty without one.
-        end_tokens: the ids that end a generation.
-        infills: whether there are the tokens that mark a gap to fill.
-        special_tokens: ids of the control tokens and of the markers that the model's makers defined, by name.
-    """
+    size: int
+    """Number of token ids."""
+    bos: str
+    """Text of the beginning-of-sequence token; empty without one."""
+    eos: str
+    """Text of the end-of-sequence token; empty without one."""
+    end_tokens: frozenset[int]
+    """The ids that end a generation."""
+    infills: bool
+    """True if there are tokens for fill-in-the-middle prompts."""
+    special_tokens: dict[str, int]
+    """Ids of the control tokens and of the marks that the model's makers defined, by name."""
 
     def __init__(self, vocab: int) -> None:
-        """`vocab` is llama.cpp's; it must outlive this object, or `close` must come first."""
+        """Read a vocabulary of llama.cpp. It must outlive this object, or `close` must be called first."""
         self._vocab: int | None = vocab
-        self.size: int = llama_cpp.llama_vocab_n_tokens(vocab)
+        self.size = llama_cpp.llama_vocab_n_tokens(vocab)
         self._pieces: dict[bool, list[bytes | None]] = {special: [None] * self.size for special in (False, True)}
         self._adds_bos = bool(llama_cpp.llama_vocab_get_add_bos(vocab))
         self._bos: int = llama_cpp.llama_vocab_bos(vocab)
@@ -42,25 +46,31 @@ class Tokenizer:
 
     @property
     def control_tokens(self) -> set[int]:
-        """The ids that stand for no text but steer, and a family's own marks (`<think>`). Looks at every id."""
+        """The ids that stand for no text, and a model family's own marks (`<think>`). Looks at every id."""
         return {token for token in range(self.size) if self._steers(token)}
 
     def close(self) -> None:
-        """Let go of the vocabulary. Repeatable."""
+        """Drop the reference to the C vocabulary. Repeatable."""
         self._vocab = None
 
     @property
     def vocab(self) -> int:
-        """llama.cpp's vocabulary. Raises `ValueError` once closed."""
+        """The C vocabulary.
+
+        Raises:
+            ValueError: the model is closed.
+        """
         if not self._vocab:
             raise ValueError("the model is closed")
         return self._vocab
 
     def tokenize(self, text: str, *, special: bool, begin: bool) -> list[int]:
-        """Token ids of a text. May take long.
+        """Return the token ids of a text. May take long.
 
-        `special` recognises the names of control tokens; `begin` adds the model's own beginning, unless the text
-        brings it.
+        Args:
+            text: the text.
+            special: whether the names of control tokens in it become these tokens.
+            begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
         """
         if begin and special and self._adds_bos and self.bos:
             text = text.removeprefix(self.bos)
@@ -74,9 +84,12 @@ class Tokenizer:
             count = -given
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
-        """Token ids of the prompt for the text between two others: prefix, suffix, and the mark of the middle.
+        """Return the token ids of a fill-in-the-middle prompt: prefix, suffix, and the mark of the middle.
 
-        Names of control tokens in the texts are text. Raises `RequestError` where the model has no tokens for it.
+        Names of control tokens in the texts are plain text.
+
+        Raises:
+            RequestError: the model has no tokens for it.
         """
         if not self.infills:
             raise RequestError("this model cannot fill in: it has no tokens for it", param="suffix", code="unsupported")
@@ -86,10 +99,12 @@ class Tokenizer:
         return [*beginning, before, *texts[0], after, *texts[1], middle]
 
     def piece(self, token: int, *, special: bool) -> bytes:
-        """The bytes a token stands for, perhaps part of a character.
+        """Return the bytes of a token, which may be a part of a character.
 
-        For a control token its name, or nothing if not `special`.
-        Raises `ValueError` for an id the model does not have.
+        A control token returns its name if `special`, else nothing.
+
+        Raises:
+            ValueError: the id is out of range.
         """
         self.check(token)
         piece = self._pieces[special][token]
@@ -98,7 +113,11 @@ class Tokenizer:
         return piece
 
     def check(self, token: int) -> None:
-        """Raises `ValueError` for an id the model does not have: llama.cpp would end the process."""
+        """Check a token id, because llama.cpp would end the process.
+
+        Raises:
+            ValueError: the id is out of range.
+        """
         if not 0 <= token < self.size:
             raise ValueError(f"token id {token} is out of range: this model has ids 0 to {self.size - 1}")
 

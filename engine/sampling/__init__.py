@@ -1,1 +1,1 @@
-"""Sampling: how the next token is drawn from logits."""
+"""Sampling: from logits to the next token."""

@@ -1,4 +1,4 @@
-"""The array that llama.cpp's samplers work on, filled without a Python loop."""
+"""The candidate array of llama.cpp's samplers, filled without a Python loop."""
 
 import ctypes
 
@@ -19,7 +19,7 @@ class DrawError(Exception):
 
 
 class Candidates:
-    """Room for every token of a vocabulary. One serves all sequences, because draws come one after another."""
+    """Room for every token of a vocabulary. All sequences share one, because draws come one after another."""
 
     def __init__(self, vocabulary: int) -> None:
         self.all_ids: Ids = np.arange(vocabulary, dtype=np.int32)
@@ -28,9 +28,15 @@ class Candidates:
         self._array = llama_cpp.llama_token_data_array()
 
     def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int:
-        """The id that a chain chooses among `ids`, which have one of `logits` each.
+        """Return the id that a chain selects.
 
-        Raises `DrawError` if it chooses none.
+        Args:
+            chain: the samplers.
+            ids: the candidates.
+            logits: one for each of `ids`.
+
+        Raises:
+            DrawError: the chain selects none.
         """
         self._apply(chain, ids, logits)
         at = self._array.selected
@@ -39,7 +45,7 @@ class Candidates:
         return int(self._array.data[at].id)
 
     def adjust(self, chain: SamplerChain, ids: Ids, logits: Logits) -> Logits:
-        """What a chain that drops and moves nothing makes of the logits. A view, good until the next call."""
+        """Return the logits after a chain that keeps all candidates in place. A view, valid until the next call."""
         self._apply(chain, ids, logits)
         return self._rows["logit"][: len(ids)]
 

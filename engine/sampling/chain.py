@@ -10,10 +10,14 @@ if TYPE_CHECKING:
 
 
 class SamplerChain:
-    """Several of llama.cpp's samplers in a row. Owns them all, and frees them once."""
+    """Several of llama.cpp's samplers in a row. Owns them all and frees them once."""
 
     def __init__(self, samplers: Iterable["llama_sampler_p"]) -> None:
-        """Takes the samplers over as they come. Raises `MemoryError` where llama.cpp could not make one."""
+        """Take over the samplers one by one.
+
+        Raises:
+            MemoryError: llama.cpp could not make one of them.
+        """
         self._handle: llama_sampler_p | None = _made(
             llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
         )
@@ -26,13 +30,17 @@ class SamplerChain:
 
     @property
     def handle(self) -> "llama_sampler_p":
-        """The C chain. Raises `ValueError` once closed."""
+        """The C chain.
+
+        Raises:
+            ValueError: the chain is closed.
+        """
         if not self._handle:
             raise ValueError("the sampler is closed")
         return self._handle
 
     def accept(self, token: int) -> None:
-        """Tell every sampler of a token that now stands in the text."""
+        """Add a token to the text that every sampler looks at."""
         llama_cpp.llama_sampler_accept(self.handle, token)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One sequence kept to a grammar."""
+"""The grammar constraint of one sequence."""
 
 import time
 from concurrent.futures import Executor, Future
@@ -8,21 +8,25 @@ from engine.sampling.grammar import CompiledGrammar, Mask, denied_tokens
 from engine.sampling.grammar_bounds import GrammarError
 
 MOST_SECONDS = 0.1
-"""Of processor time for one token. Ambiguous grammars cost more with every token, and others wait for the mask."""
+"""Processor time for one token. Ambiguous grammars cost more with every token, and others wait for the mask."""
 
 
 class Constraint:
-    """Knows what may come next. Works that out in another thread, while the model computes its logits."""
+    """Computes the mask of the next token in another thread, while the model computes its logits."""
 
     def __init__(self, compiled: CompiledGrammar, workers: Executor) -> None:
-        """`workers` run one piece of work for it at a time."""
+        """Start at the beginning of a text. `workers` run one task of this constraint at a time."""
         self._compiled = compiled
         self._workers = workers
         self._matcher = compiled.matcher.deep_copy()
         self._denied: Mask | Future[Mask] = compiled.denied
 
     def denied(self) -> Mask:
-        """The tokens that cannot come next. Waits for them. Raises `DrawError` where the grammar cannot go on."""
+        """Return the mask of the tokens that cannot come next. Waits for it.
+
+        Raises:
+            DrawError: the grammar cannot continue.
+        """
         if isinstance(self._denied, Future):
             try:
                 self._denied = self._denied.result()
@@ -32,7 +36,7 @@ class Constraint:
         return self._denied
 
     def accept(self, token: int) -> None:
-        """Take a token drawn into account. Does not wait."""
+        """Start computing the mask after a drawn token. Does not wait."""
         self._denied = self._workers.submit(self._advance, token)
 
     def _advance(self, token: int) -> Mask:

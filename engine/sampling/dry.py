@@ -1,4 +1,4 @@
-"""Samplers of llama.cpp that penalise what would extend a repetition (DRY)."""
+"""DRY samplers, which penalise tokens that would extend a repetition."""
 
 import ctypes
 import threading
@@ -16,25 +16,35 @@ _TEMPLATES = 16
 
 
 class DryTemplates:
-    """Samplers ready to be copied. llama.cpp looks through the whole vocabulary for each sequence breaker, which takes
-    some 7 ms a breaker with 152k tokens; a copy takes 0.1 ms. For any thread; owns the templates.
+    """Prepared samplers to copy. Owns them. Any thread may use it.
+
+    llama.cpp searches the whole vocabulary for each sequence breaker, which takes some 7 ms a breaker with 152k tokens;
+    a copy takes 0.1 ms.
     """
 
     def __init__(self, vocab: int, context: int) -> None:
-        """`context` is the number of tokens a sequence can have, which "the whole context" means."""
+        """`context` is the number of tokens in a slot, the meaning of `dry_penalty_last_n` = -1."""
         self._vocab = vocab
         self._context = context
         self._templates: OrderedDict[tuple[object, ...], llama_sampler_p] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self, sampling: Sampling) -> None:
-        """Make the template, so that `sampler` is quick. Raises `MemoryError`."""
+        """Make the template in advance, so that `sampler` is fast.
+
+        Raises:
+            MemoryError: llama.cpp could not make it.
+        """
         if wanted(sampling):
             with self._lock:
                 self._template(sampling)
 
     def sampler(self, sampling: Sampling) -> "llama_sampler_p":
-        """A sampler that knows no text yet. The caller owns it. Raises `MemoryError`."""
+        """Return a sampler without any text. The caller owns it.
+
+        Raises:
+            MemoryError: llama.cpp could not make it.
+        """
         with self._lock:
             copy: llama_sampler_p = llama_cpp.llama_sampler_clone(self._template(sampling))
         return copy
@@ -69,5 +79,5 @@ class DryTemplates:
 
 
 def wanted(sampling: Sampling) -> bool:
-    """Whether a request penalises repetitions."""
+    """Return whether DRY has an effect."""
     return sampling.dry_multiplier != 0 and sampling.dry_base >= 1 and sampling.dry_penalty_last_n != 0

@@ -4,7 +4,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -12,12 +12,11 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
-from engine.llama.tokenizer import Tokenizer
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 
 Mask = NDArray[np.bool_]
-"""One for each token of the vocabulary."""
+"""One flag for each token of the vocabulary."""
 
 _KEPT = 32
 _LIMITS = LLParserLimits(
@@ -30,33 +29,59 @@ _LIMITS = LLParserLimits(
     precompute_large_lexemes=False,
     verbose_errors=False,
 )
-"""Within the bounds of `grammar_bounds`, the costliest found take 0.5 s to compile, 0.06 s a mask and 40 MB."""
+"""Within the bounds of `grammar_bounds`, the most expensive grammars found take 0.5 s to compile, 0.06 s a mask and 40
+MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
-"""Else llguidance would spell out whatever is certain to come, which may be a million bytes, before it gives a mask."""
+"""Otherwise llguidance spells out all text that is certain to come, up to a million bytes, before it returns a mask."""
 _FIRST_LINE = "\n   1 | start: "
 _WHITESPACE = r"[ \t\r\n]{1,32}"
-"""In JSON between two tokens: a line break and the indentation of deep nesting. Without a bound a model that falls into
-a run of spaces stays in it to its last token. `x-guidance` in a schema overrides it."""
+"""Whitespace between two JSON tokens: a line break and the indentation of deep nesting. Without a bound a model may
+emit spaces up to its last token. `x-guidance` in a schema overrides it."""
 _TERSE = "\n<non-verbose/>"
+
+
+class Tokenizer(Protocol):
+    """The vocabulary of a model. Any thread may call its methods."""
+
+    @property
+    def size(self) -> int:
+        """The number of token ids."""
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The ids that end a generation."""
+
+    @property
+    def control_tokens(self) -> set[int]:
+        """The ids that have a name but stand for no text."""
+
+    def piece(self, token: int, *, special: bool) -> bytes:
+        """Return the bytes of a token; the name of a control token if `special`, else nothing for it."""
+
+    def tokenize(self, text: str, *, special: bool, begin: bool) -> list[int]:
+        """Return the token ids of a text.
+
+        Args:
+            text: the text.
+            special: whether the names of control tokens in it become these tokens.
+            begin: whether the model's beginning-of-sequence token is added.
+        """
 
 
 @dataclass(slots=True)
 class CompiledGrammar:
-    """For any number of sequences, each of which takes a copy of the matcher.
-
-    Attributes:
-        matcher: in front of a text. Its lexer's states are shared with the copies, and are locked there.
-        denied: the tokens that no text may begin with.
-        failed: whether a copy has met a limit. They share what they have used up, so it is not to be used again.
-    """
+    """A grammar for any number of sequences, each of which copies the matcher."""
 
     matcher: LLMatcher
+    """At the beginning of a text. The copies share the states of its lexer, under a lock."""
     denied: Mask
+    """The tokens that cannot begin a text."""
     failed: bool = False
+    """True if a copy has reached a limit. Copies share what they have used up, so it must not be used again."""
 
 
 class GrammarCompiler:
-    """Compiles grammars and keeps the latest. For any thread."""
+    """Compiles grammars and keeps the latest ones. Any thread may use it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -65,7 +90,11 @@ class GrammarCompiler:
         self._lock = threading.Lock()
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """May take long; the first call takes a second more at a large vocabulary. Raises `RequestError`."""
+        """Compile a grammar. May take long; the first call takes a second more with a large vocabulary.
+
+        Raises:
+            RequestError: the grammar cannot be compiled.
+        """
         with self._lock:
             compiled = self._compiled.get(grammar)
             if compiled is None or compiled.failed:
@@ -85,7 +114,11 @@ class GrammarCompiler:
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
 
     def _open_lltokenizer(self) -> LLTokenizer:
-        """The vocabulary as llguidance knows it. Raises `GrammarError`."""
+        """Return the vocabulary for llguidance.
+
+        Raises:
+            GrammarError: the model has no end token.
+        """
         if self._lltokenizer is None:
             ends = sorted(self._tokenizer.end_tokens)
             if not ends:
@@ -96,7 +129,7 @@ class GrammarCompiler:
 
 
 class _Vocabulary:
-    """What llguidance asks of a tokenizer. A control token is known by its name, any other one by its text."""
+    """The tokenizer interface of llguidance. Control tokens have their names, all others their text."""
 
     def __init__(self, tokenizer: Tokenizer, end: int) -> None:
         self._tokenizer = tokenizer
@@ -111,7 +144,11 @@ class _Vocabulary:
 
 
 def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:
-    """The tokens that cannot come next. Drops the interpreter's lock meanwhile. Raises `GrammarError`."""
+    """Return the mask of the tokens that cannot come next. Releases the interpreter's lock meanwhile.
+
+    Raises:
+        GrammarError: the grammar cannot continue.
+    """
     allowed = matcher.compute_bitmask() if not matcher.is_error() else b""
     if matcher.is_error():
         raise GrammarError(matcher.get_error().removesuffix(_TERSE))
@@ -120,14 +157,18 @@ def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:
 
 
 def _words_for(kind: GrammarKind, words: str) -> str:
-    """The compiler's words about what the author wrote: it quotes the lines at fault, also those added here."""
+    """Return the compiler's message without the lines that the author of the grammar did not write."""
     if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX):
         return words.partition(_FIRST_LINE)[0]
     return "\n".join(line for line in words.splitlines() if not line.endswith(_OPTIONS))
 
 
 def _lark(grammar: Grammar) -> str:
-    """A grammar in Lark's language. Raises `GrammarError`."""
+    """Convert a grammar to Lark's language.
+
+    Raises:
+        GrammarError: the grammar is invalid or out of bounds.
+    """
     if len(grammar.source) > MOST_GRAMMAR_CHARACTERS:
         raise GrammarError(f"it has more than {MOST_GRAMMAR_CHARACTERS} characters")
     match grammar.kind:
@@ -164,5 +205,5 @@ def _from_gbnf(source: str) -> str:
     check_gbnf(source)
     try:
         return gbnf_to_lark(source)
-    except Exception as error:  # the converter raises it bare, and others on odd input
+    except Exception as error:  # the converter raises bare exceptions
         raise GrammarError(str(error) or "not GBNF") from error

@@ -1,4 +1,4 @@
-"""Bounds on grammars whose cost llguidance's own limits do not see until it is spent."""
+"""Bounds on grammars for costs that llguidance's own limits notice too late."""
 
 import json
 import math
@@ -8,17 +8,17 @@ from decimal import Decimal
 from typing import Any
 
 _MOST_PROPERTY_PAIRS = 2_500**2
-"""Of the objects of a schema. Optional properties cost by the square of their number: 0.5 s for so many."""
+"""Of the objects of a schema. Optional properties cost by the square of their number: 0.5 s for this many."""
 _MOST_REGEX = 16_384
 """Characters of all regular expressions of a grammar. Optional parts cost by the square of their number."""
 _MOST_RULES = 500
-"""Of a GBNF grammar. Its conversion may look at every rule once for each."""
+"""Of a GBNF grammar. Its conversion may look at every rule once for each rule."""
 _MOST_INTERSECTED = 8
 """Regular expressions that a text may have to match at once. The cost doubles with each."""
 _MOST_MULTIPLES = 20_000
-"""States of a multiple's remainders, for all of a schema's. 20,000 take 0.2 s."""
+"""States of the remainders of all multiples in a schema. 20,000 take 0.2 s."""
 _MOST_MATCHED_NAMES = 2_000
-"""Names matched against patterns of names: some 0.1 ms each."""
+"""Property names matched against patterns: some 0.1 ms each."""
 
 _NO_CONDITIONS = {"allOf", "$ref", "$defs", "definitions", "title", "description", "default", "examples", "deprecated"}
 _LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
@@ -26,17 +26,25 @@ _INLINE_SCHEMA = re.compile(r"%json\s*")
 
 
 class GrammarError(Exception):
-    """A grammar cannot be used. Carries the words to say why."""
+    """A grammar cannot be used. The message says why."""
 
 
 def check_regex(*sources: str) -> None:
-    """Raises `GrammarError` for regular expressions that are too long together."""
+    """Check the total length of regular expressions.
+
+    Raises:
+        GrammarError: they are too long.
+    """
     if sum(map(len, sources)) > _MOST_REGEX:
         raise GrammarError(f"its regular expressions have more than {_MOST_REGEX} characters")
 
 
 def check_lark(source: str) -> None:
-    """Raises `GrammarError` for a Lark grammar that intersects too much, or has such a schema in it."""
+    """Check a Lark grammar and the JSON schemas in it.
+
+    Raises:
+        GrammarError: it has too many intersections, or such a schema.
+    """
     if _LITERAL.sub("", source).count("&") >= _MOST_INTERSECTED:
         raise GrammarError(f"it uses & more than {_MOST_INTERSECTED - 1} times")
     check_regex(*(literal for literal in _LITERAL.findall(source) if literal.startswith("/")))
@@ -44,18 +52,26 @@ def check_lark(source: str) -> None:
         try:
             schema, _ = json.JSONDecoder().raw_decode(source, found.end())
         except (ValueError, RecursionError):
-            continue  # the compiler says what is wrong with it
+            continue  # the compiler reports it
         check_schema(schema)
 
 
 def check_gbnf(source: str) -> None:
-    """Raises `GrammarError` for a GBNF grammar of too many rules."""
+    """Check the number of rules of a GBNF grammar.
+
+    Raises:
+        GrammarError: there are too many.
+    """
     if source.count("::=") > _MOST_RULES:
         raise GrammarError(f"it has more than {_MOST_RULES} rules")
 
 
 def check_schema(schema: object) -> None:
-    """Raises `GrammarError` for a JSON schema that asks for too many things at once."""
+    """Check the cost of a JSON schema.
+
+    Raises:
+        GrammarError: it combines too many conditions.
+    """
     parts = list(_objects(schema))
     names = [name for part in parts for name in _mapping(part, "patternProperties")]
     properties = sum(len(_mapping(part, "properties")) for part in parts)
@@ -74,7 +90,7 @@ def check_schema(schema: object) -> None:
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
-    """Every JSON object in a value, itself included."""
+    """Yield every JSON object in a value, itself included."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -91,7 +107,7 @@ def _mapping(part: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _conjunctions(part: dict[str, Any]) -> int:
-    """How many schemas apply to the same text because of this one, less one."""
+    """Return the number of other schemas that apply to the same text because of this one."""
     branches = part.get("allOf")
     together = len(branches) if isinstance(branches, list) else 0
     together += ("$ref" in part) + bool(part.keys() - _NO_CONDITIONS)
@@ -103,6 +119,6 @@ def _is_number(value: object) -> bool:
 
 
 def _coefficient(number: float) -> int:
-    """The digits of a number without the zeros at either end: powers of ten cost nothing."""
+    """Return the digits of a number without leading and trailing zeros: powers of ten cost nothing."""
     digits = "".join(map(str, Decimal(str(number)).as_tuple().digits))
     return int(digits.strip("0"))

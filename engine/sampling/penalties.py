@@ -1,4 +1,4 @@
-"""Penalties on tokens that the text already has."""
+"""Penalties on tokens that occur in the text."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -19,28 +19,28 @@ NAMES = {"penalties", "dry"}
 """llama.cpp's names of the samplers that change only the logits of tokens in the text."""
 
 
-def penalties(
+def penalty_samplers(
     name: str, sampling: Sampling, prompt: list[int], resources: SamplerResources
 ) -> Iterator["llama_sampler_p"]:
-    """llama.cpp's samplers for one of `NAMES`, which know the prompt and are told of every token drawn.
+    """Yield llama.cpp's samplers for one of `NAMES`, with the prompt as their text.
 
-    `repeat_penalty` and DRY look back over prompt and generated tokens, as llama.cpp has it; `frequency_penalty` and
-    `presence_penalty` over generated ones, as OpenAI has it.
+    `repeat_penalty` and DRY count prompt and generated tokens, as in llama.cpp. `frequency_penalty` and
+    `presence_penalty` count generated tokens, as in OpenAI's API.
     """
     context, vocabulary = resources.context, len(resources.candidates.all_ids)
     if name == "dry":
-        yield _told(resources.dry.sampler(sampling), prompt)
+        yield _with_text(resources.dry.sampler(sampling), prompt)
         return
     window = context if sampling.repeat_last_n < 0 else min(sampling.repeat_last_n, context)
     repeat = llama_cpp.llama_sampler_init_penalties(vocabulary, window, sampling.repeat_penalty, 0.0, 0.0)
-    yield _told(repeat, prompt[len(prompt) - min(window, len(prompt)) :])
+    yield _with_text(repeat, prompt[len(prompt) - min(window, len(prompt)) :])
     yield llama_cpp.llama_sampler_init_penalties(
         vocabulary, context, 1.0, sampling.frequency_penalty, sampling.presence_penalty
     )
 
 
 def wanted(name: str, sampling: Sampling) -> bool:
-    """Whether a request penalises anything by one of `NAMES`."""
+    """Return whether a request has a penalty by one of `NAMES`."""
     if name == "dry":
         return dry.wanted(sampling)
     repeats = sampling.repeat_penalty != 1.0 and sampling.repeat_last_n != 0
@@ -48,15 +48,15 @@ def wanted(name: str, sampling: Sampling) -> bool:
 
 
 class Penalties:
-    """Penalties in a row, asked of the tokens in the text alone: llama.cpp would look every candidate up."""
+    """Penalties in a row, applied only to tokens in the text: llama.cpp would look every candidate up."""
 
     def __init__(
         self, names: Iterable[str], sampling: Sampling, prompt: list[int], resources: SamplerResources
     ) -> None:
-        """`names` are of `NAMES`, in the order in which they apply."""
+        """Make the samplers; `names` are of `NAMES`, in their order."""
         self._candidates: Candidates = resources.candidates
         self._chain = SamplerChain(
-            sampler for name in names for sampler in penalties(name, sampling, prompt, resources)
+            sampler for name in names for sampler in penalty_samplers(name, sampling, prompt, resources)
         )
         self._seen = set(prompt)
         self._ids: Ids = np.unique(np.array(prompt, np.int32))
@@ -66,7 +66,7 @@ class Penalties:
         logits[self._ids] = self._candidates.adjust(self._chain, self._ids, logits[self._ids])
 
     def accept(self, token: int) -> None:
-        """Take a generated token into account from now on."""
+        """Add a generated token to the text."""
         self._chain.accept(token)
         if token not in self._seen:
             self._seen.add(token)
@@ -77,7 +77,7 @@ class Penalties:
         self._chain.close()
 
 
-def _told(sampler: "llama_sampler_p", tokens: Iterable[int]) -> "llama_sampler_p":
+def _with_text(sampler: "llama_sampler_p", tokens: Iterable[int]) -> "llama_sampler_p":
     for token in tokens:
         llama_cpp.llama_sampler_accept(sampler, token)
     return sampler

@@ -1,4 +1,4 @@
-"""What the samplers of all sequences share."""
+"""Resources that the samplers of all sequences share."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,13 @@ from engine.sampling.dry import DryTemplates
 
 @dataclass(frozen=True, slots=True)
 class SamplerResources:
-    """Of one model and its runner.
-
-    Attributes:
-        candidates: the working array.
-        end_tokens: the ids that end a generation.
-        context: tokens a sequence can have.
-        dry: makes the samplers of DRY.
-    """
+    """Resources of one model and its runner."""
 
     candidates: Candidates
+    """The working array."""
     end_tokens: frozenset[int]
+    """The ids that end a generation."""
     context: int
+    """Tokens of a slot."""
     dry: DryTemplates
+    """Maker of the DRY samplers."""

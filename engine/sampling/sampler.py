@@ -1,4 +1,4 @@
-"""How one sequence draws its tokens: what it may draw, what it prefers, and the choice."""
+"""The sampler of one sequence: grammar and biases, penalties, then a token sampler."""
 
 import math
 import random
@@ -12,23 +12,22 @@ import numpy as np
 from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import DrawError, Ids, Logits
+from engine.sampling.chain_sampling import ChainSampling
 from engine.sampling.constraint import Constraint
-from engine.sampling.fast import Choice, FromFew, Likeliest, few_are_enough
-from engine.sampling.full import FromAll
-from engine.sampling.order import active_samplers, takes_likeliest
+from engine.sampling.greedy import Greedy, is_greedy
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler_order import active_samplers
+from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.truncated_sampling import TruncatedSampling, can_truncate
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
-"""For the seed that asks llama.cpp to draw one: whoever gives it wants it repeatable. Far from those of `n` choices."""
+"""Replaces the seed by which llama.cpp draws a random one. A seed in a request asks for repeatable results."""
 
 
 class SequenceSampler:
-    """Draws the tokens of one sequence: grammar and bias first, then llama.cpp's samplers in their order.
-
-    Owns its samplers in llama.cpp, and frees them once.
-    """
+    """Draws the tokens of one sequence. Owns its samplers in llama.cpp and frees them once."""
 
     def __init__(
         self,
@@ -40,17 +39,19 @@ class SequenceSampler:
         stop_tokens: Iterable[int] = (),
         constraint: Constraint | None = None,
     ) -> None:
-        """Make ready for the first draw.
+        """Make the samplers.
 
         Args:
-            sampling: how to draw.
-            seed: of this sequence alone; None draws one.
-            resources: what sequences share.
-            prompt: the tokens in front of the first one drawn.
-            stop_tokens: the ids that end this one, which `min_tokens` holds back like the model's own.
-            constraint: its grammar.
+            sampling: the request's parameters.
+            seed: the seed of this sequence; None draws one.
+            resources: shared by all sequences.
+            prompt: the tokens before the first drawn one.
+            stop_tokens: ids that end this sequence. `min_tokens` suppresses them like the model's end tokens.
+            constraint: the grammar constraint.
 
-        Raises `IndexError` for a biased id outside the vocabulary, `ValueError` for a sampler that there is not.
+        Raises:
+            IndexError: a biased id is outside the vocabulary.
+            ValueError: there is no sampler of that name.
         """
         self._sampling = sampling
         self._constraint = constraint
@@ -64,15 +65,18 @@ class SequenceSampler:
         with ExitStack() as owned:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
-            self._choice = owned.enter_context(
-                closing(_choice(sampling, active[len(leading) :], _seed(seed), prompt, resources))
+            self._token_sampler = owned.enter_context(
+                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
             )
             self._owned = owned.pop_all()
 
     def draw(self, logits: Logits) -> int:
-        """The next token's id, from one logit for each token of the vocabulary. Changes them in place.
+        """Return the next token, from one logit for each token of the vocabulary. Changes the logits in place.
 
-        Waits for the grammar, if it is not ready. Raises `DrawError` where there is nothing to draw.
+        Waits for the grammar's mask.
+
+        Raises:
+            DrawError: no token can be drawn.
         """
         if self._constraint:
             np.copyto(logits, -math.inf, where=self._constraint.denied())
@@ -80,9 +84,9 @@ class SequenceSampler:
             logits[self._bias_ids] += self._biases
         if self._penalties:
             self._penalties.apply(logits)
-        token = self._choice.choose(logits, self._likeliest(logits))
+        token = self._token_sampler.sample(logits, self._best(logits))
         self._drawn += 1
-        self._choice.accept(token)
+        self._token_sampler.accept(token)
         if self._penalties:
             self._penalties.accept(token)
         if self._constraint:
@@ -93,34 +97,34 @@ class SequenceSampler:
         """Free the samplers. Repeatable."""
         self._owned.close()
 
-    def _likeliest(self, logits: Logits) -> int:
-        """The likeliest token, with those that must not come yet held back, unless the grammar leaves no other."""
-        held_back = self._held_back()
-        before = logits[held_back] if held_back.size else None
+    def _best(self, logits: Logits) -> int:
+        """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
+        suppressed = self._suppressed()
+        before = logits[suppressed] if suppressed.size else None
         if before is not None:
-            logits[held_back] = -math.inf
-        best = int(logits.argmax())  # a NaN, if there is one
+            logits[suppressed] = -math.inf
+        best = int(logits.argmax())  # the position of a NaN, if there is one
         if before is not None and self._constraint and logits[best] == -math.inf:
-            logits[held_back] = before
+            logits[suppressed] = before
             best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         return best
 
-    def _held_back(self) -> Ids:
+    def _suppressed(self) -> Ids:
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
         return self._ends if self._sampling.ignore_eos else _NONE
 
 
-def _choice(
+def _token_sampler(
     sampling: Sampling, active: tuple[str, ...], seed: int, prompt: list[int], resources: SamplerResources
-) -> Choice:
-    if takes_likeliest(sampling, active):
-        return Likeliest()
-    if few_are_enough(sampling, active):
-        return FromFew(sampling, active, seed, resources)
-    return FromAll(sampling, active, seed, prompt, resources)
+) -> TokenSampler:
+    if is_greedy(sampling, active):
+        return Greedy()
+    if can_truncate(sampling, active):
+        return TruncatedSampling(sampling, active, seed, resources)
+    return ChainSampling(sampling, active, seed, prompt, resources)
 
 
 def _seed(seed: int | None) -> int:
@@ -131,7 +135,7 @@ def _seed(seed: int | None) -> int:
 
 
 def _biases(sampling: Sampling, vocabulary: int) -> tuple[Ids, Logits]:
-    """Distinct ids and what is added to the logit of each."""
+    """Return distinct ids and the sum of the biases of each."""
     biases: dict[int, float] = {}
     for token, bias in sampling.logit_bias:
         if not 0 <= token < vocabulary:

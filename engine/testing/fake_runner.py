@@ -240,24 +240,24 @@ class FakeRunner:
         )
 
     def _score(self, sequence: Sequence, before: list[int], token: int) -> Score:
-        return score(weights(before, self._script(before)), token, sequence.logprobs or 0)
+        return score(weights(before, self._script(before)), token, sequence.request.logprobs or 0)
 
     def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
         """The token after the last known one, and further ones as long as the draft is right."""
         cells = self.cells[chunk.seq_id]
         known = chunk.start + chunk.count
         drawn: list[Draw] = []
-        for right, guess in enumerate([*chunk.draft, None]):
-            drawn.append(token := self._draw(chunk.sequence, cells[: known + right]))
-            if token.id != guess or token.ends:
+        for accepted, drafted in enumerate([*chunk.draft, None]):
+            drawn.append(token := self._draw(chunk.sequence, cells[: known + accepted]))
+            if token.id != drafted or token.ends:
                 break
         return tuple(drawn)
 
     def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
         token = self._choose(sequence, cells)
-        piece = self._model.piece(token, special=sequence.show_special)
-        if sequence.logprobs is None:
+        piece = self._model.piece(token, special=sequence.request.show_special)
+        if sequence.request.logprobs is None:
             return Token(token, piece, ends=token == END)
         return Token(token, piece, token == END, *self._score(sequence, cells, token))
 
@@ -267,8 +267,8 @@ class FakeRunner:
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
             return forced[generated]
-        early = generated < sequence.sampling.min_tokens
-        barred = {END} if early or sequence.sampling.ignore_eos else set()
+        early = generated < sequence.request.sampling.min_tokens
+        barred = {END} if early or sequence.request.sampling.ignore_eos else set()
         barred |= sequence.stop_tokens if early else set()
         scripted = self._script(cells)
         if scripted not in barred:
@@ -293,8 +293,8 @@ class FakeRunner:
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
         if chunk.draft and not (chunk.sample and self._model.trims):
-            raise RuntimeError(f"guesses in slot {chunk.seq_id} that nobody draws, or that cannot be dropped")
+            raise RuntimeError(f"a draft in slot {chunk.seq_id} without a draw, or one that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"a draw in slot {chunk.seq_id} after a token that is not its sequence's last")
-        if chunk.score and (sequence.logprobs is None or not chunk.scored):
+        if chunk.score and (sequence.request.logprobs is None or not chunk.scored):
             raise RuntimeError(f"nothing to score in slot {chunk.seq_id}")

@@ -186,5 +186,5 @@ class StepLoop:
 
     def _end(self, sequence: Sequence) -> None:
         self._runner.close(sequence)
-        fields = {"request_id": sequence.request_id, "choice": sequence.choice, "tokens": sequence.generated}
+        fields = {"request_id": sequence.request.id, "choice": sequence.choice, "tokens": sequence.generated}
         logger.debug("sequence ended", extra=fields)

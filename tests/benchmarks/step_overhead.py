@@ -58,7 +58,8 @@ def main() -> None:
         model, runner = loaded.model, loaded.runner
         assert isinstance(runner, LlamaRunner)
         decode, draw = Stopwatch(), Stopwatch()
-        runner._decode = decode.wrap(runner._decode)  # type: ignore[method-assign]
+        context = runner._context
+        context.decode = decode.wrap(context.decode)  # type: ignore[method-assign]
         runner._draw = draw.wrap(runner._draw)  # type: ignore[method-assign]
         frames: list[int] = []
 

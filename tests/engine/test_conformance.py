@@ -289,25 +289,25 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, top_p=0.9, repeat_penalty=1.1, top_k=40)], ids=str)
-@pytest.mark.parametrize("right", [0, 2, 4])
-def test_guesses_are_drawn_as_far_as_they_are_right(pair: Pair, right: int, sampling: Sampling) -> None:
+@pytest.mark.parametrize("accepted", [0, 2, 4])
+def test_draft_tokens_are_accepted_up_to_the_first_wrong_one(pair: Pair, accepted: int, sampling: Sampling) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0, sampling=sampling), 10)
-    guessing = sequence(pair, 1, sampling=sampling)
-    compute(runner, (guessing, guessing.pending))
+    drafting = sequence(pair, 1, sampling=sampling)
+    compute(runner, (drafting, drafting.pending))
     draft = expected[1:5]
-    if right < len(draft):
-        draft[right] = (draft[right] + 1) % 200
-    drawn = run_draft(runner, guessing, draft)
-    assert drawn == expected[1 : right + 2]
-    guessing.tokens += drawn
-    guessing.computed += len(drawn)
-    runner.remove(Removal(1, guessing.computed))
-    assert decode(runner, guessing, 3) == expected[right + 2 :][:3]
+    if accepted < len(draft):
+        draft[accepted] = (draft[accepted] + 1) % 200
+    drawn = run_draft(runner, drafting, draft)
+    assert drawn == expected[1 : accepted + 2]
+    drafting.tokens += drawn
+    drafting.computed += len(drawn)
+    runner.remove(Removal(1, drafting.computed))
+    assert decode(runner, drafting, 3) == expected[accepted + 2 :][:3]
 
 
-def run_draft(runner: Runner, guessing: Sequence, draft: list[int]) -> list[int]:
-    chunk = Chunk(guessing, 1, sample=True, draft=tuple(draft))
+def run_draft(runner: Runner, drafting: Sequence, draft: list[int]) -> list[int]:
+    chunk = Chunk(drafting, 1, sample=True, draft=tuple(draft))
     runner.arm()
     (drawn,) = runner.run(StepPlan((chunk,), decode=True)).draws
     return [token.id for token in drawn if isinstance(token, Token)]

@@ -37,15 +37,15 @@ FORMS: dict[str, dict[str, Any]] = {
     "whole": {"stream": False},
     "with stop strings": {"stop": ("b", "aab")},
     "with tokens": {"token_ids": True},
-    "guessed": {"repeats": True, "speculative": True},
-    "never guessed": {"speculative": False},
+    "speculative": {"repeats": True, "speculative": True},
+    "never speculative": {"speculative": False},
 }
 
 
 class Parrot:
     """A runner whose passes cost by their rows alone, as those of the fake, which looks at every cell, do not.
 
-    It says one token for ever, as every guess has it, or never the same one twice, so that there is nothing to guess.
+    It draws one token for ever, as every draft has it, or never the same one twice, so that there is no draft.
     """
 
     def __init__(self, *, repeats: bool) -> None:
@@ -196,7 +196,7 @@ def test_a_long_answer_adds_nothing_to_a_decode_step(form: str) -> None:
     steps = decoding(1, slots=1, **FORMS[form])
     steps.step(8)
     early = work_of(steps.step)
-    steps.step(100 if form == "guessed" else 1000)
+    steps.step(100 if form == "speculative" else 1000)
     assert_same(early, work_of(steps.step))
 
 

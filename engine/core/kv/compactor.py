@@ -1,4 +1,4 @@
-"""Keeps neighbours what one pass computes together, by moving sequences between slots."""
+"""Moves sequences between slots so that the rows of a pass are neighbours."""
 
 from itertools import accumulate, pairwise
 from typing import TypeAlias
@@ -7,26 +7,26 @@ from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger, Slot
 from engine.core.sequence import Sequence
 
 _EACH_MOVE = 16
-"""Cells. A move costs about as many more than those it moves."""
+"""Cells. Fixed cost of a move, in moved cells."""
 
 Move: TypeAlias = tuple[Slot, Slot]
 
 
 class Compactor:
-    """A pass walks over all the weights for each run of neighbouring slots; a move costs by the cells it moves.
+    """Closes gaps between rows. Each run of neighbouring slots takes a weight pass; a move costs by the cells it moves.
 
-    Nobody knows how long a gap would stay open. So rows move once the walks that gaps have cost, those of the coming
-    pass included, would have paid for it: at most twice what it costs who knows (the ski-rental rule).
+    It is unknown how long a gap would stay open. So rows move once the weight passes that gaps have cost, including the
+    next pass, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
     """
 
     def __init__(self, ledger: KVLedger, *, walk: int) -> None:
-        """`walk` is the number of cells that are moved in the time of one walk over the weights."""
+        """`walk` is the number of cells that move in the time of one weight pass."""
         self._ledger = ledger
         self._walk = walk
         self._spent = 0
 
     def gather(self, rows: list[Sequence]) -> None:
-        """Move what is worth it of the rows of the coming pass, which stand in ascending order of their slots."""
+        """Close gaps in the rows of the next pass where that pays. `rows` are in ascending order of their slots."""
         gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         if not gaps:
             self._spent = 0
@@ -37,9 +37,9 @@ class Compactor:
             self._carry_out(moves)
 
     def _cheapest(self, rows: set[int]) -> list[Move]:
-        """What brings all rows into as many neighbouring slots as there are rows, out of all that could.
+        """Return the cheapest moves that bring all rows into neighbouring slots.
 
-        A row that is there already saves its own move; whatever else is there has to make room.
+        A row that is there already saves its own move; any other content has to make room.
         """
         slots = self._ledger.slots
         costs = (-_EACH_MOVE - slot.size if slot.seq_id in rows else slot.size for slot in slots)
@@ -58,7 +58,7 @@ class Compactor:
 
 
 def _moves(slots: list[Slot], rows: set[int], start: int) -> list[Move]:
-    """Those that bring all rows into the slots from `start` on."""
+    """Return the moves that bring all rows into the slots from `start` on."""
     stop = start + len(rows)
     outside = [slots[row] for row in sorted(rows) if not start <= row < stop]
     inside = [slot for slot in slots[start:stop] if slot.seq_id not in rows]
@@ -70,6 +70,6 @@ def _total(moves: list[Move]) -> int:
 
 
 def _cost(move: Move) -> int:
-    """In cells: those of the row, and those it puts out of their place."""
+    """Return the cost in cells: those of the row, and those that it displaces."""
     source, target = move
     return _EACH_MOVE + source.size + target.size

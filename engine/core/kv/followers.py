@@ -35,7 +35,7 @@ class Followers:
         leader, shared = _longest_prefix(sequence, earlier)
         if leader and self._ledger.trims and shared >= max(sequence.computed, there) + WORTH_WAITING:
             self._leaders[sequence] = leader, shared
-        elif not self._ledger.borrow(sequence):
+        elif not self._ledger.copy_prefix(sequence):
             self._leaders[sequence] = None, 0  # has its turn before a later pass
 
     def settle(self, running: Iterable[Sequence]) -> None:

@@ -1,4 +1,4 @@
-"""Who holds which slot, and which tokens are resident in it. free + held == total, always."""
+"""Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,64 +12,63 @@ from engine.core.step import CellChange, Copy, Removal, Swap
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""
 COPY_COST = 64
-"""A copy costs by all cells of its source: about as much for this many of them as to compute one."""
+"""Cells of a source whose copy takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
-"""Cells copied, saved and restored between two passes, about, and as many moved. More would keep neighbours waiting for
+"""Cells copied, saved and restored between two passes, about, and as many moved. More would delay running sequences for
 longer than a prompt chunk does."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """One `seq_id` of the KV cache.
-
-    Attributes:
-        seq_id: its id, from 0.
-        holder: the sequence that leases it.
-        leaving: the sequence that held it last, until its cells are dropped.
-        cached: the tokens resident in a free slot.
-        partition: whose they are, as in `Prefix`.
-        used: when it was last released or copied from, by a count of such events; for least-recently-used eviction.
-    """
+    """One `seq_id` of the KV cache."""
 
     seq_id: int
+    """Its id, from 0."""
     holder: Sequence | None = None
+    """The sequence that leases it."""
     leaving: Sequence | None = None
+    """The sequence that held it last, until its cells are dropped."""
     cached: list[int] = field(default_factory=list)
+    """The tokens resident in a free slot."""
     partition: str | None = None
+    """Their cache partition, as in `Prefix`."""
     used: int = 0
+    """Number of the last event that released it or copied from it, for least-recently-used eviction."""
 
     @property
     def prefix(self) -> Prefix:
-        """What is resident."""
+        """The resident prefix."""
         if self.holder:
             return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition)
         return Prefix(self.cached, len(self.cached), self.partition)
 
     @property
     def size(self) -> int:
-        """Tokens resident."""
+        """Number of resident tokens."""
         return self.holder.computed if self.holder else len(self.cached)
 
 
 Source: TypeAlias = Slot | StoredPrefix
-"""What cells can be taken over from."""
+"""A place to reuse cells from."""
 S = TypeVar("S", bound=Source)
 
 
 class KVLedger:
-    """Leases slots to sequences, each to one at a time, and remembers what released slots still hold.
+    """Leases each slot to one sequence at a time and records the contents of released slots.
 
-    What a free slot is about to lose is saved to host memory first, where it is worth that and nobody else has it. It
-    decides and records; a runner carries out `take_changes`, in order, before its next pass.
-
-    Attributes:
-        slots: every slot, by `seq_id`.
-        store: what is saved.
-        trims: whether the last cells of a slot can be dropped alone.
+    Cells that a free slot is about to lose are saved to host memory first, if they are worth it and exist nowhere else.
+    The ledger decides and records; a runner applies `take_changes`, in order, before its next pass.
     """
 
+    slots: list[Slot]
+    """Every slot, by `seq_id`."""
+    store: PrefixStore
+    """The saved prefixes."""
+    trims: bool
+    """True if the last cells of a slot can be dropped alone."""
+
     def __init__(self, slots: int, *, trims: bool, store: PrefixStore | None = None) -> None:
-        """Without a `store` nothing is saved."""
+        """Create free, empty slots. Without a `store` nothing is saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
         self.trims = trims
@@ -80,17 +79,17 @@ class KVLedger:
 
     @property
     def free(self) -> int:
-        """Slots nobody holds."""
+        """Number of free slots."""
         return len(self._free)
 
     @property
     def held(self) -> int:
-        """Slots leased to a sequence."""
+        """Number of leased slots."""
         return len(self.slots) - len(self._free)
 
     @property
     def active_tokens(self) -> int:
-        """Cells of running sequences, and of those that left until their cells are dropped."""
+        """Cells of running sequences, and of ended ones until their cells are dropped."""
         return sum(holder.computed for slot in self.slots if (holder := slot.holder or slot.leaving))
 
     @property
@@ -100,39 +99,42 @@ class KVLedger:
 
     @property
     def may_copy(self) -> bool:
-        """Whether more cells may be copied before the next pass."""
+        """True if more cells may be copied before the next pass."""
         return self._copied < COPIED_AT_ONCE
 
     def lease(self, sequence: Sequence) -> None:
-        """Give a free slot to a sequence; what the slot holds of its prompt's beginning counts as computed.
+        """Lease a free slot to a sequence. The part of its prompt that the slot holds counts as computed.
 
-        Raises `IndexError` when no slot is free.
+        Raises:
+            IndexError: no slot is free.
         """
         if not self._free:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
         best, most = self.best_source(sequence)
         source, shared = self._best(self.slots, wanted)
-        extends = source is not None and 2 * shared >= source.size  # else it is a copy's source, and stays for its own
+        extends = source is not None and 2 * shared >= source.size  # else it stays, as the source of a copy
         slot = self._place(source if extends else None)
         shared = self._reusable(slot, wanted)
         if isinstance(best, StoredPrefix) and _pays(best, most - shared):
-            self.store.use(best)  # it is not to make room for what is saved now
+            self.store.use(best)  # the save below must not evict it
         self._save(slot, stays=shared)
         if slot.size > shared:
             self._changes.append(Removal(slot.seq_id, shared))
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
 
-    def borrow(self, sequence: Sequence) -> bool:
-        """Give a sequence's slot what another slot or the store holds of its prompt's beginning, if that saves enough.
+    def copy_prefix(self, sequence: Sequence) -> bool:
+        """Copy the beginning of a sequence's prompt from another slot or the store to its slot, if that saves enough.
 
-        Gives False where that is to wait for a later pass: enough is copied before this one, or it is being saved.
+        Returns:
+            False if the copy must wait for a later pass: enough is copied before this one, or the source is being
+            saved.
         """
         source, shared = self.best_source(sequence)
         if source is None or not _pays(source, shared - sequence.computed):
             return True
-        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_settled(source)):
+        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_saved(source)):
             return False
         if isinstance(source, StoredPrefix):
             self._changes.append(self.store.restore(source, sequence.seq_id, shared))
@@ -144,18 +146,20 @@ class KVLedger:
         return True
 
     def best_source(self, sequence: Sequence) -> tuple[Source | None, int]:
-        """From where a sequence can take over most tokens, and how many; of equal ones the smallest."""
+        """Return the source with most reusable tokens, and their number; the smallest of equal ones."""
         return self._best_of_all((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
 
     def move(self, source: Slot, target: Slot) -> None:
-        """Move a sequence from its slot to another one; what that one holds, for whomever, moves the other way.
+        """Move a sequence to another slot. The contents of that slot move the other way.
 
-        Only a prefix that would take too long to move is given up. Others wait for the pass behind it.
-        Raises `RuntimeError` where nobody holds the source.
+        Only a prefix that would take too long to move is dropped: others wait for the pass behind it.
+
+        Raises:
+            RuntimeError: the source is free.
         """
         moved, other = source.holder, target.holder
         if moved is None:
-            raise RuntimeError(f"nobody holds slot {source.seq_id}")
+            raise RuntimeError(f"slot {source.seq_id} is free")
         if len(target.cached) > COPIED_AT_ONCE:
             self._give_up(target)
         there, back = source.size, target.size
@@ -176,9 +180,9 @@ class KVLedger:
             source.cached, source.partition, source.used = kept
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
-        """Take a sequence's slot back and give the number of cells it held; `keep` leaves them resident.
+        """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
 
-        The sequence itself is left as it is: a pass that carries it may be under way.
+        The sequence itself does not change: a pass that carries it may be running.
         """
         slot = self.slots[sequence.seq_id]
         if slot.holder is not sequence:
@@ -194,22 +198,22 @@ class KVLedger:
         return sequence.computed
 
     def trim(self, seq_id: int, tokens: int) -> None:
-        """Drop the cells of a slot behind its first `tokens`: they were computed for guesses that were wrong."""
+        """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""
         self._changes.append(Removal(seq_id, tokens))
 
     def evict(self) -> bool:
-        """Give up every cached cell; gives whether there were any."""
+        """Drop all cached cells. Return whether there were any."""
         cached = [slot for slot in self.slots if slot.cached]
         for slot in cached:
             self._give_up(slot)
         return bool(cached)
 
     def take_changes(self) -> tuple[CellChange, ...]:
-        """What to do to the cells before the next pass, in order; each once, and from now on it counts as done."""
+        """Return the cell changes to apply before the next pass, in order. From now on they count as applied."""
         changes = tuple(self._changes)
         self._changes.clear()
         self._copied = 0
-        self.store.settle()
+        self.store.mark_saved()
         for change in changes:
             if isinstance(change, Removal):
                 self.slots[change.seq_id].leaving = None
@@ -217,12 +221,12 @@ class KVLedger:
 
     @property
     def unclean(self) -> bool:
-        """Whether changes wait to be carried out."""
+        """True if cell changes wait to be applied."""
         return bool(self._changes)
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:
-        """Save what a free slot holds if all but its first `stays` cells are about to go, nobody else has them, and
-        they are worth it."""
+        """Save the contents of a free slot if all but its first `stays` cells are about to go, exist nowhere else, and
+        are worth it."""
         if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
             return
         _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)
@@ -232,7 +236,7 @@ class KVLedger:
             self._copied += slot.size
 
     def _give_up(self, slot: Slot) -> None:
-        """Drop what a slot keeps for its prefix, if it does."""
+        """Drop the cached cells of a slot."""
         if slot.cached:
             self._save(slot)
             self._changes.append(Removal(slot.seq_id, 0))
@@ -252,9 +256,9 @@ class KVLedger:
         slot.used = self._clock
 
     def _place(self, source: Slot | None) -> Slot:
-        """The free slot that keeps the held ones neighbours; then the source itself; then an empty or the oldest one.
+        """Choose the free slot with most held neighbours; then the source itself; then an empty or the oldest one.
 
-        Neighbouring `seq_id`s share one pass over the weights, so a lone one costs every step a pass of its own.
+        Neighbouring `seq_id`s share one weight pass, so an isolated slot costs every step a weight pass of its own.
         """
 
         def cost(slot: Slot) -> tuple[int, bool, int, int]:
@@ -263,19 +267,19 @@ class KVLedger:
         return min((self.slots[seq_id] for seq_id in self._free), key=cost)
 
     def _neighbours(self, slot: Slot) -> int:
-        """How many of the slots beside this one are held."""
+        """Return how many of the two adjacent slots are held."""
         beside = (slot.seq_id - 1, slot.seq_id + 1)
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
 
     def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[Source | None, int]:
-        """Of these slots and the store."""
+        """Return the best source among these slots and the store."""
         sources: list[Source] = [*slots]
         if stored := self.store.find(wanted, trims=self.trims):
             sources.append(stored)
         return self._best(sources, wanted)
 
     def _best(self, sources: Iterable[S], wanted: Prefix) -> tuple[S | None, int]:
-        """The source that holds most of a prefix, and how much; of equal ones the smallest."""
+        """Return the source with most reusable tokens, and their number; the smallest of equal ones."""
         best: S | None = None
         most = 0
         for source in sources:
@@ -285,16 +289,16 @@ class KVLedger:
         return best, most
 
     def _reusable(self, source: Source, wanted: Prefix) -> int:
-        """How many cells can be taken over from a source, if they may."""
+        """Return the number of cells that can be reused from a source."""
         shared = source.prefix.common(wanted)
         return shared if self.trims or shared == source.size else 0
 
 
 def _pays(source: Source, tokens: int) -> bool:
-    """Whether so many tokens are worth a copy of all that a source holds."""
+    """Return whether so many tokens are worth a copy of all cells of a source."""
     return tokens >= max(WORTH_COPYING, source.size // COPY_COST)
 
 
 def _wanted(sequence: Sequence) -> Prefix:
-    """What a sequence could take over."""
+    """Return the prefix that a sequence could reuse."""
     return Prefix(sequence.tokens, sequence.reusable, sequence.partition)

@@ -1,4 +1,4 @@
-"""Beginnings of texts, as tokens, and how much of them is the same."""
+"""Prefixes of token lists, and the length of their common part."""
 
 from dataclasses import dataclass
 
@@ -7,20 +7,17 @@ _FIRST = 16
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first `size` of some tokens.
-
-    Attributes:
-        tokens: a list that holds them, and perhaps more.
-        size: how many they are.
-        partition: who may share its cells: those of the same partition. None shares with nobody.
-    """
+    """The first `size` of some tokens."""
 
     tokens: list[int]
+    """A list that begins with the prefix."""
     size: int
+    """Number of tokens."""
     partition: str | None
+    """The cache partition that may share its cells; None shares them with no other request."""
 
     def common(self, other: "Prefix") -> int:
-        """How many tokens both begin with, as far as they may share cells."""
+        """Return the number of common first tokens; 0 in different partitions."""
         if self.partition is None or self.partition != other.partition:
             return 0
         return common_prefix(self.tokens, other.tokens, min(self.size, other.size))
@@ -28,28 +25,25 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPrefix:
-    """A prefix whose cells are saved in host memory.
-
-    Attributes:
-        key: names it to the runner that holds its cells; a later one is larger.
-        prefix: its tokens.
-        bytes: what its cells take.
-    """
+    """A prefix whose cells are saved in host memory."""
 
     key: int
+    """Identifies its cells in the runner. Later keys are larger."""
     prefix: Prefix
+    """Its tokens."""
     bytes: int
+    """Size of its cells."""
 
     @property
     def size(self) -> int:
-        """Tokens held."""
+        """Number of tokens."""
         return self.prefix.size
 
 
 def common_prefix(a: list[int], b: list[int], most: int) -> int:
-    """How many of their first `most` tokens two lists share.
+    """Return how many of their first `most` tokens two lists share.
 
-    Slices compare at the speed of C: ever longer ones, so that those who share little cost little; then by bisection.
+    Slices compare at the speed of C: growing ones first, so that a short common part costs little, then bisection.
     """
     low, high = 0, min(_FIRST, most)
     while low < high and a[low:high] == b[low:high]:

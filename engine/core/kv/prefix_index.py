@@ -1,4 +1,4 @@
-"""Finds among many prefixes the one that has most in common with a given one, without a look at each."""
+"""Finds the stored prefix with the longest common part without comparing all of them."""
 
 from bisect import bisect_left, bisect_right, insort
 
@@ -6,33 +6,33 @@ from engine.core.kv.prefix import Prefix, StoredPrefix
 
 
 class PrefixIndex:
-    """In the order of a dictionary, what begins alike stands together. So the nearest of all is a neighbour."""
+    """Stored prefixes in lexicographic order, in which the one with the longest common part is a neighbour."""
 
     def __init__(self) -> None:
         self._ordered: dict[str | None, list[StoredPrefix]] = {}
 
     def add(self, stored: StoredPrefix) -> None:
-        """Take in a prefix."""
+        """Insert a prefix."""
         insort(self._ordered.setdefault(stored.prefix.partition, []), stored, key=_tokens)
 
     def remove(self, stored: StoredPrefix) -> None:
-        """Take a prefix out again."""
+        """Remove a prefix."""
         ordered = self._ordered[stored.prefix.partition]
         ordered.remove(stored)
         if not ordered:
             del self._ordered[stored.prefix.partition]
 
     def nearest(self, wanted: Prefix) -> StoredPrefix | None:
-        """What has most in common with a prefix."""
+        """Return the prefix with the longest common part."""
         ordered = self._ordered.get(wanted.partition, [])
         at = bisect_left(ordered, wanted.tokens[: wanted.size], key=_tokens)
         beside = ordered[max(at - 1, 0) : at + 1]
         return max(beside, key=lambda one: (one.prefix.common(wanted), -one.size), default=None)
 
     def longest_within(self, wanted: Prefix) -> StoredPrefix | None:
-        """The longest with which a prefix begins.
+        """Return the longest stored prefix that `wanted` begins with.
 
-        What stands last in front of the prefix, and is none of its beginnings, differs from it behind all of them.
+        An entry just before `wanted` that is not one of its beginnings differs from it behind all of them.
         """
         ordered = self._ordered.get(wanted.partition, [])
         size = wanted.size

@@ -1,4 +1,4 @@
-"""Prefixes in host memory that outlive their slots: which are held, and which go first."""
+"""Prefixes in host memory that outlive their slots, and their eviction."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,51 +7,59 @@ from engine.core.kv.prefix_index import PrefixIndex
 from engine.core.step import CellChange, Forget, Restore, Save
 
 WORTH_SAVING = 128
-"""Tokens. Fewer are computed again in about one prompt pass; and most short requests never come again."""
+"""Tokens. Fewer are recomputed in about one prompt pass, and most short requests never come again."""
 
 
 class PrefixStore:
-    """Decides which prefixes stay in host memory, within a budget. A runner holds their bytes, and does as it says.
+    """Decides which prefixes stay in host memory, within a budget. A runner holds the bytes.
 
-    A prefix that was restored stays: whoever took it over may leave without a trace, others may begin with it too, and
-    to save it again would cost more than to keep it. It goes when a longer one that begins with it is saved.
-
-    Attributes:
-        bytes: of all that is held, never more than the budget.
-        tokens: likewise.
-        saved: tokens saved so far.
-        restored: tokens restored so far.
+    A restored prefix stays: its request may be cancelled, other requests may begin with it too, and saving it again
+    would cost more than keeping it. It goes when a longer one that begins with it is saved.
     """
 
+    bytes: int
+    """Bytes held, never more than the budget."""
+    tokens: int
+    """Tokens held."""
+    saved: int
+    """Tokens saved so far."""
+    restored: int
+    """Tokens restored so far."""
+
     def __init__(self, budget: int, bytes_of: Callable[[int], int]) -> None:
-        """`budget` is in bytes, 0 holds nothing; `bytes_of` gives what so many tokens take at most."""
+        """Start empty.
+
+        Args:
+            budget: bytes; 0 stores nothing.
+            bytes_of: returns the maximum size of so many tokens.
+        """
         self._budget = budget
         self._bytes_of = bytes_of
-        self._prefixes: dict[int, StoredPrefix] = {}  # the least recently used first
+        self._prefixes: dict[int, StoredPrefix] = {}  # least recently used first
         self._index = PrefixIndex()
         self._last_key = 0
-        self._last_settled = 0
+        self._last_saved = 0
         self.bytes = 0
         self.tokens = 0
         self.saved = 0
         self.restored = 0
 
     def __iter__(self) -> Iterator[StoredPrefix]:
-        """All that is held."""
+        """Iterate over all prefixes, the least recently used first."""
         return iter(self._prefixes.values())
 
     def has_room(self, tokens: int) -> bool:
-        """Whether so many could be held, if all else went."""
+        """Return whether so many tokens would fit in an empty store."""
         return self._bytes_of(tokens) <= self._budget
 
     def find(self, wanted: Prefix, *, trims: bool) -> StoredPrefix | None:
-        """Of what is held, that from which most of a prefix can be taken over; without `trims`, by taking it whole."""
+        """Return the prefix with most reusable tokens. Without `trims` only a whole prefix can be reused."""
         return self._index.nearest(wanted) if trims else self._index.longest_within(wanted)
 
     def save(self, seq_id: int, prefix: Prefix, *, trims: bool) -> list[CellChange]:
-        """Hold what a slot keeps, of which too little is held; gives what a runner does, which is first to make room.
+        """Add the prefix that a slot holds. Return the changes for the runner, evictions first.
 
-        With `trims`, what it begins with is not needed any more.
+        With `trims` a stored prefix that it begins with is evicted, because the longer one replaces it.
         """
         changes: list[CellChange] = []
         if trims and (old := self._index.longest_within(prefix)):
@@ -64,25 +72,25 @@ class PrefixStore:
         return [*changes, Save(self._last_key, seq_id)]
 
     def restore(self, stored: StoredPrefix, seq_id: int, tokens: int) -> Restore:
-        """What a runner does to give a slot the first tokens of a prefix."""
+        """Return the change that copies the first tokens of a prefix to a slot."""
         self.use(stored)
         self.restored += tokens
         return Restore(stored.key, seq_id, tokens)
 
     def use(self, stored: StoredPrefix) -> None:
-        """Let all others go before this one."""
+        """Make this prefix the last to be evicted."""
         self._prefixes[stored.key] = self._prefixes.pop(stored.key)
 
-    def settle(self) -> None:
-        """All that is held by now will have been saved before anything else is asked of it, or lost."""
-        self._last_settled = self._last_key
+    def mark_saved(self) -> None:
+        """Mark all prefixes as saved: the runner saves them before its next pass, or `drop_unsaved` follows."""
+        self._last_saved = self._last_key
 
-    def is_settled(self, stored: StoredPrefix) -> bool:
-        """Whether it is sure by now that a prefix could be saved."""
-        return stored.key <= self._last_settled
+    def is_saved(self, stored: StoredPrefix) -> bool:
+        """Return whether a prefix is known to be saved."""
+        return stored.key <= self._last_saved
 
-    def lose(self, key: int) -> None:
-        """Take out what could not be saved, unless it is out already."""
+    def drop_unsaved(self, key: int) -> None:
+        """Remove a prefix that the runner could not save, unless it is evicted already."""
         if stored := self._prefixes.get(key):
             self._remove(stored)
             self.saved -= stored.size

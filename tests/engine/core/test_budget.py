@@ -25,7 +25,7 @@ def test_the_pass_fits_the_target_at_the_speed_of_its_depth() -> None:
 
 
 @pytest.mark.parametrize(("depth", "tokens"), [(600, 125), (1500, 25), (9000, 25)])
-def test_where_nothing_is_known_the_nearest_depth_tells(depth: int, tokens: int) -> None:
+def test_an_unmeasured_depth_takes_the_rate_of_the_nearest_one(depth: int, tokens: int) -> None:
     budget = PromptBudget(0.25, smallest=16)
     budget.observe(100, 0.2, depth=0)
     budget.observe(100, 1.0, depth=2000)
@@ -52,7 +52,7 @@ def test_the_speed_is_an_average_of_the_last_passes() -> None:
     assert 100 < budget.tokens(hurried=True) < 200
 
 
-def test_what_tells_nothing_is_not_learnt() -> None:
+def test_passes_that_measure_nothing_are_ignored() -> None:
     budget = PromptBudget(1.0)
     budget.observe(100, 1.0)
     budget.observe(31, 0.001)

@@ -392,7 +392,7 @@ def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
     assert (finished.reason, finished.tokens, len(finished.text)) == (FinishReason.STOP, 4, 3)
 
 
-def test_no_room_with_nobody_left_is_nothing() -> None:
+def test_no_room_without_running_sequences_changes_nothing() -> None:
     driver = Driver()
     key = driver.add("a")
     work = driver.scheduler.plan()

@@ -22,27 +22,27 @@ def make(limit: int = 10, **fields: object) -> Sequence:
     return Sequence(request("p", **fields), 0, [1, 2, 3], limit)
 
 
-def test_streams_text_as_it_comes() -> None:
+def test_a_streamed_choice_sends_text_as_it_comes() -> None:
     sequence = make(stream=True)
     assert sequence.accept(token("a")) == Text(0, "a")
     assert sequence.accept(token("b")) == Text(0, "b")
     assert sequence.accept(ENDS) == Finished(0, "", FinishReason.STOP, 3, 0)
 
 
-def test_gives_all_text_at_the_end_where_it_does_not_stream() -> None:
+def test_a_choice_that_is_not_streamed_sends_all_text_at_its_end() -> None:
     sequence = make()
     assert sequence.accept(token("a")) is None
     assert sequence.accept(token("b")) is None
     assert sequence.accept(ENDS) == Finished(0, "ab", FinishReason.STOP, 3, 0)
 
 
-def test_the_limit_ends_it_with_length() -> None:
+def test_max_tokens_ends_a_choice_with_the_reason_length() -> None:
     sequence = make(limit=2, stream=True)
     sequence.accept(token("a"))
     assert sequence.accept(token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
 
 
-def test_a_stop_string_over_token_borders_ends_it_and_counts_every_token() -> None:
+def test_a_stop_string_over_token_borders_ends_a_choice_and_counts_every_token() -> None:
     sequence = make(stop=("bcd",), stream=True)
     assert sequence.accept(token("a")) == Text(0, "a")
     assert sequence.accept(token("b")) is None
@@ -50,7 +50,7 @@ def test_a_stop_string_over_token_borders_ends_it_and_counts_every_token() -> No
     assert sequence.accept(token("d")) == Finished(0, "", FinishReason.STOP, 4, 0, stop="bcd")
 
 
-def test_what_was_held_back_comes_with_the_end() -> None:
+def test_text_held_back_is_sent_with_the_end_of_a_choice() -> None:
     sequence = make(limit=2, stop=("bcd",), stream=True)
     sequence.accept(token("a"))
     assert sequence.accept(token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
@@ -62,7 +62,7 @@ def test_ignore_eos_goes_on_to_the_limit() -> None:
     assert sequence.accept(ENDS) == Finished(0, "", FinishReason.LENGTH, 2, 0)
 
 
-def test_a_stop_token_ends_it_and_is_named_but_not_told() -> None:
+def test_a_stop_token_ends_a_choice_and_is_named_but_not_part_of_it() -> None:
     sequence = make(stop_tokens=(ord("b"),), token_ids=True, sampling=Sampling(ignore_eos=True))
     sequence.accept(token("a"))
     sequence.accept(ENDS)
@@ -70,7 +70,7 @@ def test_a_stop_token_ends_it_and_is_named_but_not_told() -> None:
     assert sequence.accept(token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"))
 
 
-def test_the_end_token_is_not_told_and_names_no_stop() -> None:
+def test_an_end_token_is_neither_part_of_a_choice_nor_named_as_its_stop() -> None:
     sequence = make(token_ids=True, show_special=True)
     sequence.accept(token("a"))
     named = Token(END, b"<end>", ends=True)
@@ -81,14 +81,14 @@ def test_an_end_token_that_is_a_stop_token_too_is_named() -> None:
     assert make(stop_tokens=(END,)).accept(ENDS) == Finished(0, "", FinishReason.STOP, 1, 0, stop=END)
 
 
-def test_nothing_ends_it_among_its_first_min_tokens() -> None:
+def test_nothing_ends_a_choice_among_its_first_min_tokens() -> None:
     sequence = make(stop=("a",), stop_tokens=(ord("b"),), sampling=Sampling(min_tokens=3))
     for early in (token("a"), token("b"), ENDS):
         assert sequence.accept(early) is None
     assert sequence.accept(token("a")) == Finished(0, "ab", FinishReason.STOP, 4, 0, stop="a")
 
 
-def test_the_limit_comes_before_min_tokens() -> None:
+def test_max_tokens_ends_a_choice_before_min_tokens() -> None:
     sequence = make(limit=1, sampling=Sampling(min_tokens=3))
     assert sequence.accept(ENDS) == Finished(0, "", FinishReason.LENGTH, 1, 0)
 

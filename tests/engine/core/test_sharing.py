@@ -37,7 +37,7 @@ def test_the_choices_of_one_prompt_compute_it_once() -> None:
     assert sorted(cached) == [0, *[len(PREFIX) - 1] * 7]
 
 
-def test_more_choices_than_slots_compute_the_prompt_once_too() -> None:
+def test_more_choices_than_slots_compute_their_prompt_once() -> None:
     driver = Driver(FakeModel(slots=2, context=1024))
     driver.add(PREFIX, n=8, max_tokens=1)
     driver.drain()
@@ -80,7 +80,7 @@ def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
     assert driver.run.copied == len(PREFIX)
 
 
-def test_when_the_one_that_computes_is_cancelled_another_takes_over() -> None:
+def test_a_cancelled_computation_of_a_shared_prefix_is_continued_by_another_sequence() -> None:
     driver = Driver(FakeModel(slots=4, context=2048))
     driver.add("neighbour", max_tokens=2000)
     driver.step()
@@ -105,7 +105,7 @@ def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_awa
     assert driver.run.copied == len(PREFIX) - 1
 
 
-def test_where_parts_cannot_be_taken_nobody_waits_for_them() -> None:
+def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
     driver = Driver(FakeModel(slots=3, context=1024, trims=False))
     driver.add(PREFIX, n=3, max_tokens=1)
     plan = driver.step()

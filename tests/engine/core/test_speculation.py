@@ -1,4 +1,4 @@
-"""Guesses change the time of a text, and nothing else."""
+"""Draft tokens change the time of a text, and nothing else."""
 
 import random
 from typing import Any
@@ -60,7 +60,7 @@ def generate(speculative: bool | None, script: Script, **fields: Any) -> tuple[s
 
 
 @pytest.mark.parametrize("script", [again_and_again, mostly])
-def test_the_text_is_the_same_in_fewer_passes(script: Script) -> None:
+def test_a_speculative_text_is_the_plain_one_in_fewer_passes(script: Script) -> None:
     plain, end, passes = generate(False, script)
     assert (end.drafted, end.accepted) == (0, 0)
     for speculative in (True, None):
@@ -88,7 +88,7 @@ def test_the_text_is_the_same_in_fewer_passes(script: Script) -> None:
     ],
     ids=str,
 )
-def test_it_ends_where_it_would_and_tells_the_same(fields: dict[str, Any]) -> None:
+def test_a_speculative_text_ends_where_a_plain_one_does_with_the_same_details(fields: dict[str, Any]) -> None:
     told = {}
     for speculative in (True, False):
         made = driver(mostly)
@@ -100,7 +100,7 @@ def test_it_ends_where_it_would_and_tells_the_same(fields: dict[str, Any]) -> No
     assert told[True] == told[False]
 
 
-def test_the_end_of_a_text_may_be_guessed() -> None:
+def test_the_end_token_may_be_drafted() -> None:
     def ends(tokens: list[int]) -> int:
         return END if len(tokens) == 100 else again_and_again(tokens)
 
@@ -109,14 +109,14 @@ def test_the_end_of_a_text_may_be_guessed() -> None:
     assert (text, end.tokens) == (plain, 100 - len("begin") + 1)
 
 
-def test_a_prediction_is_guessed_from() -> None:
+def test_a_prediction_is_drafted_from() -> None:
     answer = bytes(range(33, 123)).decode()
     _, end, passes = generate(True, lambda tokens: ord(answer[len(tokens) - 5]), prediction=answer, max_tokens=80)
     assert end.accepted > 60
     assert passes < 20
 
 
-def test_guesses_are_computed_only_where_that_is_faster() -> None:
+def test_drafts_are_computed_only_where_that_is_faster() -> None:
     cheap, dear = driver(), driver(weights=0.0, row=1.0)
     drafted = []
     for made in (cheap, dear):
@@ -127,21 +127,21 @@ def test_guesses_are_computed_only_where_that_is_faster() -> None:
     assert 0 < drafted[1] < 100, "each length is tried, found too slow, and tried again a hundred passes later"
 
 
-def test_who_asks_for_guesses_gets_them() -> None:
+def test_a_request_that_asks_for_speculation_gets_it_even_if_slower() -> None:
     made = driver(weights=0.0, row=1.0)
     key = made.add("begin", max_tokens=300, speculative=True)
     made.drain()
     assert finished(made, key).accepted > 100
 
 
-def test_a_text_that_repeats_nothing_costs_no_guess() -> None:
+def test_a_text_without_a_repetition_costs_no_draft() -> None:
     made = driver(len)
     key = made.add("zyx", max_tokens=90)
     made.drain()
     assert finished(made, key).drafted == 0
 
 
-def test_rows_have_equally_many_guesses_and_share_a_walk() -> None:
+def test_rows_have_equally_long_drafts_and_share_a_weight_pass() -> None:
     made = driver(slots=4)
     for at in range(4):
         made.add(f"{at}", max_tokens=100)
@@ -152,14 +152,14 @@ def test_rows_have_equally_many_guesses_and_share_a_walk() -> None:
     assert max(plan.tokens for plan in made.plans if plan.decode) <= 4 + SCORED_AT_ONCE
 
 
-def test_a_model_that_cannot_drop_cells_gets_no_guesses() -> None:
+def test_a_model_that_cannot_drop_cells_gets_no_drafts() -> None:
     made = driver(trims=False)
     key = made.add("begin", max_tokens=100, speculative=True)
     made.drain()
     assert finished(made, key).drafted == 0
 
 
-def test_cells_of_wrong_guesses_are_dropped_before_the_next_pass() -> None:
+def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> None:
     made = driver(mostly)
     made.add("begin", max_tokens=200, speculative=True)
     while made.scheduler.busy:
@@ -170,7 +170,7 @@ def test_cells_of_wrong_guesses_are_dropped_before_the_next_pass() -> None:
     assert made.scheduler.figures().accepted < made.scheduler.figures().drafted
 
 
-def test_cancelled_in_a_pass_with_guesses_everything_is_released() -> None:
+def test_a_request_cancelled_in_a_pass_with_drafts_releases_everything() -> None:
     made = driver()
     key = made.add("begin", max_tokens=500, speculative=True)
     while made.scheduler.figures().accepted == 0:
@@ -204,11 +204,11 @@ def test_many_texts_at_once_are_each_what_they_are_alone() -> None:
         assert made.text(key) == lone.text(same)
 
 
-def test_what_has_never_been_measured_is_tried_once() -> None:
+def test_each_draft_length_is_tried_once() -> None:
     row = Sequence(request("p", speculative=None), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
     assert row.drafter
     row.computed = len(row.tokens) - 1
-    row.drafter.chance = 0.9
+    row.drafter.acceptance_rate = 0.9
     speculator = Speculator(trims=True, by_default=True)
     speculator.observe(1, 1.0)
     tried = []
@@ -218,12 +218,12 @@ def test_what_has_never_been_measured_is_tried_once() -> None:
     assert sorted(tried) == list(LENGTHS)
 
 
-@pytest.mark.parametrize(("chance", "guesses", "tokens"), [(0.0, 7, 1), (1.0, 7, 8), (0.5, 2, 1.75), (0.9, 0, 1)])
-def test_how_many_tokens_guesses_promise(chance: float, guesses: int, tokens: float) -> None:
-    assert expected_tokens(chance, guesses) == tokens
+@pytest.mark.parametrize(("rate", "drafted", "tokens"), [(0.0, 7, 1), (1.0, 7, 8), (0.5, 2, 1.75), (0.9, 0, 1)])
+def test_expected_tokens_of_a_draft(rate: float, drafted: int, tokens: float) -> None:
+    assert expected_tokens(rate, drafted) == tokens
 
 
-def test_nobody_guesses_where_the_operator_or_the_request_does_not_want_it() -> None:
+def test_no_drafts_for_a_seed_or_where_the_operator_switched_them_off() -> None:
     made = driver()
     key = made.add("begin", max_tokens=200, sampling=Sampling(seed=0))
     made.drain()

@@ -35,7 +35,7 @@ stops = st.lists(st.text(alphabet="ab€", min_size=1, max_size=4), max_size=3).
 
 
 @given(texts, st.lists(st.integers(0, 200), max_size=20), stops)
-def test_any_cut_shows_the_same_text(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
+def test_a_text_is_the_same_at_any_token_borders(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
     shown, assembler = assemble(text.encode(), cuts, stop)
     whole = "".join(shown)
     if not assembler.stopped:

@@ -37,7 +37,7 @@ class Said:
 
 def say(cut: list[bytes], stop: tuple[str, ...], *, stream: bool, free: int = 0) -> Said:
     """`free` is the number of tokens that may not complete a stop string."""
-    transcript = Transcript(stop, tells_tokens=True)
+    transcript = Transcript(stop, with_tokens=True)
     takes: list[Take] = []
     fed = []
     for at, piece in enumerate(cut):
@@ -69,7 +69,7 @@ def _finished(data: bytes) -> str:
 
 
 @given(pieces, stops, st.integers(0, 6))
-def test_streamed_is_whole(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
+def test_streamed_pieces_join_to_the_whole_text(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
     streamed, whole = (say(cut, stop, stream=stream, free=free) for stream in (True, False))
     assert (streamed.text, streamed.told, streamed.stopped) == (whole.text, whole.told, whole.stopped)
 
@@ -135,7 +135,7 @@ def test_what_never_becomes_a_character_is_told_at_the_end() -> None:
 
 
 def test_a_prompt_comes_whole_with_the_first_text_and_no_stop_string_begins_in_it() -> None:
-    transcript = Transcript(("OP", "pS"), tells_tokens=True)
+    transcript = Transcript(("OP", "pS"), with_tokens=True)
     transcript.open(b"STOP prompS", [TokenDetail(7, b"STOP"), TokenDetail(8, b" promp"), TokenDetail(9, b"S")])
     transcript.add(Token(1, b"TO", ends=False), may_stop=True)
     text, details = transcript.take()
@@ -146,14 +146,14 @@ def test_a_prompt_comes_whole_with_the_first_text_and_no_stop_string_begins_in_i
 
 
 def test_a_prompt_without_text_is_told_though_a_stop_string_follows_at_once() -> None:
-    transcript = Transcript(("a",), tells_tokens=True)
+    transcript = Transcript(("a",), with_tokens=True)
     transcript.open(b"", [TokenDetail(7, b"")])
     transcript.add(Token(1, b"a", ends=False), may_stop=True)
     assert transcript.close() == ("", (TokenDetail(7, b""),))
 
 
 def test_tokens_are_told_only_where_they_are_asked_for() -> None:
-    transcript = Transcript((), tells_tokens=False)
+    transcript = Transcript((), with_tokens=False)
     transcript.add(Token(1, b"a", ends=False), may_stop=True)
     assert transcript.take() == ("a", ())
     assert transcript.close() == ("", ())

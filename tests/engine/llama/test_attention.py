@@ -6,7 +6,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
-from engine.llama.attention import BLOCKS, LLAMA_CPPS_CHOICE, NO_BLOCKS, Attention, choose_attention
+from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention, choose_attention
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
@@ -16,18 +16,18 @@ from tests.models import model_path
 @pytest.mark.parametrize(
     ("asked", "head", "chosen"),
     [
-        (True, 8, BLOCKS),
-        (False, 128, NO_BLOCKS),
-        (None, 128, LLAMA_CPPS_CHOICE),
-        (None, 32, LLAMA_CPPS_CHOICE),
-        (None, 8, NO_BLOCKS),
+        (True, 8, FLASH),
+        (False, 128, NO_FLASH),
+        (None, 128, AUTO),
+        (None, 32, AUTO),
+        (None, 8, NO_FLASH),
     ],
 )
 def test_the_operator_chooses_and_else_the_size_of_a_head(asked: bool | None, head: int, chosen: Attention) -> None:
     assert choose_attention(asked, head) is chosen
 
 
-def test_both_ways_give_the_same_probabilities() -> None:
+def test_both_attention_implementations_give_the_same_probabilities() -> None:
     blocks, none = (logprobs_of_a_prompt(flash_attention=asked) for asked in (True, False))
     assert blocks.shape == none.shape == (300 - 1,)
     np.testing.assert_allclose(blocks, none, atol=0.02)

@@ -15,7 +15,7 @@ def test_two_threads_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert cpu.physical_cores() == 3
 
 
-def test_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_counted_where_the_kernel_has_no_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert cpu.physical_cores() == (os.cpu_count() or 1)
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from engine.llama.log_bridge import _receive, first_cause, keep_complaints
+from engine.llama.log_bridge import LogLine, _receive, capture_log, first_error
 
 DEBUG, INFO, WARN, ERROR, CONTINUED = 1, 2, 3, 4, 5
 
@@ -15,7 +15,7 @@ def listening(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "llama.cpp")
 
 
-def test_levels(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_levels(caplog: pytest.LogCaptureFixture) -> None:
     for level in (DEBUG, INFO, WARN, ERROR):
         _receive(level, b"said\n", None)
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.WARNING, logging.ERROR]
@@ -50,13 +50,14 @@ def test_threads_do_not_mix_their_lines(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == ["there", "here again"]
 
 
-def test_complaints_are_kept_from_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with keep_complaints(logging.ERROR) as errors:
+def test_captured_lines_are_kept_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with capture_log(logging.ERROR) as errors:
         _receive(WARN, b"heard\n", None)
         _receive(ERROR, b"load: error loading model: kept\n", None)
         _receive(ERROR, b"open", None)
     _receive(ERROR, b"heard again\n", None)
-    assert errors == ["load: error loading model: kept", "open"]
+    assert [line.text for line in errors] == ["load: error loading model: kept", "open"]
     assert caplog.messages == ["heard", "heard again"]
-    assert first_cause(errors) == "kept"
-    assert first_cause([]) == "llama.cpp does not say why"
+    assert first_error(errors) == "kept"
+    assert first_error([LogLine(logging.WARNING, "a warning"), *errors]) == "kept"
+    assert first_error([]) == "llama.cpp does not say why"

@@ -40,7 +40,7 @@ def model() -> Iterator[LlamaModel]:
         yield loaded
 
 
-def test_it_tells_what_was_loaded(model: LlamaModel) -> None:
+def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
     info = model.info
     assert (info.context, info.slots) == (256, 8)
     assert info.vocabulary > 0
@@ -56,7 +56,7 @@ def test_it_tells_what_was_loaded(model: LlamaModel) -> None:
 
 
 @pytest.mark.parametrize("named", [None, "for tools"])
-def test_chat_templates(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+def test_chat_templates_of_the_file(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
     templates = {None: b"plain \xff", b"tool_use": named.encode() if named else None}
     monkeypatch.setattr(llama_cpp, "llama_model_chat_template", lambda _handle, name: templates[name])
     with load(config(context=256)) as loaded:
@@ -103,7 +103,7 @@ def test_a_text_that_brings_the_beginning_gets_no_second(model: LlamaModel) -> N
     assert model.tokenize("<s><s>Once") == [model.tokenize("")[0], *model.tokenize("Once")]
 
 
-def test_without_the_beginning(model: LlamaModel) -> None:
+def test_a_prompt_without_the_beginning_of_sequence_token(model: LlamaModel) -> None:
     assert model.tokenize("Once", begin=False) == model.tokenize("Once")[1:]
     assert model.tokenize("<s>Once", begin=False) == model.tokenize("Once")
 
@@ -215,7 +215,7 @@ def test_an_embedding_model_does_not_generate(monkeypatch: pytest.MonkeyPatch, k
         assert loaded.info.embedding_size > 0
 
 
-def test_a_model_that_only_ranks(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+def test_a_model_that_only_ranks_is_refused(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
     with_metadata(monkeypatch, ".pooling_type", str(llama_cpp.LLAMA_POOLING_TYPE_RANK))
     with pytest.raises(LoadError, match="only ranks"):
         load(config())
@@ -229,7 +229,7 @@ def test_models_that_cannot_forget_a_part(monkeypatch: pytest.MonkeyPatch, ask: 
         assert not loaded.trims
 
 
-def test_it_is_freed_once(calls: Calls) -> None:
+def test_a_model_is_freed_once(calls: Calls) -> None:
     with load(config(context=256)) as loaded:
         assert calls["llama_model_free"] == 0
     loaded.close()

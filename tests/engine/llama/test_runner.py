@@ -28,8 +28,7 @@ from engine.core.step import (
 )
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
-from engine.llama import runner as module
-from engine.llama import state
+from engine.llama import context, state
 from engine.llama.abort import AbortFlag
 from engine.llama.model import LlamaModel
 from engine.llama.runner import BATCH_ROWS, LlamaRunner
@@ -114,7 +113,7 @@ def generate(runner: LlamaRunner, made: Sequence, count: int) -> list[int]:
 
 def last_cell(runner: LlamaRunner, seq_id: int) -> int:
     """The highest position that has a cell; -1 for none."""
-    return int(llama_cpp.llama_memory_seq_pos_max(runner._memory, seq_id))
+    return int(llama_cpp.llama_memory_seq_pos_max(runner._context._memory, seq_id))
 
 
 @pytest.mark.parametrize("chunk", [1, 64, 511, 600])
@@ -255,7 +254,7 @@ def test_an_abort_amid_any_physical_batch_is_repaired(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, done: float
 ) -> None:
     flag = WatchedFlag()
-    monkeypatch.setattr(module, "AbortFlag", lambda: flag)
+    monkeypatch.setattr(context, "AbortFlag", lambda: flag)
     with LlamaRunner(model, config()) as runner:
         expected_neighbour = generate(runner, sequence(0, prompt(30)), 10)
         runner.remove(Removal(0, 0))
@@ -493,6 +492,15 @@ def test_the_probe_passes_and_leaves_nothing(runner: LlamaRunner) -> None:
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_logits", lambda _row: np.full(3, np.nan, np.float32))
     with pytest.raises(LoadError, match="a pass of 32 tokens"):
+        runner.probe()
+
+
+@pytest.mark.parametrize("status", [-1, 1, 2])
+def test_a_probe_whose_decode_fails_is_a_load_error(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(llama_cpp, "llama_decode", lambda *_: status)
+    with pytest.raises(LoadError, match="cannot run the model"):
         runner.probe()
 
 

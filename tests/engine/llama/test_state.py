@@ -37,7 +37,7 @@ def test_the_memory_of_the_next_one_is_touched_by_another_thread(
     assert memory.take(10_000).nbytes == 10_000, "nothing is allocated for it now"
 
 
-def test_what_nobody_has_is_freed(memory: StateMemory) -> None:
+def test_a_state_without_references_is_freed(memory: StateMemory) -> None:
     one = memory.take(10_000)
     view: object = one.base
     assert isinstance(view, memoryview)

@@ -66,7 +66,7 @@ def test_nothing_waits_before_the_first_token_nor_when_one_is_taken(model: Llama
     assert made.denied()[token(model, b"a")]
 
 
-def test_what_costs_too_much_ends(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_that_costs_too_much_fails_the_draw(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SECONDS", -1.0)
     workers = ByHand()
     made = constraint(model, "ab", workers)

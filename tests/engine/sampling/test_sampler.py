@@ -14,13 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.request import Sampling
-from engine.sampling import fast as module
+from engine.sampling import truncated_sampling as module
 from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.dry import DryTemplates
-from engine.sampling.order import DEFAULT
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
+from engine.sampling.sampler_order import DEFAULT
 from tests.c_calls import count_calls
 
 END = (3, 7)
@@ -169,7 +169,7 @@ def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) ->
 
 def assert_same(got: dict[int, float], expected: dict[int, float], sampling: Sampling) -> None:
     """Equal to rounding. llama.cpp sums the whole vocabulary's shares in single precision, where small ones are lost:
-    its nucleus may end a few tokens earlier or later than the exact one (`test_cuts.py`), a mass of 1e-4 at most.
+    its nucleus may end a few tokens earlier or later than the exact one (`test_truncation.py`), a mass of 1e-4 at most.
     """
     border = sum(got.get(i, 0.0) + expected.get(i, 0.0) for i in got.keys() ^ expected.keys())
     assert border <= (1e-4 if sampling.top_p < 1 or sampling.typical_p < 1 else 0.0)

@@ -49,7 +49,7 @@ def test_of_a_prediction_only_what_an_answer_could_repeat_is_tokenised(model: Co
     group = admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model)
     assert model.seen <= 2 + 16 * CONTEXT
     assert group.waiting[0].drafter is not None
-    assert group.waiting[0].drafter.guess([*b"abcde"], 3) == [*b"fgh"]
+    assert group.waiting[0].drafter.draft([*b"abcde"], 3) == [*b"fgh"]
 
 
 def test_a_text_that_may_fit_is_tokenised_whole(model: CountingModel) -> None:

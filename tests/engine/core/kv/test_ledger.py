@@ -11,7 +11,7 @@ from tests.engine.driver import request
 def hold(ledger: KVLedger, *tokens: int, reuse: bool = True) -> Sequence:
     leased = Sequence(request("p", cache_prompt=reuse), 0, list(tokens or (1, 2, 3)), 8)
     ledger.lease(leased)
-    ledger.borrow(leased)
+    ledger.copy_prefix(leased)
     return leased
 
 
@@ -102,7 +102,7 @@ def test_the_prefix_of_a_running_neighbour_is_copied_as_far_as_it_is_computed() 
     assert ledger.take_changes() == (Copy(0, 1, WORTH_COPYING),)
 
 
-def test_what_may_not_be_shared_is_not() -> None:
+def test_cells_of_private_prompts_are_not_shared() -> None:
     ledger = KVLedger(3, trims=True)
     private = hold(ledger, *LONG, reuse=False)
     private.computed = len(LONG)
@@ -210,7 +210,7 @@ def test_two_sequences_exchange_their_slots() -> None:
 
 def test_only_a_held_slot_can_be_moved() -> None:
     ledger = KVLedger(2, trims=True)
-    with pytest.raises(RuntimeError, match="nobody holds slot 0"):
+    with pytest.raises(RuntimeError, match="slot 0 is free"):
         ledger.move(ledger.slots[0], ledger.slots[1])
 
 

@@ -16,7 +16,7 @@ def test_lists_are_compared_from_their_start(a: list[int], b: list[int], shared:
 
 
 @pytest.mark.parametrize("shared", [0, 1, 15, 16, 17, 31, 32, 33, 500, 998, 999, 1000])
-def test_wherever_they_begin_to_differ(shared: int) -> None:
+def test_the_common_prefix_of_lists_that_differ_anywhere(shared: int) -> None:
     other = [*LONG[:shared], *(-1 for _ in LONG[shared:])]
     assert common_prefix(LONG, other, len(LONG)) == shared
     assert common_prefix(LONG, other, 20) == min(shared, 20)

@@ -14,7 +14,7 @@ def draw(chance: random.Random) -> Prefix:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_it_finds_what_a_look_at_each_would_find(seed: int) -> None:
+def test_the_index_finds_the_result_of_a_linear_search(seed: int) -> None:
     chance = random.Random(seed)
     index, held = PrefixIndex(), list[StoredPrefix]()
     for key in range(300):
@@ -32,7 +32,7 @@ def test_it_finds_what_a_look_at_each_would_find(seed: int) -> None:
         assert within is None or within.prefix.common(wanted) == within.size
 
 
-def test_what_shares_with_nobody_is_not_found() -> None:
+def test_a_private_prefix_is_not_found() -> None:
     index = PrefixIndex()
     index.add(StoredPrefix(1, Prefix([1, 2], 2, "a"), 0))
     for partition in (None, "", "b"):

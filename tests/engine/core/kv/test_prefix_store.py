@@ -61,7 +61,7 @@ def stored(driver: Driver) -> list[int]:
     return [one.size for one in driver.store]
 
 
-def test_the_next_turn_computes_only_what_is_new_after_its_slot_was_given_away() -> None:
+def test_the_next_turn_of_a_conversation_computes_only_new_tokens_after_its_slot_was_reused() -> None:
     driver = driven()
     text = PREFIX
     for turn in range(4):
@@ -299,6 +299,6 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     ledger.take_changes()
     again = lease(ledger, long)
     assert again.computed == 400
-    assert ledger.borrow(again)
+    assert ledger.copy_prefix(again)
     assert (again.computed, again.cached) == (999, 999)
     assert ledger.take_changes() == (Restore(1, 0, 999),)

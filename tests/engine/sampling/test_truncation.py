@@ -1,4 +1,4 @@
-"""What is cut off a distribution, against the definition worked out in double precision."""
+"""Truncation against its definition in double precision."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from engine.sampling.candidates import Logits
-from engine.sampling.cuts import above_min_p, likeliest, nucleus, possible, weighty
+from engine.sampling.truncation import above_min_p, nonzero, nucleus, possible, top_k
 
 VOCABULARY = 5000
 
@@ -59,20 +59,20 @@ ROWS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.sampled_from([
 
 
 @given(ROWS, st.integers(1, 400))
-def test_the_likeliest_are_as_many_as_asked_and_none_above_them_is_missing(logits: Logits, count: int) -> None:
-    kept = likeliest(logits, count)
+def test_top_k_gives_as_many_as_asked_and_none_above_them_is_missing(logits: Logits, count: int) -> None:
+    kept = top_k(logits, count)
     can_be = np.flatnonzero(logits > -math.inf)
     assert len(set(kept.tolist())) == len(kept) == min(count, len(can_be))
     assert sorted(logits[kept].tolist()) == sorted(logits[can_be].tolist())[len(can_be) - len(kept) :]
 
 
 @pytest.mark.parametrize("count", [1, 40, 100, 4999, 5000, 9000])
-def test_the_likeliest_of_many(count: int) -> None:
+def test_top_k_of_many(count: int) -> None:
     logits = make_logits(3.0)
-    assert set(likeliest(logits, count).tolist()) == set(np.argsort(-logits)[:count].tolist())
+    assert set(top_k(logits, count).tolist()) == set(np.argsort(-logits)[:count].tolist())
 
 
-def test_what_is_possible_and_what_has_weight() -> None:
+def test_impossible_tokens_and_those_of_no_weight() -> None:
     logits = np.array([5.0, -math.inf, -90.0, -100.0, 4.0], np.float32)
     assert possible(logits).tolist() == [0, 2, 3, 4]
-    assert weighty(logits).tolist() == [0, 2, 4]
+    assert nonzero(logits).tolist() == [0, 2, 4]

@@ -1,60 +1,35 @@
-"""How one token is chosen from a row of logits: with as few candidates as llama.cpp's samplers need."""
+"""Sampling from the few candidates that top-k, top-p or min-p leave."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import llama_cpp
 import numpy as np
+from typing_extensions import override
 
 from engine.request import Sampling
 from engine.sampling.candidates import Ids, Logits
 from engine.sampling.chain import SamplerChain
-from engine.sampling.cuts import above_min_p, likeliest, nucleus
 from engine.sampling.resources import SamplerResources
+from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.truncation import above_min_p, nucleus, top_k
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
-_CUTS = ("top_k", "top_p", "min_p", "temperature")
-"""Samplers that need no more than the candidates above a cut, in the order in which they do."""
+_TRUNCATING = ("top_k", "top_p", "min_p", "temperature")
+"""Samplers whose result depends only on the candidates above a threshold, if they run in this order."""
 _BLOCK = 512
-"""Tokens. Near the root of a large vocabulary, so that both stages of a plain draw are short."""
+"""Tokens. About the square root of a large vocabulary, which makes both stages of a full draw short."""
 _FEW = 8 * _BLOCK
-"""Tokens. llama.cpp draws from so few as fast."""
+"""Tokens. For up to this many, two stages are no faster than llama.cpp's draw."""
 
 
-class Choice(Protocol):
-    """Chooses tokens for one sequence. Frees its samplers once, in `close`, which is repeatable."""
-
-    def choose(self, logits: Logits, best: int) -> int:
-        """A token, of which the likeliest is `best`. Raises `DrawError`."""
-
-    def accept(self, token: int) -> None:
-        """Take a token drawn into account from now on."""
-
-    def close(self) -> None:
-        """Free the samplers. Repeatable."""
-
-
-class Likeliest:
-    """Nothing is left to chance."""
-
-    def choose(self, logits: Logits, best: int) -> int:  # noqa: ARG002 (the protocol's)
-        """The likeliest."""
-        return best
-
-    def accept(self, token: int) -> None:
-        """The choice does not depend on the text."""
-
-    def close(self) -> None:
-        """There are no samplers."""
-
-
-class FromFew:
-    """llama.cpp's chain of top_k, top_p, min_p and temperature, on the candidates that its cuts would leave."""
+class TruncatedSampling(TokenSampler):
+    """llama.cpp's chain of top_k, top_p, min_p and temperature, on the candidates that truncation leaves."""
 
     def __init__(self, sampling: Sampling, active: Iterable[str], seed: int, resources: SamplerResources) -> None:
-        """`active` are of `_CUTS`, in their order; the others count as off."""
+        """`active` names samplers of `_TRUNCATING` in that order; the others are off."""
         self._candidates = resources.candidates
         self._top_k = sampling.top_k if "top_k" in active else 0
         self._top_p = sampling.top_p if "top_p" in active else 1.0
@@ -62,10 +37,10 @@ class FromFew:
         self._temperature = np.float32(sampling.temperature if "temperature" in active else 1.0)
         self._chain = SamplerChain(self._samplers(seed))
 
-    def choose(self, logits: Logits, best: int) -> int:
-        """Draw by chance."""
+    @override
+    def sample(self, logits: Logits, best: int) -> int:
         if self._top_k > 0:
-            ids = likeliest(logits, self._top_k)
+            ids = top_k(logits, self._top_k)
             return self._sample(ids, logits[ids] - logits[best])
         if self._top_p < 1:
             logits = logits - logits[best]
@@ -74,20 +49,21 @@ class FromFew:
         if self._min_p > 0:
             ids = above_min_p(logits, self._min_p, float(logits[best]))
             return self._sample(ids, logits[ids] - logits[best])
-        return self._plain(logits - logits[best])
+        return self._sample_all(logits - logits[best])
 
+    @override
     def accept(self, token: int) -> None:
-        """The choice does not depend on the text."""
+        pass
 
+    @override
     def close(self) -> None:
-        """Free the samplers. Repeatable."""
         self._chain.close()
 
-    def _plain(self, logits: Logits) -> int:
-        """Draw from the model's own distribution, by logits relative to the best.
+    def _sample_all(self, logits: Logits) -> int:
+        """Draw from the whole distribution, by logits relative to the best.
 
-        A block of the vocabulary is drawn by its mass, then a token by its share of that mass: together the same
-        probability as in one draw from all, for a tenth of the work.
+        The first stage draws a block of the vocabulary by its mass, the second a token by its share of that mass. Each
+        token has the same probability as in one draw from all, for a tenth of the work.
         """
         ids = self._candidates.all_ids
         with np.errstate(over="ignore", divide="ignore"):
@@ -103,7 +79,7 @@ class FromFew:
         return self._candidates.sample(self._chain, ids, logits)
 
     def _samplers(self, seed: int) -> Iterator["llama_sampler_p"]:
-        """What the cut and the temperature of a plain draw leave to do."""
+        """Yield the samplers that `sample` does not replace."""
         if self._top_k > 0:
             yield llama_cpp.llama_sampler_init_top_k(self._top_k)
             yield llama_cpp.llama_sampler_init_top_p(self._top_p, 1)
@@ -113,9 +89,9 @@ class FromFew:
         yield llama_cpp.llama_sampler_init_dist(seed)
 
 
-def few_are_enough(sampling: Sampling, active: Iterable[str]) -> bool:
-    """Whether `FromFew` is the same as the samplers in this order."""
+def can_truncate(sampling: Sampling, active: Iterable[str]) -> bool:
+    """Return whether `TruncatedSampling` draws like the samplers in this order."""
     if sampling.dynatemp_range > 0 and "temperature" in active:
         return False
-    order = [_CUTS.index(name) if name in _CUTS else -1 for name in active]
+    order = [_TRUNCATING.index(name) if name in _TRUNCATING else -1 for name in active]
     return -1 not in order and order == sorted(set(order))

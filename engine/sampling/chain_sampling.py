@@ -1,63 +1,63 @@
-"""How one token is chosen from a row of logits by any of llama.cpp's samplers, on all candidates."""
+"""Sampling by llama.cpp's samplers in any order, on all candidates."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import llama_cpp
+from typing_extensions import override
 
 from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import Logits
 from engine.sampling.chain import SamplerChain
-from engine.sampling.cuts import possible, weighty
-from engine.sampling.order import MIROSTAT
 from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler_order import MIROSTAT
+from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.truncation import nonzero, possible
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
 _MIROSTAT_TOKENS = 100
-"""From how many of the likeliest Mirostat 1 estimates the distribution's shape, in llama.cpp."""
+"""Most probable tokens from which Mirostat 1 estimates the shape of the distribution, as in llama.cpp."""
 
 
-class FromAll:
-    """llama.cpp's samplers in any order. See `engine.sampling.fast.Choice`."""
+class ChainSampling(TokenSampler):
+    """A chain of all samplers that have an effect."""
 
     def __init__(
         self, sampling: Sampling, active: Iterable[str], seed: int, prompt: list[int], resources: SamplerResources
     ) -> None:
-        """`active` are the samplers' names, in their order."""
+        """`active` names the samplers in their order."""
         self._candidates = resources.candidates
-        self._without_weightless = "typ_p" in active
+        self._needs_nonzero = "typ_p" in active
         self._chain = SamplerChain(_samplers(sampling, active, seed, prompt, resources))
 
-    def choose(self, logits: Logits, best: int) -> int:  # noqa: ARG002 (the protocol's)
-        """Draw by chance. Leaves out what cannot be drawn, which some of llama.cpp's samplers would count.
-
-        Its entropy for typ_p is not a number where a probability is 0.
-        """
-        ids = weighty(logits) if self._without_weightless else possible(logits)
+    @override
+    def sample(self, logits: Logits, best: int) -> int:
+        # Some samplers of llama.cpp count impossible tokens, and its typ_p makes a NaN of a probability of 0.
+        ids = nonzero(logits) if self._needs_nonzero else possible(logits)
         return self._candidates.sample(self._chain, ids, logits[ids])
 
+    @override
     def accept(self, token: int) -> None:
-        """Tell the penalties."""
         self._chain.accept(token)
 
+    @override
     def close(self) -> None:
-        """Free the samplers. Repeatable."""
         self._chain.close()
 
 
 def _samplers(
     sampling: Sampling, active: Iterable[str], seed: int, prompt: list[int], resources: SamplerResources
 ) -> Iterator["llama_sampler_p"]:
-    """The samplers of those names, and the draw."""
+    """Yield the samplers of these names, then the one that draws."""
     for name in active:
         if name in penalties.NAMES:
-            yield from penalties.penalties(name, sampling, prompt, resources)
+            yield from penalties.penalty_samplers(name, sampling, prompt, resources)
         else:
             yield _MAKERS[name](sampling, seed, len(resources.candidates.all_ids))
-    if MIROSTAT not in active:  # which draws
+    if MIROSTAT not in active:  # Mirostat draws
         yield llama_cpp.llama_sampler_init_dist(seed)
 
 
@@ -81,4 +81,4 @@ _MAKERS: dict[str, Callable[[Sampling, int, int], "llama_sampler_p"]] = {
         else llama_cpp.llama_sampler_init_mirostat_v2(seed, sampling.mirostat_tau, sampling.mirostat_eta)
     ),
 }
-"""One sampler each, of a request, a seed and the size of the vocabulary."""
+"""Makers of one sampler each, from a request, a seed and the size of the vocabulary."""

@@ -1,14 +1,12 @@
-"""Which of llama.cpp's samplers a request runs, and in which order."""
+"""Selection and order of the samplers of a request."""
 
 from collections.abc import Callable
-
-import numpy as np
 
 from engine.request import Sampling
 from engine.sampling import penalties
 
 DEFAULT = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
-"""llama.cpp's own order."""
+"""llama.cpp's order."""
 MIROSTAT = "mirostat"
 _WITH_MIROSTAT = ("penalties", "dry", "temperature", MIROSTAT)
 
@@ -27,9 +25,12 @@ _CHANGES: dict[str, Callable[[Sampling], bool]] = {
 
 
 def active_samplers(sampling: Sampling) -> tuple[str, ...]:
-    """The samplers that change anything, in their order; Mirostat brings an order of its own.
+    """Return the names of the samplers that have an effect, in the order in which they run.
 
-    Raises `ValueError` for a name that llama.cpp does not have.
+    Mirostat has an order of its own.
+
+    Raises:
+        ValueError: llama.cpp has no sampler of that name.
     """
     names = DEFAULT if sampling.samplers is None else sampling.samplers
     for name in names:
@@ -38,12 +39,3 @@ def active_samplers(sampling: Sampling) -> tuple[str, ...]:
     if sampling.mirostat:
         names = _WITH_MIROSTAT
     return tuple(name for name in names if _CHANGES[name](sampling))
-
-
-def takes_likeliest(sampling: Sampling, active: tuple[str, ...]) -> bool:
-    """Whether nothing is left to chance: the temperature is 0, and no other sampler can make another the likeliest."""
-    if np.float32(sampling.temperature) > 0 or "temperature" not in active:  # llama.cpp's floats are these
-        return False
-    if MIROSTAT in active:
-        return True
-    return sampling.dynatemp_range <= 0 and not {"typ_p", "xtc", *penalties.NAMES} & set(active)

@@ -1,0 +1,133 @@
+"""A C context: the KV cache, one decode at a time, and its abort."""
+
+import logging
+from typing import Self
+
+import llama_cpp
+
+from engine.config import EngineConfig
+from engine.core.step import Outcome
+from engine.errors import EngineFault, LoadError
+from engine.llama.abort import AbortFlag
+from engine.llama.batch import Batch
+from engine.llama.cpu import physical_cores
+from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.model import LlamaModel
+
+logger = logging.getLogger(__name__)
+
+_OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
+"""By the return code of `llama_decode`. All others are failures."""
+
+
+class LlamaContext:
+    """Owns a C context and frees it once. Only `abort` may be called from any thread."""
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        config: EngineConfig,
+        params: llama_cpp.llama_context_params,
+        *,
+        purpose: str,
+        hide_from: int = logging.ERROR,
+    ) -> None:
+        """Create the context, which allocates the KV cache.
+
+        Args:
+            model: the weights; it must outlive the context.
+            config: has the numbers of threads.
+            params: all other parameters; threads and abort are set here.
+            purpose: a noun for the error message.
+            hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
+
+        Raises:
+            LoadError: llama.cpp refuses, mostly because memory is short.
+        """
+        threads = config.threads or physical_cores()
+        params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
+        self._abort = AbortFlag()
+        params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
+        with capture_log(hide_from) as lines:
+            handle = llama_cpp.llama_init_from_model(model.handle, params)
+        if not handle:
+            raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
+        self._handle: int | None = int(handle)
+        self._memory = llama_cpp.llama_get_memory(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the context. Repeatable."""
+        handle, self._handle = self._handle, None
+        if handle:
+            llama_cpp.llama_free(handle)
+
+    @property
+    def handle(self) -> int:
+        """The C context.
+
+        Raises:
+            ValueError: the context is closed.
+        """
+        if not self._handle:
+            raise ValueError("the context is closed")
+        return self._handle
+
+    @property
+    def has_cache(self) -> bool:
+        """True if llama.cpp keeps a KV cache for the model. It keeps none for a model that cannot be causal."""
+        return bool(self._memory)
+
+    def decode(self, batch: Batch) -> Outcome:
+        """Compute a batch and wait for the result.
+
+        The messages of an abort or of a full cache are expected and are not logged.
+
+        Raises:
+            EngineFault: llama.cpp failed; the cells can no longer be trusted.
+        """
+        with capture_log(logging.WARNING) as lines:
+            status = int(llama_cpp.llama_decode(self.handle, batch.c))
+            llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
+        outcome = _OUTCOMES.get(status)
+        if outcome in (None, Outcome.DONE):
+            for line in lines:
+                logger.warning("llama_decode: %s", line.text)
+        if outcome is None:
+            raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
+        return outcome
+
+    def probe(self, batch: Batch) -> None:
+        """Decode a batch to prove that this machine can run the model. A machine that cannot may die here.
+
+        Raises:
+            LoadError: the batch could not be decoded.
+        """
+        try:
+            outcome = self.decode(batch)
+        except EngineFault as fault:
+            raise LoadError(f"this machine cannot run the model: {fault}") from fault
+        if outcome is not Outcome.DONE:
+            raise LoadError(f"this machine cannot run the model: its first pass ended with {outcome.value!r}")
+
+    def remove(self, seq_id: int, start: int) -> None:
+        """Drop the cells of a sequence from position `start` on.
+
+        Raises:
+            EngineFault: the model cannot drop a part of a sequence.
+        """
+        if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1):
+            raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
+
+    def abort(self) -> None:
+        """From any thread: end the decode that runs, and every later one until `arm`."""
+        self._abort.set()
+
+    def arm(self) -> None:
+        """Forget an earlier `abort`."""
+        self._abort.clear()
