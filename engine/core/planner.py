@@ -26,11 +26,10 @@ class Planner:
     A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
     """
 
-    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator, *, walk: int) -> None:
-        """`walk` is `Model.walk`."""
+    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
         self._budget = budget
-        self._row_compactor = Compactor(ledger, walk=walk)
-        self._prompt_compactor = Compactor(ledger, walk=walk)
+        self._row_compactor = Compactor(ledger)
+        self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
         self._decoded_last = False
         self._embedded_last = False

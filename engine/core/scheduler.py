@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
-from engine.core.kv.followers import Followers
 from engine.core.kv.ledger import KVLedger, Slot
+from engine.core.kv.prefix_waiters import PrefixWaiters
 from engine.core.planner import Planner
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
@@ -53,24 +53,20 @@ class _Farewell:
 class Scheduler:
     """Owns every request from its acceptance to its end."""
 
-    def __init__(
-        self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int, chunk: int, speculation: bool = True
-    ) -> None:
+    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, speculation: bool = True) -> None:
         """Own every slot of a ledger.
 
         Args:
             ledger: all of whose slots are free.
             step_target: seconds that one prompt pass may take beside decoding neighbours.
             queue_limit: requests that may wait for their first slot.
-            walk: `Model.walk`.
-            chunk: `Model.chunk`.
             speculation: whether passes compute guesses at tokens that nobody asked for, where that is faster.
         """
         self._ledger = ledger
-        self._budget = PromptBudget(step_target, chunk)
-        self._speculator = Speculator(trims=ledger.trims, by_default=speculation)
-        self._planner = Planner(self._budget, ledger, self._speculator, walk=walk)
-        self._followers = Followers(ledger)
+        self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
+        self._speculator = Speculator(can_trim=ledger.traits.can_trim, by_default=speculation)
+        self._planner = Planner(self._budget, ledger, self._speculator)
+        self._prefix_waiters = PrefixWaiters(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
@@ -127,9 +123,9 @@ class Scheduler:
 
         `embeds` says that there is something to embed, which takes its turn where the work has no pass.
         """
-        self._followers.settle(self._running)
+        self._prefix_waiters.resume_ready(self._running)
         self._admit()
-        ready = [sequence for sequence in self._running if sequence not in self._followers]
+        ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
         plan = self._planner.next_pass(ready, alone=len(set(self._running.values())) == 1, embeds=embeds)
         self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
         self._planned = len(plan.chunks) if plan else 0
@@ -185,7 +181,7 @@ class Scheduler:
         while self._ledger.free and self._ledger.may_copy and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
-            self._followers.start(sequence, self._running)
+            self._prefix_waiters.start(sequence, self._running)
             self._running[sequence] = group
             if not group.started:
                 group.started = True

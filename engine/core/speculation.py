@@ -21,12 +21,12 @@ Draft = tuple[int, ...]
 class Speculator:
     """Knows what passes cost by their rows, as measured, and what guesses are worth, as checked."""
 
-    def __init__(self, *, trims: bool, by_default: bool) -> None:
-        """`trims` says whether cells of wrong guesses can be dropped; else there are none.
+    def __init__(self, *, can_trim: bool, by_default: bool) -> None:
+        """`can_trim` says whether cells of wrong guesses can be dropped; else there are none.
 
         `by_default` says whether there are some where nobody asked for them, and they are faster.
         """
-        self._trims = trims
+        self._can_trim = can_trim
         self._by_default = by_default
         self._seconds: dict[int, float] = {}
 
@@ -40,7 +40,7 @@ class Speculator:
 
         Rows with equally many tokens share a walk over the weights. So a row without a guess gets a wrong one.
         """
-        if not self._trims or any(row.pending > 1 for row in rows):
+        if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         guesses = [self._guess(row) for row in rows]

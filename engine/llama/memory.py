@@ -37,10 +37,10 @@ class KVShape:
         return self.layers * self.heads * (self.key + self.value) * _F16
 
 
-def cells_moved_in_a_walk(weights: int, shape: KVShape) -> int:
-    """How many cells move in the time of one walk over the weights, of so many bytes.
+def cells_per_weight_pass(weights: int, shape: KVShape) -> int:
+    """Return how many cells move in the time of one pass over the weights, of so many bytes.
 
-    A walk reads the weights once. A move reads and writes the cells twice: out of the cache, and into it.
+    A weight pass reads the weights once. A move reads and writes the cells twice: out of the cache, and into it.
     """
     return weights // (4 * max(shape.bytes_per_token, 1))
 

@@ -11,6 +11,7 @@ from typing import Self
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory
@@ -33,10 +34,8 @@ class LlamaModel:
 
     Attributes:
         info: what was loaded.
-        trims: whether the last cells of a sequence can be dropped alone: not in a recurrent state, nor where a sliding
-            window has already forgotten what came before them.
+        traits: what decides how its passes are made.
         attention: how it is computed.
-        walk: how many cells are moved in the time of one walk over the weights, about.
         prefix_store: bytes of host memory for prefixes that outlive their slots.
         dry: makes the samplers of DRY.
         pooling: how its file says that the tokens' vectors become one, by llama.cpp's numbers; up to 0, not at all.
@@ -61,14 +60,13 @@ class LlamaModel:
             shape = _kv_shape(handle, layers)
             context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
             self.info = _describe(handle, config, context, self._tokenizer)
-            self.trims = not (
-                llama_cpp.llama_model_is_recurrent(handle)
-                or llama_cpp.llama_model_is_hybrid(handle)
-                or llama_cpp.llama_model_n_swa(handle)
-            )
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
-            self.walk = memory.cells_moved_in_a_walk(self.info.size, shape)
+            self.traits = ModelTraits(
+                cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
+                min_prefill_chunk=self.attention.chunk,
+                can_trim=_can_trim(handle),
+            )
             self.pooling = _pooling(handle)
             self.causal = _causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
@@ -93,11 +91,6 @@ class LlamaModel:
         if not self._handle:
             raise ValueError("the model is closed")
         return self._handle
-
-    @property
-    def chunk(self) -> int:
-        """Tokens of a prompt pass below which a smaller one takes no less time, about."""
-        return self.attention.chunk
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -206,6 +199,15 @@ def _generates(handle: int) -> bool:
     """Whether a model is made to continue texts. One that attends to what follows, or whose file says how its tokens'
     vectors become one, is made for embeddings."""
     return _causal(handle) and _pooling(handle) <= 0
+
+
+def _can_trim(handle: int) -> bool:
+    """Not in a recurrent state, nor where a sliding window has already forgotten the tokens before the last ones."""
+    return not (
+        llama_cpp.llama_model_is_recurrent(handle)
+        or llama_cpp.llama_model_is_hybrid(handle)
+        or llama_cpp.llama_model_n_swa(handle)
+    )
 
 
 def _causal(handle: int) -> bool:

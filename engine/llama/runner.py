@@ -195,7 +195,7 @@ class LlamaRunner:
     def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
         """Make the first `tokens` of these all the cells of a slot."""
         write_state(self._context, seq_id, state)
-        if self._model.trims:
+        if self._model.traits.can_trim:
             self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
@@ -223,7 +223,7 @@ class LlamaRunner:
     def _undo(self, plan: StepPlan) -> None:
         """Drop what an aborted pass left in the cells: the physical batches it had finished."""
         for chunk in plan.chunks:
-            self.remove(Removal(chunk.seq_id, chunk.start if self._model.trims else 0))
+            self.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
 
     def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
         """What the chunk's rows say of the prompt's tokens that follow them."""

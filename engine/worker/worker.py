@@ -133,13 +133,11 @@ class Worker:
     def _make_loop(self, loaded: LoadedModel) -> StepLoop:
         info, target = loaded.model.info, self._config.step_target_ms / 1000
         slots = info.slots if info.generates else 0
-        ledger = KVLedger(slots, trims=loaded.model.trims, store=loaded.store)
+        ledger = KVLedger(slots, loaded.model.traits, loaded.store)
         scheduler = Scheduler(
             ledger,
             step_target=target,
             queue_limit=self._config.queue_limit,
-            walk=loaded.model.walk,
-            chunk=loaded.model.chunk,
             speculation=self._config.speculation,
         )
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=target, queue_limit=self._config.queue_limit)

@@ -64,8 +64,8 @@ def main() -> None:
         def publish(news: Iterable[tuple[int, Event]], figures: Figures) -> None:
             frames.append(len(wire.encode(wire.Step(tuple(news), figures))))
 
-        ledger = KVLedger(args.rows, trims=model.trims, store=loaded.store)
-        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk, chunk=model.chunk)
+        ledger = KVLedger(args.rows, model.traits, loaded.store)
+        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.25, queue_limit=args.rows)
         loop = StepLoop(scheduler, runner, embeddings, loaded.open_embedder, publish)
         for key in range(args.rows):

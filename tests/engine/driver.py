@@ -46,10 +46,8 @@ class Driver:
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model)
         self.store = PrefixStore(self.store_budget, bytes_of)
-        self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims, store=self.store)
-        self.scheduler = Scheduler(
-            self.ledger, step_target=0.1, queue_limit=self.queue_limit, walk=self.model.walk, chunk=self.model.chunk
-        )
+        self.ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
+        self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self._key = 0
 
     def add(self, *prompts: str, **fields: Any) -> int:

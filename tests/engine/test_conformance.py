@@ -137,7 +137,7 @@ def test_a_slot_serves_another_sequence_after_its_cells_are_dropped(pair: Pair) 
 
 def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
     model, runner = pair
-    assert model.trims
+    assert model.traits.can_trim
     first = sequence(pair, 0)
     expected = decode(runner, first, 5)
     again = sequence(pair, 0)
@@ -267,9 +267,7 @@ def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
 
 def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     model, runner = pair
-    scheduler = Scheduler(
-        KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10, walk=model.walk, chunk=model.chunk
-    )
+    scheduler = Scheduler(KVLedger(SLOTS, model.traits), step_target=0.1, queue_limit=10)
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
     scheduler.add(admit(1, request, model))
     texts = [""] * 6

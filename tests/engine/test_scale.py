@@ -80,10 +80,8 @@ class Steps:
         self.model = FakeModel(slots=slots, context=CONTEXT)
         embedder = FakeEmbedder()
         self._limits = embedder.limits
-        ledger = KVLedger(slots, trims=self.model.trims, store=PrefixStore(STORED, lambda _tokens: 1))
-        self.scheduler = Scheduler(
-            ledger, step_target=0.1, queue_limit=QUEUE, walk=self.model.walk, chunk=self.model.chunk
-        )
+        ledger = KVLedger(slots, self.model.traits, PrefixStore(STORED, lambda _tokens: 1))
+        self.scheduler = Scheduler(ledger, step_target=0.1, queue_limit=QUEUE)
         embeddings = EmbeddingScheduler(embedder.limits, step_target=0.1, queue_limit=QUEUE)
         self.runner = Parrot(repeats=repeats)
         self.loop = StepLoop(self.scheduler, self.runner, embeddings, lambda: embedder, self._publish)

@@ -57,10 +57,8 @@ class Steps:
         loaded = load(settings, lambda _share: None, stack)
         self.model = loaded.model
         self.runner = loaded.runner
-        ledger = KVLedger(settings.slots, trims=self.model.trims, store=loaded.store)
-        self._scheduler = Scheduler(
-            ledger, step_target=0.1, queue_limit=100, walk=self.model.walk, chunk=self.model.chunk
-        )
+        ledger = KVLedger(settings.slots, self.model.traits, loaded.store)
+        self._scheduler = Scheduler(ledger, step_target=0.1, queue_limit=100)
         embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.1, queue_limit=100)
         self.loop = StepLoop(self._scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
         self.news: dict[int, list[Event]] = {}

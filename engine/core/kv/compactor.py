@@ -13,16 +13,14 @@ Move: TypeAlias = tuple[Slot, Slot]
 
 
 class Compactor:
-    """A pass walks over all the weights for each run of neighbouring slots; a move costs by the cells it moves.
+    """Closes the gaps between rows: each run of neighbouring slots costs a weight pass, a move costs by its cells.
 
-    Nobody knows how long a gap would stay open. So rows move once the walks that gaps have cost, those of the coming
-    pass included, would have paid for it: at most twice what it costs who knows (the ski-rental rule).
+    How long a gap would stay open is not known. So rows move once the weight passes that gaps have cost, those of the
+    coming step included, would have paid for it: at most twice the cost of the best choice (the ski-rental rule).
     """
 
-    def __init__(self, ledger: KVLedger, *, walk: int) -> None:
-        """`walk` is the number of cells that are moved in the time of one walk over the weights."""
+    def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
-        self._walk = walk
         self._spent = 0
 
     def gather(self, rows: list[Sequence]) -> None:
@@ -31,7 +29,7 @@ class Compactor:
         if not gaps:
             self._spent = 0
             return
-        self._spent += gaps * self._walk
+        self._spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
         if _total(moves) <= self._spent:
             self._carry_out(moves)

@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
 
@@ -65,14 +66,14 @@ class KVLedger:
     Attributes:
         slots: every slot, by `seq_id`.
         store: what is saved.
-        trims: whether the last cells of a slot can be dropped alone.
+        traits: those of the model whose cells they are.
     """
 
-    def __init__(self, slots: int, *, trims: bool, store: PrefixStore | None = None) -> None:
+    def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> None:
         """Without a `store` nothing is saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
-        self.trims = trims
+        self.traits = traits
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._copied = 0
@@ -228,7 +229,7 @@ class KVLedger:
         _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere)
         if lost >= WORTH_SAVING and _pays(slot, lost):
-            self._changes += self.store.save(slot.seq_id, slot.prefix, trims=self.trims)
+            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=self.traits.can_trim)
             self._copied += slot.size
 
     def _give_up(self, slot: Slot) -> None:
@@ -270,7 +271,7 @@ class KVLedger:
     def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[Source | None, int]:
         """Of these slots and the store."""
         sources: list[Source] = [*slots]
-        if stored := self.store.find(wanted, trims=self.trims):
+        if stored := self.store.find(wanted, can_trim=self.traits.can_trim):
             sources.append(stored)
         return self._best(sources, wanted)
 
@@ -287,7 +288,7 @@ class KVLedger:
     def _reusable(self, source: Source, wanted: Prefix) -> int:
         """How many cells can be taken over from a source, if they may."""
         shared = source.prefix.common(wanted)
-        return shared if self.trims or shared == source.size else 0
+        return shared if self.traits.can_trim or shared == source.size else 0
 
 
 def _pays(source: Source, tokens: int) -> bool:

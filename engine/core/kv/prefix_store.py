@@ -44,17 +44,17 @@ class PrefixStore:
         """Whether so many could be held, if all else went."""
         return self._bytes_of(tokens) <= self._budget
 
-    def find(self, wanted: Prefix, *, trims: bool) -> StoredPrefix | None:
-        """Of what is held, that from which most of a prefix can be taken over; without `trims`, by taking it whole."""
-        return self._index.nearest(wanted) if trims else self._index.longest_within(wanted)
+    def find(self, wanted: Prefix, *, can_trim: bool) -> StoredPrefix | None:
+        """Return the held prefix from which most can be taken over; without `can_trim`, by taking it whole."""
+        return self._index.nearest(wanted) if can_trim else self._index.longest_within(wanted)
 
-    def save(self, seq_id: int, prefix: Prefix, *, trims: bool) -> list[CellChange]:
+    def save(self, seq_id: int, prefix: Prefix, *, can_trim: bool) -> list[CellChange]:
         """Hold what a slot keeps, of which too little is held; gives what a runner does, which is first to make room.
 
-        With `trims`, what it begins with is not needed any more.
+        With `can_trim`, what it begins with is not needed any more.
         """
         changes: list[CellChange] = []
-        if trims and (old := self._index.longest_within(prefix)):
+        if can_trim and (old := self._index.longest_within(prefix)):
             changes.append(self._forget(old))
         needed = self._bytes_of(prefix.size)
         while self._prefixes and self.bytes + needed > self._budget:

@@ -62,7 +62,7 @@ def test_an_end_waits_for_min_tokens() -> None:
 
 
 def test_cells_are_saved_and_restored_only_where_they_are() -> None:
-    runner = FakeRunner(FakeModel(trims=False))
+    runner = FakeRunner(FakeModel(can_trim=False))
     runner.cells[1] = [1, 2, 3]
     assert runner.save(Save(1, 1))
     for wrong in (Save(1, 1), Save(2, 0)):
