@@ -181,17 +181,17 @@ class Figures:
         embedding_tokens: tokens computed for embeddings.
     """
 
-    slots: int
-    free: int
-    held: int
-    waiting: int
-    active_tokens: int
-    cached_tokens: int
-    steps: int
-    step_seconds: float
-    rows_decoded: int
-    prompt_tokens: int
-    aborted: int
+    slots: int = 0
+    free: int = 0
+    held: int = 0
+    waiting: int = 0
+    active_tokens: int = 0
+    cached_tokens: int = 0
+    steps: int = 0
+    step_seconds: float = 0.0
+    rows_decoded: int = 0
+    prompt_tokens: int = 0
+    aborted: int = 0
     drafted: int = 0
     accepted: int = 0
     stored_tokens: int = 0

@@ -11,15 +11,17 @@ class SequenceGroup:
 
     Attributes:
         key: names the request on the wire.
+        prompt_tokens: tokens of each prompt.
         waiting: sequences without a slot, in the order they will get one.
         running: sequences that hold a slot.
         generated: tokens generated in all.
         started: whether its first sequence has ever held a slot.
     """
 
-    def __init__(self, key: int, sequences: Iterable[Sequence]) -> None:
+    def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int]) -> None:
         self.key = key
         self.waiting = deque(sequences)
+        self.prompt_tokens = tuple(prompt_tokens)
         self.running: set[Sequence] = set()
         self.generated = 0
         self.started = False

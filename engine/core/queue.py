@@ -7,6 +7,12 @@ from engine.core.sequence import Sequence
 from engine.errors import Busy
 
 
+def check_queue(waiting: int, limit: int) -> None:
+    """Raise `Busy` when as many requests wait as may."""
+    if waiting >= limit:
+        raise Busy(f"{limit} requests are waiting already; try again later", code="queue_full")
+
+
 class Queue:
     """First come, first served, among requests of which nothing runs; then the request with the fewest running.
 
@@ -26,9 +32,8 @@ class Queue:
         return self._sequences
 
     def check_room(self, free: int) -> None:
-        """Raises `Busy` when the queue is full; `free` slots will take as many requests out of it."""
-        if len(self._fresh) >= self._limit + free:
-            raise Busy(f"{self._limit} requests are waiting already; try again later", code="queue_full")
+        """Raise `Busy` when the queue is full; `free` slots will take as many requests out of it."""
+        check_queue(len(self._fresh) - free, self._limit)
 
     def add(self, group: SequenceGroup) -> None:
         """Put a new request at the end."""

@@ -61,7 +61,15 @@ class Forget:
     key: int
 
 
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Free what is held for a sequence that has ended, besides its cells."""
+
+    sequence: Sequence
+
+
 CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
+Change: TypeAlias = CellChange | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +204,8 @@ class Runner(Protocol):
         """Free what was held for a sequence (its sampler). Does not touch its cells. Repeatable."""
 
 
-def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
-    """Let a runner do what a ledger decided, in order; gives the keys under which there was no memory to save."""
+def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
+    """Let a runner do what was decided, in order; return the keys under which there was no memory to save."""
     lost = []
     for change in changes:
         match change:
@@ -214,4 +222,6 @@ def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
                 runner.restore(change)
             case Forget():
                 runner.forget(change)
+            case Close(sequence):
+                runner.close(sequence)
     return lost

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass, EmbeddingPlan
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
@@ -113,7 +113,7 @@ class LlamaEmbedder:
         if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, -1, -1):
             raise EngineFault("llama.cpp could not drop a sequence", code="engine_failed")
 
-    def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
         """Make one pass. Raises `EngineFault` when the model can no longer be trusted."""
         self._batch.clear()
         for chunk in chunks:
@@ -153,7 +153,7 @@ class LlamaEmbedder:
             raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
         return np.ctypeslib.as_array(pointer, (count, self._size))
 
-    def _pool(self, chunks: tuple[EmbeddingChunk, ...]) -> tuple[bytes | None, ...]:
+    def _pool(self, chunks: EmbeddingPlan) -> tuple[bytes | None, ...]:
         rows = self._rows(sum(chunk.count for chunk in chunks))
         vectors = []
         for chunk in chunks:

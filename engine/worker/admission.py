@@ -19,8 +19,6 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
 
     Raises `RequestError` for what can never be served.
     """
-    if not model.info.generates:
-        raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     grammar = model.compile(request.grammar) if request.grammar else None
@@ -35,7 +33,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
             for choice in range(request.n)
         ]
-    return SequenceGroup(key, sequences)
+    return SequenceGroup(key, sequences, (sequence.prompt for sequence in sequences[:: request.n]))
 
 
 def _prediction(text: str, model: Model) -> list[int]:

@@ -3,14 +3,15 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from engine.core.embedding.step import EmbeddingLimits
+from engine.core.lane import Job
 from engine.core.model import Model
-from engine.errors import EngineError
+from engine.errors import EngineError, RequestError
 from engine.protocol import wire
-from engine.worker.admission import admit, admit_embedding
+from engine.request import Request
+from engine.worker.lanes.lane import AnyLane
 from engine.worker.loop import StepLoop
 from engine.worker.tokens import detokenize, tokenize
 
@@ -56,11 +57,15 @@ class Intake:
     """Takes arrivals one after another, because tokenising takes its time and cancels must not wait for it."""
 
     def __init__(
-        self, model: Model, limits: EmbeddingLimits, loop: StepLoop, write: Callable[[wire.FromEngine], None]
+        self,
+        model: Model,
+        lanes: Mapping[type[Request], AnyLane],
+        loop: StepLoop,
+        write: Callable[[wire.FromEngine], None],
     ) -> None:
-        """`limits` are those of the embedder."""
+        """Feed the lanes of a loop, each of which serves one kind of request."""
         self._model = model
-        self._limits = limits
+        self._lanes = lanes
         self._loop = loop
         self._write = write
         self._arrivals: queue.SimpleQueue[wire.Submission | VocabularyQuestion | None] = queue.SimpleQueue()
@@ -101,31 +106,28 @@ class Intake:
 
     def _take_in(self, arrival: wire.Submission) -> None:
         try:
-            if isinstance(arrival, wire.Generate):
-                self._admit(arrival)
-            else:
-                self._admit_embedding(arrival)
+            self._admit(arrival, self._lane_for(arrival.request))
         except EngineError as error:
             if self.withdraw(arrival.key):
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
                 self._write(wire.Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
 
-    def _admit(self, arrival: wire.Generate) -> None:
-        self._loop.check_room()
-        group = admit(arrival.key, arrival.request, self._model)
-        accepted = self._accept(arrival, [sequence.prompt for sequence in list(group.waiting)[:: arrival.request.n]])
-        self._requests.remove(arrival.key, lambda: self._loop.add(group, accepted))
+    def _lane_for(self, request: Request) -> AnyLane:
+        """Every model embeds; the one kind that may have no lane is generation."""
+        lane = self._lanes.get(type(request))
+        if lane is None:
+            raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
+        return lane
 
-    def _admit_embedding(self, arrival: wire.Embed) -> None:
-        self._loop.check_embedding_room()
-        job = admit_embedding(arrival.key, arrival.request, self._model, self._limits)
-        accepted = self._accept(arrival, [len(text.tokens) for text in job.waiting])
-        self._requests.remove(arrival.key, lambda: self._loop.add_embedding(job, accepted))
+    def _admit(self, arrival: wire.Submission, lane: AnyLane) -> None:
+        self._loop.check_room(lane)
+        self._queue(arrival, lane, lane.admit(arrival.key, arrival.request))
 
-    def _accept(self, arrival: wire.Submission, tokens: list[int]) -> Callable[[], None]:
-        """What tells that a request was accepted, with the tokens of its prompts."""
-        logger.debug("request checked", extra={"request_id": arrival.request.id, "prompt_tokens": tokens})
-        return lambda: self._write(wire.Accepted(arrival.key, tuple(tokens)))
+    def _queue(self, arrival: wire.Submission, lane: AnyLane, job: Job) -> None:
+        fields = {"request_id": arrival.request.id, "prompt_tokens": job.prompt_tokens}
+        logger.debug("request checked", extra=fields)
+        accepted = wire.Accepted(arrival.key, job.prompt_tokens)
+        self._requests.remove(arrival.key, lambda: self._loop.add(lane, job, lambda: self._write(accepted)))
 
     def _answer(self, question: VocabularyQuestion) -> None:
         ticket = question.ticket

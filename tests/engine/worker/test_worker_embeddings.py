@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import EngineFault, LoadError
+from engine.errors import EngineFault
 from engine.events import Embedded, Failed, Finished, Released
 from engine.protocol import wire
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
@@ -87,13 +87,7 @@ def test_the_embedder_is_made_for_the_first_request_and_once(client: Client) -> 
 
 
 def test_an_embedder_that_cannot_be_made_fails_the_request_and_is_tried_again(client: Client) -> None:
-    made = client.open_embedder
-
-    def fail() -> FakeEmbedder:
-        client.worker._serving.loop._open_embedder = made  # type: ignore[union-attr]
-        raise LoadError("no memory")
-
-    client.worker._serving.loop._open_embedder = fail  # type: ignore[union-attr]
+    client.open_errors.append("no memory")
     client.embed(1, "text")
     assert client.event(1, Failed) == Failed("no memory", "engine_failed")
     client.embed(2, "text")
