@@ -69,8 +69,8 @@ class Scheduler:
     def cancel(self, key: int) -> Released | None:
         """End a request; no later pass carries its rows.
 
-        Gives `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which drops
-        its cells before its pass.
+        Returns `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which
+        drops its cells before its pass.
         """
         group = self._groups[key]
         phase = group.phase
@@ -119,7 +119,7 @@ class Scheduler:
             self._ledger.store.lose(key)
 
     def figures(self) -> Figures:
-        """The state and the counters of this moment."""
+        """Return the state and the counters of this moment."""
         counters, ledger = self._counters, self._ledger
         return Figures(
             slots=ledger.free + ledger.held,
@@ -141,7 +141,7 @@ class Scheduler:
         )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
-        """Every slot at this moment."""
+        """Return every slot at this moment."""
         return tuple(_describe(slot) for slot in self._ledger.slots)
 
     def _next_pass(self, turn: Turn, *, contended: bool) -> StepPlan:

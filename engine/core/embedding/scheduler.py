@@ -23,8 +23,8 @@ from engine.events import Embedded, Failed, Figures, Released, SlotInfo
 class EmbeddingScheduler:
     """Owns every embedding request from its acceptance to its end. See `engine.core.lane.LaneScheduler`.
 
-    Requests take turns, a text each, so that one of many texts holds up nobody for longer than those under way. What an
-    operation costs does not depend on the length of the queue.
+    Requests take turns, a text each, so that one of many texts holds up the others no longer than by its texts under
+    way. What an operation costs does not depend on the length of the queue.
     """
 
     def __init__(self, limits: EmbeddingLimits, *, step_target: float, queue_limit: int) -> None:

@@ -121,6 +121,25 @@ def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_ga
     assert client.embedder.cells == {}
 
 
+def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Client) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def open_slowly() -> None:
+        begun.set()
+        assert go_on.wait(GUARD)
+
+    client.on_open = open_slowly
+    client.embed(1, "hello")
+    assert begun.wait(GUARD)
+    client.worker.receive(wire.Cancel(1))
+    go_on.set()
+    assert client.event(1, Released) == Released("embedding", 0, 0)
+    figures = client.inspect().figures
+    assert (figures.aborted, figures.embedding_tokens, client.embedder.cells) == (1, 0, {})
+    client.embed(2, "next")
+    client.event(2, Embedded)
+
+
 def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: EmbeddingGate) -> None:
     client.embed(1, "x" * 200)
     embedding_gate.wait()

@@ -60,6 +60,7 @@ class Client:
         self.embedder = FakeEmbedder()
         self.opened = 0
         self.open_errors: list[str] = []
+        self.on_open: Callable[[], None] = lambda: None
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.closed = threading.Event()
         self.frames = self.bytes = 0
@@ -75,6 +76,7 @@ class Client:
         return LoadedModel(self.model, runner, self.embedder.limits, self.open_embedder)
 
     def open_embedder(self) -> FakeEmbedder:
+        self.on_open()
         if self.open_errors:
             raise LoadError(self.open_errors.pop())
         self.opened += 1
