@@ -132,27 +132,27 @@ Event: TypeAlias = GenerationEvent | Embedded
 class Figures:
     """The engine's state, and its counters since it started."""
 
-    slots: int
+    slots: int = 0
     """Sequences that can run at once; `free` + `held` == `slots`."""
-    free: int
+    free: int = 0
     """Free slots."""
-    held: int
+    held: int = 0
     """Slots leased to a running sequence."""
-    waiting: int
+    waiting: int = 0
     """Sequences in the queue."""
-    active_tokens: int
+    active_tokens: int = 0
     """KV cells of running sequences."""
-    cached_tokens: int
+    cached_tokens: int = 0
     """KV cells kept for their prefix."""
-    steps: int
+    steps: int = 0
     """Passes through the model."""
-    step_seconds: float
+    step_seconds: float = 0.0
     """Duration of the last pass."""
-    rows_decoded: int
+    rows_decoded: int = 0
     """Rows of decode passes that drew a token."""
-    prompt_tokens: int
+    prompt_tokens: int = 0
     """All other tokens computed, without draft tokens."""
-    aborted: int
+    aborted: int = 0
     """Passes aborted because all their requests were cancelled."""
     drafted: int = 0
     """Draft tokens computed."""

@@ -11,6 +11,8 @@ class SequenceGroup:
 
     key: int
     """Identifies the request in the frames between the processes."""
+    prompt_tokens: tuple[int, ...]
+    """Tokens of each prompt."""
     waiting: deque[Sequence]
     """Sequences without a slot, in the order in which they get one."""
     running: set[Sequence]
@@ -20,9 +22,10 @@ class SequenceGroup:
     started: bool
     """True if a sequence has ever held a slot."""
 
-    def __init__(self, key: int, sequences: Iterable[Sequence]) -> None:
+    def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int]) -> None:
         self.key = key
         self.waiting = deque(sequences)
+        self.prompt_tokens = tuple(prompt_tokens)
         self.running: set[Sequence] = set()
         self.generated = 0
         self.started = False

@@ -1,12 +1,25 @@
-"""The interface of a loaded model, as the intake uses it.
+"""The interface of a loaded model, as the intake and the schedulers use it.
 
 Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_runner`.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from engine.events import ModelInfo
 from engine.request import Grammar, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """The properties of a model that decide how its passes are made."""
+
+    cells_per_weight_pass: int
+    """Cells that move from one sequence to another in the time of one pass over the weights, about."""
+    min_prefill_chunk: int
+    """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+    can_trim: bool
+    """Whether the last cells of a sequence can be dropped alone; not so for recurrent and sliding-window models."""
 
 
 class Model(Protocol):
@@ -17,16 +30,8 @@ class Model(Protocol):
         """What was loaded."""
 
     @property
-    def trims(self) -> bool:
-        """Whether the last cells of a sequence can be dropped alone; not so for recurrent and sliding-window models."""
-
-    @property
-    def walk(self) -> int:
-        """How many cells are moved from one sequence to another in the time of one walk over the weights, about."""
-
-    @property
-    def chunk(self) -> int:
-        """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+    def traits(self) -> ModelTraits:
+        """How its passes are best made."""
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Token ids of a text. May take long.

@@ -1,4 +1,4 @@
-"""What one pass computes: every decode row, or a fair share of the prompts that wait, in turns."""
+"""What one pass computes: every decode row, or a fair share of the prompts that wait."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -21,42 +21,20 @@ _by_slot = attrgetter("seq_id")
 
 
 class Planner:
-    """Decode passes and prompt passes alternate while there are both, so that neither waits for more than one other.
+    """Makes decode passes and prompt passes. Sequences may change their slots for a pass.
 
     A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
     """
 
-    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator, *, walk: int) -> None:
-        """`walk` is `Model.walk`."""
+    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
         self._budget = budget
-        self._row_compactor = Compactor(ledger, walk=walk)
-        self._prompt_compactor = Compactor(ledger, walk=walk)
+        self._row_compactor = Compactor(ledger)
+        self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
-        self._decoded_last = False
-        self._embedded_last = False
-        self._turns = _Turns()
+        self._rounds = _Rounds()
 
-    def next_pass(self, running: Iterable[Sequence], *, alone: bool, embeds: bool = False) -> StepPlan | None:
-        """The next pass for the sequences that hold slots; None when there are none, or it is the embedder's turn.
-
-        Sequences may change their slots for it.
-
-        `alone` says that they are of one request: then nobody else waits for the pass, and if its client leaves, the
-        pass can be aborted. Otherwise every pass keeps to the target, so that decodes and cancels wait no longer.
-        `embeds` says that there is something to embed: between two decode passes lies one of prompts or one of the
-        embedder's, in turns.
-        """
-        rows, prompts = _divide(sorted(running, key=_by_slot))
-        if rows and not ((prompts or embeds) and self._decoded_last):
-            self._decoded_last = True
-            return self._decode_pass(rows)
-        self._decoded_last = False
-        self._embedded_last = embeds and not (prompts and self._embedded_last)
-        if prompts and not self._embedded_last:
-            return self._prompt_pass(prompts, hurried=not alone or bool(rows) or embeds, rides=1 if rows else 0)
-        return None
-
-    def _decode_pass(self, rows: list[Sequence]) -> StepPlan:
+    def decode_pass(self, rows: list[Sequence]) -> StepPlan:
+        """Compute a token of each row, and guesses behind it."""
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
         drafts = self._speculator.draft(rows)
@@ -66,11 +44,18 @@ class Planner:
         )
         return StepPlan(tuple(chunks), decode=True)
 
-    def _prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
-        """`rides` is the number of each prompt's last tokens that are left to the next decode pass."""
+    def prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
+        """Compute a share of each prompt.
+
+        Args:
+            prompts: in ascending order of their slots.
+            hurried: whether others wait for the pass: it keeps to the target, so that decodes and cancels wait no
+                longer. Otherwise all prompts are of one request, and if its client leaves, the pass can be aborted.
+            rides: the number of each prompt's last tokens that are left to the next decode pass.
+        """
         depth = sum(sequence.computed for sequence in prompts) // len(prompts)
         budget = self._budget.tokens(hurried=hurried, depth=depth)
-        served = self._turns.take(prompts, max(1, budget // SMALLEST_SHARE))
+        served = self._rounds.take(prompts, max(1, budget // SMALLEST_SHARE))
         shares = share_fairly(list(_wants(served, rides)), budget)
         if rides and not any(map(_scores, served)):
             shares = cut_to_levels(shares)
@@ -84,7 +69,7 @@ class Planner:
         return StepPlan(tuple(chunks), decode=False)
 
 
-class _Turns:
+class _Rounds:
     """Rounds of about equally many: nobody has a second share before all who waited when the round began have had one.
 
     In a round they are served by their slots, so that those of one pass are neighbours.
@@ -114,8 +99,9 @@ def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
             yield sequence
 
 
-def _divide(by_slot: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
-    """The rows of a decode pass, and the prompts that need one of their own."""
+def divide(running: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+    """Return the rows of a decode pass, and the prompts that need one of their own, in ascending order of slots."""
+    by_slot = sorted(running, key=_by_slot)
     if all(sequence.pending > 1 for sequence in by_slot):
         return [], by_slot
     rows: list[Sequence] = []

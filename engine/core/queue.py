@@ -7,6 +7,12 @@ from engine.core.sequence import Sequence
 from engine.errors import Busy
 
 
+def check_queue(waiting: int, limit: int) -> None:
+    """Raise `Busy` when as many requests wait as may."""
+    if waiting >= limit:
+        raise Busy(f"{limit} requests are waiting already; try again later", code="queue_full")
+
+
 class Queue:
     """First come, first served; requests that run already come last, the one with the fewest running sequences first.
 
@@ -31,8 +37,7 @@ class Queue:
         Raises:
             Busy: the queue is full.
         """
-        if len(self._fresh) >= self._limit + free:
-            raise Busy(f"{self._limit} requests are waiting already; try again later", code="queue_full")
+        check_queue(len(self._fresh) - free, self._limit)
 
     def add(self, group: SequenceGroup) -> None:
         """Append a new request."""

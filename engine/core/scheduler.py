@@ -5,140 +5,105 @@ second catch up with the first.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
-from engine.core.kv.followers import Followers
 from engine.core.kv.ledger import KVLedger, Slot
-from engine.core.planner import Planner
+from engine.core.kv.prefix_waiters import PrefixWaiters
+from engine.core.lane import News, Outbox, PassMembers, Work
+from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
 from engine.core.speculation import Speculator
-from engine.core.step import CellChange, Chunk, Draw, DrawFailure, Outcome, StepPlan, StepResult
-from engine.events import Failed, Figures, Finished, GenerationEvent, Released, SlotInfo, Started, Text
-
-News = list[tuple[int, GenerationEvent]]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the step loop does next, in this order.
-
-    Attributes:
-        changes: what to do to cells, in order.
-        ended: sequences whose sampler can be freed.
-        news: what is true once that is done.
-        plan: the pass to make then, or None.
-    """
-
-    changes: tuple[CellChange, ...]
-    ended: tuple[Sequence, ...]
-    news: News
-    plan: StepPlan | None
-
-
-@dataclass(slots=True)
-class _Farewell:
-    """What the next `Work` carries for requests and sequences that are over."""
-
-    ended: list[Sequence] = field(default_factory=list)
-    news: News = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.ended or self.news)
+from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
+from engine.core.turns import Demand, Turn
+from engine.events import Failed, Figures, Finished, Released, SlotInfo, Started, Text
 
 
 class Scheduler:
-    """Owns every request from its acceptance to its end."""
+    """Owns every generation from its acceptance to its end. See `engine.core.lane.LaneScheduler`."""
 
-    def __init__(
-        self, ledger: KVLedger, *, step_target: float, queue_limit: int, walk: int, chunk: int, speculation: bool = True
-    ) -> None:
+    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, speculation: bool = True) -> None:
         """Own every slot of a ledger.
 
         Args:
             ledger: all of whose slots are free.
             step_target: seconds that one prompt pass may take beside decoding neighbours.
             queue_limit: requests that may wait for their first slot.
-            walk: `Model.walk`.
-            chunk: `Model.chunk`.
             speculation: whether passes compute guesses at tokens that nobody asked for, where that is faster.
         """
         self._ledger = ledger
-        self._budget = PromptBudget(step_target, chunk)
-        self._speculator = Speculator(trims=ledger.trims, by_default=speculation)
-        self._planner = Planner(self._budget, ledger, self._speculator, walk=walk)
-        self._followers = Followers(ledger)
+        self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
+        self._speculator = Speculator(can_trim=ledger.traits.can_trim, by_default=speculation)
+        self._planner = Planner(self._budget, ledger, self._speculator)
+        self._prefix_waiters = PrefixWaiters(ledger)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
-        self._in_pass: set[Sequence] | None = None
-        self._planned = 0
+        self._rows: list[Sequence] = []
+        self._prompts: list[Sequence] = []
         self._crowded = False
-        self._farewell = _Farewell()
+        self._outbox = Outbox()
+        self.in_pass: PassMembers[Sequence] = PassMembers()
         self._counters = Counters()
 
     @property
     def busy(self) -> bool:
-        """Whether there is work: without it the engine sleeps."""
-        return bool(self._groups or self._farewell or self._ledger.unclean)
+        """Whether there is work."""
+        return bool(self._groups or self._outbox or self._ledger.unclean)
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether a pass is under way in which every sequence has ended since it began."""
-        return self._in_pass is not None and not self._in_pass
-
-    @property
-    def intact(self) -> bool:
-        """Whether nobody in the pass that was planned has ended since."""
-        return self._in_pass is not None and len(self._in_pass) == self._planned
+    def __contains__(self, key: int) -> bool:
+        """Return whether it owns a request."""
+        return key in self._groups
 
     def check_room(self) -> None:
-        """Raises `Busy` when the queue is full: those that free slots wait for do not count."""
+        """Raise `Busy` when the queue is full: requests that free slots wait for do not count."""
         self._queue.check_room(self._ledger.free)
 
     def add(self, group: SequenceGroup) -> None:
-        """Queue a request. Raises `Busy` when the queue is full."""
-        self.check_room()
+        """Queue a request, for which there is room."""
         self._groups[group.key] = group
         self._queue.add(group)
 
     def cancel(self, key: int) -> Released | None:
         """End a request; no later pass carries its rows.
 
-        Gives `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which drops
-        its cells before its pass.
+        Returns `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which
+        drops its cells before its pass.
         """
-        group = self._groups.get(key)
-        if group is None:
-            return Released("gone", 0, 0)
+        group = self._groups[key]
         phase = group.phase
         freed = self._drop(group)
         released = Released(phase, group.generated, freed)
         if not group.started:
             return released
-        self._farewell.news.append((key, released))
+        self._outbox.news.append((key, released))
         return None
 
-    def plan(self, *, embeds: bool = False) -> Work:
-        """Start what there is room for and say what to do next. The pass in it is under way until `apply`.
+    def fail_all(self, message: str) -> None:
+        """End every request, because the pass under way could not be made."""
+        self.in_pass.end()
+        for group in list(self._groups.values()):
+            self._fail(group, message)
 
-        `embeds` says that there is something to embed, which takes its turn where the work has no pass.
-        """
-        self._followers.settle(self._running)
+    def demand(self) -> Demand:
+        """Start what there is room for; return whether there are decode rows, and prompts for passes of their own."""
+        self._prefix_waiters.resume_ready(self._running)
         self._admit()
-        ready = [sequence for sequence in self._running if sequence not in self._followers]
-        plan = self._planner.next_pass(ready, alone=len(set(self._running.values())) == 1, embeds=embeds)
-        self._in_pass = {chunk.sequence for chunk in plan.chunks} if plan else None
-        self._planned = len(plan.chunks) if plan else 0
-        farewell, self._farewell = self._farewell, _Farewell()
-        return Work(self._ledger.take_changes(), tuple(farewell.ended), farewell.news, plan)
+        ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
+        self._rows, self._prompts = divide(ready)
+        return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
+
+    def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
+        """Return what to do next: with a pass of decode rows, of prompts, or none. Follows `demand`."""
+        plan = None if turn is None else self._next_pass(turn, contended=contended)
+        outbox, self._outbox = self._outbox, Outbox()
+        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.news, plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
-        """Take a pass's result; gives what there is to tell."""
-        self._in_pass = None
+        """Take a pass's result; return the news."""
+        self.in_pass.end()
         self._counters.count(plan, result)
         match result.outcome:
             case Outcome.NO_ROOM:
@@ -154,7 +119,7 @@ class Scheduler:
             self._ledger.store.drop_unsaved(key)
 
     def figures(self) -> Figures:
-        """The state and the counters of this moment."""
+        """Return the state and the counters of this moment."""
         counters, ledger = self._counters, self._ledger
         return Figures(
             slots=ledger.free + ledger.held,
@@ -176,8 +141,17 @@ class Scheduler:
         )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
-        """Every slot at this moment."""
+        """Return every slot at this moment."""
         return tuple(_describe(slot) for slot in self._ledger.slots)
+
+    def _next_pass(self, turn: Turn, *, contended: bool) -> StepPlan:
+        if turn is Turn.URGENT:
+            plan = self._planner.decode_pass(self._rows)
+        else:
+            shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
+            plan = self._planner.prompt_pass(self._prompts, hurried=shared, rides=1 if self._rows else 0)
+        self.in_pass.begin({chunk.sequence for chunk in plan.chunks})
+        return plan
 
     def _admit(self) -> None:
         if self._crowded and self._running:
@@ -185,11 +159,11 @@ class Scheduler:
         while self._ledger.free and self._ledger.may_copy and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
-            self._followers.start(sequence, self._running)
+            self._prefix_waiters.start(sequence, self._running)
             self._running[sequence] = group
             if not group.started:
                 group.started = True
-                self._farewell.news.append((group.key, Started()))
+                self._outbox.news.append((group.key, Started()))
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
         news: News = []
@@ -238,7 +212,7 @@ class Scheduler:
         news.append((group.key, finished))
         group.end(sequence)
         self._leave(sequence, keep=sequence.shares)
-        self._farewell.ended.append(sequence)
+        self._outbox.changes.append(Close(sequence))
         if group.over:
             del self._groups[group.key]
         elif not group.running:
@@ -262,7 +236,7 @@ class Scheduler:
 
     def _fail(self, group: SequenceGroup, message: str) -> None:
         self._drop(group)
-        self._farewell.news.append((group.key, Failed(message, "engine_failed")))
+        self._outbox.news.append((group.key, Failed(message, "engine_failed")))
 
     def _drop(self, group: SequenceGroup) -> int:
         """Take a request out of everything; gives the number of cells it held."""
@@ -271,14 +245,13 @@ class Scheduler:
         ended = [*group.running, *group.waiting]
         freed = sum(self._leave(sequence, keep=False) for sequence in group.running)
         group.end_all()
-        self._farewell.ended.extend(ended)
+        self._outbox.changes.extend(map(Close, ended))
         return freed
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
         """Take a sequence's slot; gives the number of cells it held."""
         del self._running[sequence]
-        if self._in_pass is not None:
-            self._in_pass.discard(sequence)
+        self.in_pass.leave(sequence)
         self._crowded = False
         return self._ledger.release(sequence, keep=keep)
 

@@ -23,14 +23,14 @@ DraftTokens: TypeAlias = tuple[int, ...]
 class Speculator:
     """Chooses draft lengths by the measured time of a pass and by the acceptance rates of its rows."""
 
-    def __init__(self, *, trims: bool, by_default: bool) -> None:
+    def __init__(self, *, can_trim: bool, by_default: bool) -> None:
         """Start without measurements.
 
         Args:
             trims: whether the cells of rejected draft tokens can be dropped; if not, there are no drafts.
             by_default: whether rows get drafts that their requests did not ask for, where these are faster.
         """
-        self._trims = trims
+        self._can_trim = can_trim
         self._by_default = by_default
         self._seconds: dict[int, float] = {}
 
@@ -44,7 +44,7 @@ class Speculator:
 
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
-        if not self._trims or any(row.pending > 1 for row in rows):
+        if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         drafts = [self._draft_row(row) for row in rows]

@@ -61,7 +61,15 @@ class Forget:
     key: int
 
 
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Free what is held for a sequence that has ended, besides its cells."""
+
+    sequence: Sequence
+
+
 CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
+Change: TypeAlias = CellChange | Close
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +223,8 @@ class Runner(Protocol):
         """Free the sampler of a sequence. Does not change its cells. Repeatable."""
 
 
-def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
-    """Apply cell changes in order. Return the keys under which there was no memory to save."""
+def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
+    """Apply changes in order. Return the keys under which there was no memory to save."""
     lost = []
     for change in changes:
         match change:
@@ -233,4 +241,6 @@ def carry_out(changes: Iterable[CellChange], runner: Runner) -> list[int]:
                 runner.restore(change)
             case Forget():
                 runner.forget(change)
+            case Close(sequence):
+                runner.close(sequence)
     return lost

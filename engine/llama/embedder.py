@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass, EmbeddingPlan
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.batch import Batch
@@ -100,7 +100,7 @@ class LlamaEmbedder:
         self._sums.pop(seq_id, None)
         self._context.remove(seq_id, 0)
 
-    def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
         """Run one pass.
 
         Raises:
@@ -138,7 +138,7 @@ class LlamaEmbedder:
             raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
         return np.ctypeslib.as_array(pointer, (count, self._size))
 
-    def _pool(self, chunks: tuple[EmbeddingChunk, ...]) -> tuple[bytes | None, ...]:
+    def _pool(self, chunks: EmbeddingPlan) -> tuple[bytes | None, ...]:
         rows = self._rows(sum(chunk.count for chunk in chunks))
         vectors = []
         for chunk in chunks:

@@ -41,7 +41,7 @@ class KVShape:
         return self.layers * self.heads * (self.key + self.value) * _F16
 
 
-def cells_moved_in_a_walk(weights: int, shape: KVShape) -> int:
+def cells_per_weight_pass(weights: int, shape: KVShape) -> int:
     """Return the number of cells that move in the time of one weight pass over `weights` bytes.
 
     A weight pass reads the weights once. A move reads and writes the cells twice: out of the cache and into it.

@@ -11,6 +11,7 @@ from typing import Self
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory
@@ -33,12 +34,10 @@ class LlamaModel:
 
     info: ModelInfo
     """The description of the model."""
-    trims: bool
-    """True if the last cells of a sequence can be dropped alone: not with a recurrent state or a sliding window."""
+    traits: ModelTraits
+    """The traits that decide how its steps are planned."""
     attention: Attention
     """The attention implementation to use."""
-    walk: int
-    """Number of cells that move in the time of one weight pass, about."""
     prefix_store: int
     """Bytes of host memory for prefixes that outlive their slots."""
     dry: DryTemplates
@@ -72,14 +71,13 @@ class LlamaModel:
             shape = _kv_shape(handle, layers)
             context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
             self.info = _describe(handle, config, context, self._tokenizer)
-            self.trims = not (
-                llama_cpp.llama_model_is_recurrent(handle)
-                or llama_cpp.llama_model_is_hybrid(handle)
-                or llama_cpp.llama_model_n_swa(handle)
-            )
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
-            self.walk = memory.cells_moved_in_a_walk(self.info.size, shape)
+            self.traits = ModelTraits(
+                cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
+                min_prefill_chunk=self.attention.chunk,
+                can_trim=_can_trim(handle),
+            )
             self.pooling = _pooling(handle)
             self.causal = _causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
@@ -108,11 +106,6 @@ class LlamaModel:
         if not self._handle:
             raise ValueError("the model is closed")
         return self._handle
-
-    @property
-    def chunk(self) -> int:
-        """Tokens of a prompt pass below which a smaller one takes no less time, about."""
-        return self.attention.chunk
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -241,6 +234,15 @@ def _generates(handle: int) -> bool:
     A model with bidirectional attention, or whose file names a pooling type, is made for embeddings.
     """
     return _causal(handle) and _pooling(handle) <= 0
+
+
+def _can_trim(handle: int) -> bool:
+    """Not in a recurrent state, nor where a sliding window has already forgotten the tokens before the last ones."""
+    return not (
+        llama_cpp.llama_model_is_recurrent(handle)
+        or llama_cpp.llama_model_is_hybrid(handle)
+        or llama_cpp.llama_model_n_swa(handle)
+    )
 
 
 def _causal(handle: int) -> bool:

@@ -194,7 +194,7 @@ class LlamaRunner(Runner):
     def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
         """Replace the cells of a slot by the first `tokens` of a state."""
         write_state(self._context.handle, seq_id, state)
-        if self._model.trims:
+        if self._model.traits.can_trim:
             self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
@@ -212,7 +212,7 @@ class LlamaRunner(Runner):
     def _undo(self, plan: StepPlan) -> None:
         """Drop the cells of the physical batches that an aborted pass finished."""
         for chunk in plan.chunks:
-            self.remove(Removal(chunk.seq_id, chunk.start if self._model.trims else 0))
+            self.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
 
     def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
         """Return the scores of the prompt tokens that follow the rows of a chunk."""

@@ -5,7 +5,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass
+from engine.core.embedding.step import EmbeddingLimits, EmbeddingPass, EmbeddingPlan
 from engine.core.step import Outcome
 
 Hook = Callable[[], None]
@@ -43,7 +43,7 @@ class FakeEmbedder:
         """Forget a text."""
         self.cells.pop(seq_id, None)
 
-    def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
         """Make one pass of a second. Raises `RuntimeError` for what llama.cpp could not compute rightly."""
         self._check(chunks)
         self.passes.append([(chunk.seq_id, chunk.count) for chunk in chunks])
@@ -67,7 +67,7 @@ class FakeEmbedder:
         """Forget an earlier abort."""
         self.aborted.clear()
 
-    def _check(self, chunks: tuple[EmbeddingChunk, ...]) -> None:
+    def _check(self, chunks: EmbeddingPlan) -> None:
         ids = [chunk.seq_id for chunk in chunks]
         if not ids or len(set(ids)) < len(ids) or not all(0 <= seq_id < self.limits.texts for seq_id in ids):
             raise RuntimeError(f"a pass for the texts {ids}")

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 from engine.core.step import (
     SCORED_AT_ONCE,
@@ -81,10 +82,10 @@ class FakeModel:
         *,
         slots: int = 4,
         context: int = 512,
-        trims: bool = True,
+        can_trim: bool = True,
         infills: bool = True,
-        walk: int = 64,
-        chunk: int = 64,
+        cells_per_weight_pass: int = 64,
+        min_prefill_chunk: int = 64,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -97,9 +98,7 @@ class FakeModel:
             infills=infills,
             eos=NAMES[END].decode(),
         )
-        self.trims = trims
-        self.walk = walk
-        self.chunk = chunk
+        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002 - it adds none
         """One token a byte, and one for the name of a control token if `special`."""
@@ -158,7 +157,7 @@ class FakeRunner:
 
     def remove(self, removal: Removal) -> None:
         """Drop cells; as in llama.cpp, part of a slot only where the model allows it."""
-        if removal.start and not self._model.trims:
+        if removal.start and not self._model.traits.can_trim:
             raise RuntimeError("this model cannot drop part of a sequence")
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
 
@@ -166,7 +165,7 @@ class FakeRunner:
         """Copy cells. Raises `RuntimeError` for cells that are not there, or that the model cannot copy in part."""
         source = self.cells.get(copy.source, [])
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
-        if wrong or (copy.tokens < len(source) and not self._model.trims):
+        if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
         self.cells[copy.target] = source[: copy.tokens]
         self.copied += copy.tokens
@@ -193,7 +192,7 @@ class FakeRunner:
     def restore(self, restore: Restore) -> None:
         """Copy saved cells. Raises `RuntimeError` as `copy` does."""
         saved = self.saved.get(restore.key, [])
-        if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.trims):
+        if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
         self.cells[restore.seq_id] = saved[: restore.tokens]
         self.copied += len(saved)
@@ -292,7 +291,7 @@ class FakeRunner:
             raise RuntimeError(f"slot {chunk.seq_id} does not hold what its sequence has computed")
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
-        if chunk.draft and not (chunk.sample and self._model.trims):
+        if chunk.draft and not (chunk.sample and self._model.traits.can_trim):
             raise RuntimeError(f"a draft in slot {chunk.seq_id} without a draw, or one that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"a draw in slot {chunk.seq_id} after a token that is not its sequence's last")

@@ -21,8 +21,6 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
 
     Raises `RequestError` for what can never be served.
     """
-    if not model.info.generates:
-        raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
     _check_finite(request.sampling)
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
@@ -38,7 +36,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
             for choice in range(request.n)
         ]
-    return SequenceGroup(key, sequences)
+    return SequenceGroup(key, sequences, (sequence.prompt for sequence in sequences[:: request.n]))
 
 
 def _check_finite(sampling: Sampling) -> None:

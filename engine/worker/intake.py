@@ -3,23 +3,14 @@
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from engine.core.embedding.step import EmbeddingLimits
+from engine.core.lane import Job
 from engine.core.model import Model
-from engine.errors import EngineError
-from engine.protocol.messages import (
-    Accepted,
-    Answered,
-    Ask,
-    Embed,
-    FromEngine,
-    Generate,
-    QueryFailed,
-    Refused,
-    Submission,
-)
-from engine.worker.admission import admit, admit_embedding
+from engine.errors import EngineError, RequestError
+from engine.protocol.messages import Accepted, Answered, Ask, FromEngine, QueryFailed, Refused, Submission
+from engine.request import Request
+from engine.worker.lanes.lane import AnyLane
 from engine.worker.loop import StepLoop
 from engine.worker.queries import answer_query
 
@@ -63,11 +54,15 @@ class Intake:
     """Takes arrivals one after another, because tokenising takes its time and cancels must not wait for it."""
 
     def __init__(
-        self, model: Model, limits: EmbeddingLimits, loop: StepLoop, write: Callable[[FromEngine], None]
+        self,
+        model: Model,
+        lanes: Mapping[type[Request], AnyLane],
+        loop: StepLoop,
+        write: Callable[[FromEngine], None],
     ) -> None:
-        """`limits` are those of the embedder."""
+        """Feed the lanes of a loop, each of which serves one kind of request."""
         self._model = model
-        self._limits = limits
+        self._lanes = lanes
         self._loop = loop
         self._write = write
         self._arrivals: queue.SimpleQueue[Submission | Ask | None] = queue.SimpleQueue()
@@ -108,31 +103,28 @@ class Intake:
 
     def _take_in(self, arrival: Submission) -> None:
         try:
-            if isinstance(arrival, Generate):
-                self._admit(arrival)
-            else:
-                self._admit_embedding(arrival)
+            self._admit(arrival, self._lane_for(arrival.request))
         except EngineError as error:
             if self.withdraw(arrival.key):
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
                 self._write(Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
 
-    def _admit(self, arrival: Generate) -> None:
-        self._loop.check_room()
-        group = admit(arrival.key, arrival.request, self._model)
-        accepted = self._accept(arrival, [sequence.prompt for sequence in list(group.waiting)[:: arrival.request.n]])
-        self._requests.remove(arrival.key, lambda: self._loop.add(group, accepted))
+    def _lane_for(self, request: Request) -> AnyLane:
+        """Return the lane of a request. Every model embeds; generation is the one kind that may have no lane."""
+        lane = self._lanes.get(type(request))
+        if lane is None:
+            raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
+        return lane
 
-    def _admit_embedding(self, arrival: Embed) -> None:
-        self._loop.check_embedding_room()
-        job = admit_embedding(arrival.key, arrival.request, self._model, self._limits)
-        accepted = self._accept(arrival, [len(text.tokens) for text in job.waiting])
-        self._requests.remove(arrival.key, lambda: self._loop.add_embedding(job, accepted))
+    def _admit(self, arrival: Submission, lane: AnyLane) -> None:
+        self._loop.check_room(lane)
+        self._queue(arrival, lane, lane.admit(arrival.key, arrival.request))
 
-    def _accept(self, arrival: Submission, tokens: list[int]) -> Callable[[], None]:
-        """What tells that a request was accepted, with the tokens of its prompts."""
-        logger.debug("request checked", extra={"request_id": arrival.request.id, "prompt_tokens": tokens})
-        return lambda: self._write(Accepted(arrival.key, tuple(tokens)))
+    def _queue(self, arrival: Submission, lane: AnyLane, job: Job) -> None:
+        fields = {"request_id": arrival.request.id, "prompt_tokens": job.prompt_tokens}
+        logger.debug("request checked", extra=fields)
+        accepted = Accepted(arrival.key, job.prompt_tokens)
+        self._requests.remove(arrival.key, lambda: self._loop.add(lane, job, lambda: self._write(accepted)))
 
     def _answer(self, arrival: Ask) -> None:
         query_id = arrival.query_id

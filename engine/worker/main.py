@@ -11,9 +11,9 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.worker.no_runner import NoRunner
+from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
-from engine.worker.worker import EXIT_FAULT, EXIT_OK, LoadedModel, serve
+from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     if not model.info.generates:
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
-        return LoadedModel(model, NoRunner(), limits, lambda: embedder)
+        return LoadedModel(model, None, limits, lambda: embedder)
     runner = stack.enter_context(LlamaRunner(model, config))
     store = PrefixStore(model.prefix_store, runner.probe().of)
     return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)

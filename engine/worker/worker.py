@@ -13,13 +13,6 @@ from dataclasses import dataclass
 
 from engine import logs
 from engine.config import EngineConfig
-from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.embedding.step import Embedder, EmbeddingLimits
-from engine.core.kv.ledger import KVLedger
-from engine.core.kv.prefix_store import PrefixStore
-from engine.core.model import Model
-from engine.core.scheduler import Scheduler
-from engine.core.step import Runner
 from engine.errors import LoadError
 from engine.events import Event, Figures, Released
 from engine.protocol.messages import (
@@ -40,6 +33,7 @@ from engine.protocol.messages import (
     Step,
 )
 from engine.worker.intake import Intake
+from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.pipes import MessageReader, MessageWriter
 
@@ -48,25 +42,6 @@ logger = logging.getLogger(__name__)
 EXIT_OK, EXIT_LOAD_FAILED, EXIT_FAULT = 0, 3, 70
 STOP_SECONDS = 2.0
 """How long the gateway's end may wait for the step thread to free the model, before the process just exits."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model and what computes with it.
-
-    Attributes:
-        model: its vocabulary and limits.
-        runner: generates.
-        embedding: the limits of the embedder.
-        open_embedder: makes the embedder, when there is something to embed. Raises `LoadError`.
-        store: decides which prefixes outlive their slots; None has none.
-    """
-
-    model: Model
-    runner: Runner
-    embedding: EmbeddingLimits
-    open_embedder: Callable[[], Embedder]
-    store: PrefixStore | None = None
 
 
 Write = Callable[[FromEngine], None]
@@ -138,28 +113,14 @@ class Worker:
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
             loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
-            loop = self._make_loop(loaded)
-            intake = Intake(loaded.model, loaded.embedding, loop, self._write)
+            lanes = loaded.lanes(self._config)
+            loop = StepLoop(lanes.values(), self._publish)
+            intake = Intake(loaded.model, lanes, loop, self._write)
             takes_in = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
             takes_in.start()
             self._serving = _Serving(loop, intake, takes_in)
             self._write(Loaded(loaded.model.info))
             loop.run()
-
-    def _make_loop(self, loaded: LoadedModel) -> StepLoop:
-        info, target = loaded.model.info, self._config.step_target_ms / 1000
-        slots = info.slots if info.generates else 0
-        ledger = KVLedger(slots, trims=loaded.model.trims, store=loaded.store)
-        scheduler = Scheduler(
-            ledger,
-            step_target=target,
-            queue_limit=self._config.queue_limit,
-            walk=loaded.model.walk,
-            chunk=loaded.model.chunk,
-            speculation=self._config.speculation,
-        )
-        embeddings = EmbeddingScheduler(loaded.embedding, step_target=target, queue_limit=self._config.queue_limit)
-        return StepLoop(scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
 
     def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
         self._write(Step(tuple(news), figures))

@@ -12,15 +12,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.kv.ledger import KVLedger
-from engine.core.scheduler import Scheduler
 from engine.events import Event, Figures
 from engine.llama.runner import LlamaRunner
 from engine.protocol.codec import encode
 from engine.protocol.messages import Step
 from engine.request import GenerationRequest, Sampling
-from engine.worker.admission import admit
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
 
@@ -52,10 +48,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--steps", type=int, default=40)
     args = parser.parse_args()
-    config = EngineConfig(model=args.model, slots=args.rows, context=512, repack=False)
+    config = EngineConfig(model=args.model, slots=args.rows, context=512, queue_limit=args.rows, repack=False)
     with ExitStack() as stack:
         loaded = load(config, lambda _share: None, stack)
-        model, runner = loaded.model, loaded.runner
+        runner = loaded.runner
         assert isinstance(runner, LlamaRunner)
         decode, draw = Stopwatch(), Stopwatch()
         context = runner._context
@@ -66,10 +62,9 @@ def main() -> None:
         def publish(news: Iterable[tuple[int, Event]], figures: Figures) -> None:
             frames.append(len(encode(Step(tuple(news), figures))))
 
-        ledger = KVLedger(args.rows, trims=model.trims, store=loaded.store)
-        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=args.rows, walk=model.walk, chunk=model.chunk)
-        embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.25, queue_limit=args.rows)
-        loop = StepLoop(scheduler, runner, embeddings, loaded.open_embedder, publish)
+        lanes = loaded.lanes(config)
+        lane = lanes[GenerationRequest]
+        loop = StepLoop(lanes.values(), publish)
         for key in range(args.rows):
             request = GenerationRequest(
                 id="bench",
@@ -78,8 +73,8 @@ def main() -> None:
                 stream=True,
                 sampling=Sampling(temperature=0.0, ignore_eos=True),
             )
-            loop.add(admit(key, request, model), lambda: None)
-        while scheduler.figures().prompt_tokens == 0 or scheduler.figures().rows_decoded < 2 * args.rows:
+            loop.add(lane, lane.admit(key, request), lambda: None)
+        while loop.figures().prompt_tokens == 0 or loop.figures().rows_decoded < 2 * args.rows:
             loop._step()
         others, decodes, draws = [], [], []
         for _ in range(args.steps):

@@ -6,9 +6,11 @@ from typing import Any
 
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_store import PrefixStore
-from engine.core.scheduler import News, Scheduler
+from engine.core.lane import News, Work
+from engine.core.scheduler import Scheduler
 from engine.core.step import StepPlan, carry_out
-from engine.events import Finished, GenerationEvent, Text, TokenDetail
+from engine.core.turns import Turns
+from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest
 from engine.testing.fake_runner import FakeModel, FakeRunner, letters, score, spell, weights
 from engine.worker.admission import admit
@@ -40,40 +42,43 @@ class Driver:
     runner: FakeRunner | None = None
     queue_limit: int = 1000
     store_budget: int = 0
-    news: dict[int, list[GenerationEvent]] = field(default_factory=dict)
+    news: dict[int, list[Event]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model)
         self.store = PrefixStore(self.store_budget, bytes_of)
-        self.ledger = KVLedger(self.model.info.slots, trims=self.model.trims, store=self.store)
-        self.scheduler = Scheduler(
-            self.ledger, step_target=0.1, queue_limit=self.queue_limit, walk=self.model.walk, chunk=self.model.chunk
-        )
+        self.ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
+        self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
+        self.turns = Turns(1)
         self._key = 0
 
     def add(self, *prompts: str, **fields: Any) -> int:
         self._key += 1
+        self.scheduler.check_room()
         self.scheduler.add(admit(self._key, request(*prompts, **fields), self.model))
         return self._key
 
     def cancel(self, key: int) -> None:
-        released = self.scheduler.cancel(key)
+        released = self.scheduler.cancel(key) if key in self.scheduler else Released("gone", 0, 0)
         if released:
             self._record([(key, released)])
+
+    def plan(self) -> Work[StepPlan]:
+        """Plan as the step loop does for its only lane."""
+        [turn] = self.turns.next([self.scheduler.demand()])
+        return self.scheduler.plan(turn, contended=False)
 
     def step(
         self, during: Callable[[], None] = lambda: None, *, before: Callable[[], None] = lambda: None
     ) -> StepPlan | None:
         """One turn of the step loop; `before` happens between the plan and its pass, `during` while the pass runs."""
-        work = self.scheduler.plan()
+        work = self.plan()
         self.scheduler.lose(carry_out(work.changes, self.run))
-        for sequence in work.ended:
-            self.run.close(sequence)
         self._record(work.news)
         before()
         self.check()
-        if work.plan is None or not self.scheduler.intact:
+        if work.plan is None or not self.scheduler.in_pass.complete:
             return None
         self.plans.append(work.plan)
         self.run.arm()
@@ -97,7 +102,7 @@ class Driver:
         told = [e for e in self.news[key] if isinstance(e, Text | Finished) and e.choice == choice]
         return [detail for event in told for detail in event.details]
 
-    def last(self, key: int) -> GenerationEvent:
+    def last(self, key: int) -> Event:
         return self.news[key][-1]
 
     def check(self) -> None:

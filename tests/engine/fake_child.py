@@ -15,8 +15,9 @@ from engine.config import EngineConfig
 from engine.core.step import StepPlan
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
-from engine.worker.worker import LoadedModel, serve
+from engine.worker.worker import serve
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:

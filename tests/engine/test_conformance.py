@@ -25,6 +25,7 @@ from engine.core.step import (
     carry_out,
 )
 from engine.core.token import Score, Token
+from engine.core.turns import Turns
 from engine.events import Finished, Text
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -137,7 +138,7 @@ def test_a_slot_serves_another_sequence_after_its_cells_are_dropped(pair: Pair) 
 
 def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
     model, runner = pair
-    assert model.trims
+    assert model.traits.can_trim
     first = sequence(pair, 0)
     expected = decode(runner, first, 5)
     again = sequence(pair, 0)
@@ -267,17 +268,15 @@ def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
 
 def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     model, runner = pair
-    scheduler = Scheduler(
-        KVLedger(SLOTS, trims=model.trims), step_target=0.1, queue_limit=10, walk=model.walk, chunk=model.chunk
-    )
+    scheduler = Scheduler(KVLedger(SLOTS, model.traits), step_target=0.1, queue_limit=10)
+    turns = Turns(1)
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
     scheduler.add(admit(1, request, model))
     texts = [""] * 6
     while scheduler.busy:
-        work = scheduler.plan()
+        [turn] = turns.next([scheduler.demand()])
+        work = scheduler.plan(turn, contended=False)
         assert carry_out(work.changes, runner) == []
-        for ended in work.ended:
-            runner.close(ended)
         if work.plan:
             runner.arm()
             for _, event in scheduler.apply(work.plan, runner.run(work.plan)):

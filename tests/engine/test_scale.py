@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.kv.ledger import KVLedger
+from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
-from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
 from engine.core.token import Token
+from engine.core.turns import Turns
 from engine.events import Event, Figures
 from engine.protocol.codec import encode
 from engine.protocol.messages import Step
-from engine.request import EmbeddingRequest, GenerationRequest
+from engine.request import EmbeddingRequest, GenerationRequest, Request
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel
-from engine.worker.admission import admit, admit_embedding
+from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from tests.engine.work import Work, assert_same, blocks, work_of
 
@@ -80,27 +79,24 @@ class Steps:
     def __init__(self, slots: int = SLOTS, *, repeats: bool = False) -> None:
         self.model = FakeModel(slots=slots, context=CONTEXT)
         embedder = FakeEmbedder()
-        self._limits = embedder.limits
-        ledger = KVLedger(slots, trims=self.model.trims, store=PrefixStore(STORED, lambda _tokens: 1))
-        self.scheduler = Scheduler(
-            ledger, step_target=0.1, queue_limit=QUEUE, walk=self.model.walk, chunk=self.model.chunk
-        )
-        embeddings = EmbeddingScheduler(embedder.limits, step_target=0.1, queue_limit=QUEUE)
         self.runner = Parrot(repeats=repeats)
-        self.loop = StepLoop(self.scheduler, self.runner, embeddings, lambda: embedder, self._publish)
+        store = PrefixStore(STORED, lambda _tokens: 1)
+        loaded = LoadedModel(self.model, self.runner, embedder.limits, lambda: embedder, store)
+        self._lanes = loaded.lanes(EngineConfig(model="", step_target_ms=100, queue_limit=QUEUE))
+        self.scheduler = self._lanes[GenerationRequest].scheduler
+        self.loop = StepLoop(self._lanes.values(), self._publish)
         self._keys = count(1)
 
     def generate(self, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> int:
-        key = next(self._keys)
-        request = GenerationRequest(id="r", prompts=(prompt,), **fields)
-        self.loop.add(admit(key, request, self.model), lambda: None)
-        return key
+        return self._add(GenerationRequest(id="r", prompts=(prompt,), **fields))
 
     def embed(self) -> int:
-        key = next(self._keys)
-        self.loop.check_embedding_room()
-        job = admit_embedding(key, EmbeddingRequest(id="r", inputs=((1, 2, 3),)), self.model, self._limits)
-        self.loop.add_embedding(job, lambda: None)
+        return self._add(EmbeddingRequest(id="r", inputs=((1, 2, 3),)))
+
+    def _add(self, request: Request) -> int:
+        key, lane = next(self._keys), self._lanes[type(request)]
+        self.loop.check_room(lane)
+        self.loop.add(lane, lane.admit(key, request), lambda: None)
         return key
 
     def step(self, times: int = 1) -> None:
@@ -112,13 +108,14 @@ class Steps:
 
         Without figures and frames, which keep nothing: it is the past that is wanted here.
         """
-        slots = self.model.info.slots
+        slots, turns = self.model.info.slots, Turns(1)
         for first in range(0, requests, slots):
             for at in range(first, first + slots):
                 stays = at % 10 == 0
                 self.generate((*at.to_bytes(3),) * (60 if stays else 1), max_tokens=1, cache_prompt=stays)
             while self.scheduler.busy:
-                plan = self.scheduler.plan().plan
+                [turn] = turns.next([self.scheduler.demand()])
+                plan = self.scheduler.plan(turn, contended=False).plan
                 if plan is not None:
                     self.scheduler.apply(plan, self.runner.run(plan))
 

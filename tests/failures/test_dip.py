@@ -31,7 +31,7 @@ class Crowd:
     """Clients that ask again as soon as they are answered."""
 
     def __init__(self, seed: int, *, cache: bool) -> None:
-        self.driver = Driver(FakeModel(slots=SLOTS, context=4096, walk=WALK), store_budget=10**6)
+        self.driver = Driver(FakeModel(slots=SLOTS, context=4096, cells_per_weight_pass=WALK), store_budget=10**6)
         self.waiting: set[int] = set()
         self._random = random.Random(seed)
         self._cache = cache
@@ -119,7 +119,7 @@ def test_rows_are_neighbours_after_ten_thousand_arrivals_and_departures() -> Non
 
 
 def test_those_who_stay_move_together_at_once() -> None:
-    driver = Driver(FakeModel(slots=SLOTS, context=4096, walk=WALK))
+    driver = Driver(FakeModel(slots=SLOTS, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add("stays", max_tokens=1000) for _ in range(SLOTS)]
     driver.step()
     while any(slot.state != "decode" for slot in driver.scheduler.inspect()):
@@ -138,7 +138,7 @@ def decode_all(driver: Driver) -> None:
 
 @pytest.mark.parametrize("left", [[1, 3, 5], [0, 4, 6], [2, 7]], ids=str)
 def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: list[int]) -> None:
-    driver = Driver(FakeModel(slots=8, context=4096, walk=WALK))
+    driver = Driver(FakeModel(slots=8, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add("stays", max_tokens=1000) for _ in range(8)]
     decode_all(driver)
     for at in left:
@@ -151,7 +151,7 @@ def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: li
 
 
 def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
-    driver = Driver(FakeModel(slots=3, context=4096, walk=WALK))
+    driver = Driver(FakeModel(slots=3, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add(letter * 1000, max_tokens=1000) for letter in "abc"]
     decode_all(driver)
     before = driver.run.copied
@@ -166,7 +166,7 @@ def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
 
 
 def test_prompts_that_take_turns_share_walks_and_do_not_move_to_and_fro() -> None:
-    driver = Driver(FakeModel(slots=12, context=4096, walk=WALK))
+    driver = Driver(FakeModel(slots=12, context=4096, cells_per_weight_pass=WALK))
     driver.add("a", max_tokens=1000)
     driver.step()
     for letter in "bcdefghijk":

@@ -15,16 +15,12 @@ import llama_cpp
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.kv.ledger import KVLedger
-from engine.core.scheduler import Scheduler
 from engine.errors import EngineError
 from engine.events import Event, Failed, Figures, Finished, Released
 from engine.llama import devices, runner
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
 from engine.request import GenerationRequest, Prompt, Sampling
-from engine.worker.admission import admit
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
 from engine.worker.worker import Worker
@@ -38,7 +34,8 @@ LOADED = ["llama_init_from_model", "llama_model_load_from_file"]
 
 
 def config(**fields: Any) -> EngineConfig:
-    return EngineConfig(model=str(model_path()), **{"slots": 3, "context": 256, "threads": 1, **fields})
+    small = {"slots": 3, "context": 256, "threads": 1, "step_target_ms": 100}
+    return EngineConfig(model=str(model_path()), **{**small, **fields})
 
 
 @pytest.fixture
@@ -57,25 +54,22 @@ class Steps:
         loaded = load(settings, lambda _share: None, stack)
         self.model = loaded.model
         self.runner = loaded.runner
-        ledger = KVLedger(settings.slots, trims=self.model.trims, store=loaded.store)
-        self._scheduler = Scheduler(
-            ledger, step_target=0.1, queue_limit=100, walk=self.model.walk, chunk=self.model.chunk
-        )
-        embeddings = EmbeddingScheduler(loaded.embedding, step_target=0.1, queue_limit=100)
-        self.loop = StepLoop(self._scheduler, loaded.runner, embeddings, loaded.open_embedder, self._publish)
+        lanes = loaded.lanes(settings)
+        self._lane = lanes[GenerationRequest]
+        self.loop = StepLoop(lanes.values(), self._publish)
         self.news: dict[int, list[Event]] = {}
 
     def add(self, key: int, prompt: Prompt = "Once upon a time", n: int = 1, **sampling: Any) -> int:
         drawn = Sampling(**{"ignore_eos": True, "temperature": 0.0, **sampling})
         asked = GenerationRequest(id="r", prompts=(prompt,), n=n, max_tokens=8, sampling=drawn)
-        self.loop.add(admit(key, asked, self.model), lambda: None)
+        self.loop.add(self._lane, self._lane.admit(key, asked), lambda: None)
         return key
 
     def step(self) -> None:
         self.loop._step()
 
     def drain(self) -> None:
-        while self._scheduler.busy:
+        while self._lane.scheduler.busy:
             self.step()
 
     def ends(self, key: int) -> list[type[Event]]:

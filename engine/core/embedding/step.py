@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from engine.core.step import Outcome
 
@@ -57,6 +57,7 @@ class EmbeddingJob:
     Attributes:
         key: names the request on the wire.
         request_id: for the logs.
+        prompt_tokens: tokens of each text.
         waiting: texts of which nothing is computed, in order.
         open: texts that have not ended.
         started: whether any of them was ever under way.
@@ -66,6 +67,7 @@ class EmbeddingJob:
         self.key = key
         self.request_id = request_id
         self.waiting = deque(EmbeddingText(self, index, tokens) for index, tokens in enumerate(inputs))
+        self.prompt_tokens = tuple(len(text.tokens) for text in self.waiting)
         self.open = len(self.waiting)
         self.started = False
 
@@ -94,6 +96,10 @@ class EmbeddingChunk:
         object.__setattr__(self, "start", self.text.computed)
 
 
+EmbeddingPlan: TypeAlias = tuple[EmbeddingChunk, ...]
+"""A pass of the embedder."""
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingPass:
     """What came of a pass.
@@ -116,7 +122,7 @@ class Embedder(Protocol):
     def drop(self, seq_id: int) -> None:
         """Forget a text that will not be finished. Quick."""
 
-    def run(self, chunks: tuple[EmbeddingChunk, ...]) -> EmbeddingPass:
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
         """Make one pass, and forget the texts that it finished.
 
         Raises `EngineFault` when the model can no longer be trusted: the process must end.

@@ -19,10 +19,8 @@ class Compactor:
     next pass, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
     """
 
-    def __init__(self, ledger: KVLedger, *, walk: int) -> None:
-        """`walk` is the number of cells that move in the time of one weight pass."""
+    def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
-        self._walk = walk
         self._spent = 0
 
     def gather(self, rows: list[Sequence]) -> None:
@@ -31,7 +29,7 @@ class Compactor:
         if not gaps:
             self._spent = 0
             return
-        self._spent += gaps * self._walk
+        self._spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
         if _total(moves) <= self._spent:
             self._carry_out(moves)

@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
 
@@ -64,14 +65,14 @@ class KVLedger:
     """Every slot, by `seq_id`."""
     store: PrefixStore
     """The saved prefixes."""
-    trims: bool
-    """True if the last cells of a slot can be dropped alone."""
+    traits: ModelTraits
+    """The traits of the model."""
 
-    def __init__(self, slots: int, *, trims: bool, store: PrefixStore | None = None) -> None:
+    def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> None:
         """Create free, empty slots. Without a `store` nothing is saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
-        self.trims = trims
+        self.traits = traits
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._copied = 0
@@ -232,7 +233,7 @@ class KVLedger:
         _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere)
         if lost >= WORTH_SAVING and _pays(slot, lost):
-            self._changes += self.store.save(slot.seq_id, slot.prefix, trims=self.trims)
+            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=self.traits.can_trim)
             self._copied += slot.size
 
     def _give_up(self, slot: Slot) -> None:
@@ -274,7 +275,7 @@ class KVLedger:
     def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[Source | None, int]:
         """Return the best source among these slots and the store."""
         sources: list[Source] = [*slots]
-        if stored := self.store.find(wanted, trims=self.trims):
+        if stored := self.store.find(wanted, can_trim=self.traits.can_trim):
             sources.append(stored)
         return self._best(sources, wanted)
 
@@ -291,7 +292,7 @@ class KVLedger:
     def _reusable(self, source: Source, wanted: Prefix) -> int:
         """Return the number of cells that can be reused from a source."""
         shared = source.prefix.common(wanted)
-        return shared if self.trims or shared == source.size else 0
+        return shared if self.traits.can_trim or shared == source.size else 0
 
 
 def _pays(source: Source, tokens: int) -> bool:

@@ -52,17 +52,17 @@ class PrefixStore:
         """Return whether so many tokens would fit in an empty store."""
         return self._bytes_of(tokens) <= self._budget
 
-    def find(self, wanted: Prefix, *, trims: bool) -> StoredPrefix | None:
-        """Return the prefix with most reusable tokens. Without `trims` only a whole prefix can be reused."""
-        return self._index.nearest(wanted) if trims else self._index.longest_within(wanted)
+    def find(self, wanted: Prefix, *, can_trim: bool) -> StoredPrefix | None:
+        """Return the prefix with most reusable tokens. Without `can_trim` only a whole prefix can be reused."""
+        return self._index.nearest(wanted) if can_trim else self._index.longest_within(wanted)
 
-    def save(self, seq_id: int, prefix: Prefix, *, trims: bool) -> list[CellChange]:
+    def save(self, seq_id: int, prefix: Prefix, *, can_trim: bool) -> list[CellChange]:
         """Add the prefix that a slot holds. Return the changes for the runner, evictions first.
 
-        With `trims` a stored prefix that it begins with is evicted, because the longer one replaces it.
+        With `can_trim` a stored prefix that it begins with is evicted, because the longer one replaces it.
         """
         changes: list[CellChange] = []
-        if trims and (old := self._index.longest_within(prefix)):
+        if can_trim and (old := self._index.longest_within(prefix)):
             changes.append(self._forget(old))
         needed = self._bytes_of(prefix.size)
         while self._prefixes and self.bytes + needed > self._budget:

@@ -68,7 +68,7 @@ class Attending(FakeRunner):
 
 
 def test_a_long_prompt_keeps_to_the_target_down_to_its_end() -> None:
-    model = FakeModel(context=8192, chunk=16)
+    model = FakeModel(context=8192, min_prefill_chunk=16)
     driver = Driver(model, Attending(model))
     driver.add("a", max_tokens=1000)
     driver.step()

@@ -29,14 +29,14 @@ class Engine(RuleBasedStateMachine):
 
     @rule(
         capacity=st.none() | st.integers(230, 500),
-        trims=st.booleans(),
+        can_trim=st.booleans(),
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
     )
     @precondition(lambda self: not self.asked)
-    def start(self, capacity: int | None, trims: bool, slots: int, store: int, room: int) -> None:
-        model = FakeModel(slots=slots, context=256, trims=trims)
+    def start(self, capacity: int | None, can_trim: bool, slots: int, store: int, room: int) -> None:
+        model = FakeModel(slots=slots, context=256, can_trim=can_trim)
         self.driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=store)
         self.driver.run.room = room
 
@@ -79,7 +79,7 @@ class Engine(RuleBasedStateMachine):
 
         def hang_up() -> None:
             self.driver.cancel(key)
-            if abort and self.driver.scheduler.abandoned:
+            if abort and self.driver.scheduler.in_pass.abandoned:
                 self.driver.run.abort()
 
         if self.driver.step(hang_up) is None:

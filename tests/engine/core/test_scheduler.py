@@ -178,7 +178,7 @@ def test_a_cancel_while_the_pass_runs_drops_its_draw() -> None:
     gone, stays = driver.add("gone", max_tokens=50), driver.add("stays", max_tokens=9)
     driver.step()
     driver.step(during=lambda: driver.cancel(gone))
-    assert not driver.scheduler.abandoned
+    assert not driver.scheduler.in_pass.abandoned
     driver.drain()
     assert isinstance(driver.last(gone), Released)
     assert len([e for e in driver.news[gone] if isinstance(e, Released)]) == 1
@@ -258,7 +258,7 @@ def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
     def hang_up() -> None:
         for key in keys:
             driver.cancel(key)
-            seen.append(driver.scheduler.abandoned)
+            seen.append(driver.scheduler.in_pass.abandoned)
 
     driver.step(during=hang_up)
     assert seen == [False, True]
@@ -276,7 +276,7 @@ def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> 
 
     def hang_up() -> None:
         driver.cancel(gone)
-        assert driver.scheduler.abandoned
+        assert driver.scheduler.in_pass.abandoned
         driver.run.abort()
 
     driver.step(during=hang_up)
@@ -395,7 +395,7 @@ def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
 def test_no_room_without_running_sequences_changes_nothing() -> None:
     driver = Driver()
     key = driver.add("a")
-    work = driver.scheduler.plan()
+    work = driver.plan()
     assert work.plan is not None
     driver.cancel(key)
     assert driver.scheduler.apply(work.plan, StepResult(Outcome.NO_ROOM, (), 1.0)) == []

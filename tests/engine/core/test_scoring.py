@@ -81,10 +81,10 @@ def test_a_prompt_alone_can_be_scored(stream: bool) -> None:
 
 @pytest.mark.parametrize("prompt", [PROMPT, "short"])
 @pytest.mark.parametrize("slots", [2, 8])
-@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize("can_trim", [True, False])
 @pytest.mark.parametrize("cache", [True, False])
-def test_the_choices_of_a_prompt_score_it_once(prompt: str, slots: int, trims: bool, cache: bool) -> None:
-    driver = Driver(FakeModel(slots=slots, trims=trims))
+def test_the_choices_of_a_prompt_score_it_once(prompt: str, slots: int, can_trim: bool, cache: bool) -> None:
+    driver = Driver(FakeModel(slots=slots, can_trim=can_trim))
     key = driver.add(prompt, **ASKED, n=8, cache_prompt=cache)
     driver.drain()
     assert driver.run.scored == len(prompt) - 1

@@ -106,7 +106,7 @@ def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_awa
 
 
 def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
-    driver = Driver(FakeModel(slots=3, context=1024, trims=False))
+    driver = Driver(FakeModel(slots=3, context=1024, can_trim=False))
     driver.add(PREFIX, n=3, max_tokens=1)
     plan = driver.step()
     assert plan is not None
@@ -139,11 +139,11 @@ def test_nothing_is_shared_that_may_not_be() -> None:
 
 def test_a_model_whose_sequences_cannot_be_cut_still_answers_rightly() -> None:
     texts = {}
-    for trims in (True, False):
-        driver = Driver(FakeModel(slots=3, context=2048, trims=trims))
+    for can_trim in (True, False):
+        driver = Driver(FakeModel(slots=3, context=2048, can_trim=can_trim))
         keys = [driver.add(PREFIX[: 100 * i + 50], max_tokens=5) for i in range(5)]
         driver.drain()
-        texts[trims] = [driver.text(key) for key in keys]
+        texts[can_trim] = [driver.text(key) for key in keys]
     assert texts[True] == texts[False]
 
 

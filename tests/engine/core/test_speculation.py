@@ -40,9 +40,9 @@ class Paced(FakeRunner):
 
 
 def driver(
-    script: Script = again_and_again, *, weights: float = 1.0, row: float = 0.01, slots: int = 4, trims: bool = True
+    script: Script = again_and_again, *, weights: float = 1.0, row: float = 0.01, slots: int = 4, can_trim: bool = True
 ) -> Driver:
-    model = FakeModel(slots=slots, context=2048, trims=trims)
+    model = FakeModel(slots=slots, context=2048, can_trim=can_trim)
     return Driver(model, Paced(model, script, weights=weights, row=row))
 
 
@@ -153,7 +153,7 @@ def test_rows_have_equally_long_drafts_and_share_a_weight_pass() -> None:
 
 
 def test_a_model_that_cannot_drop_cells_gets_no_drafts() -> None:
-    made = driver(trims=False)
+    made = driver(can_trim=False)
     key = made.add("begin", max_tokens=100, speculative=True)
     made.drain()
     assert finished(made, key).drafted == 0
@@ -209,7 +209,7 @@ def test_each_draft_length_is_tried_once() -> None:
     assert row.drafter
     row.computed = len(row.tokens) - 1
     row.drafter.acceptance_rate = 0.9
-    speculator = Speculator(trims=True, by_default=True)
+    speculator = Speculator(can_trim=True, by_default=True)
     speculator.observe(1, 1.0)
     tried = []
     while draft := speculator.draft([row])[0]:
@@ -232,6 +232,6 @@ def test_no_drafts_for_a_seed_or_where_the_operator_switched_them_off() -> None:
     asking = Sequence(request("p", speculative=True), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
     for one in (row, asking):
         one.computed = len(one.tokens) - 1
-    off = Speculator(trims=True, by_default=False)
+    off = Speculator(can_trim=True, by_default=False)
     assert off.draft([row]) == [()]
     assert off.draft([asking]) != [()]

@@ -18,7 +18,6 @@ from engine.errors import LoadError
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.worker.main import load
-from engine.worker.no_runner import NoRunner
 from tests.c_calls import Handles
 from tests.models import model_path
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
@@ -195,7 +194,7 @@ def test_an_embedder_that_finds_no_memory_says_so_and_leaks_nothing(
 def test_a_model_that_only_embeds_is_loaded_without_a_runner(berts: dict[gguf.PoolingType, Path]) -> None:
     with ExitStack() as stack:
         loaded = load(config(berts[gguf.PoolingType.CLS]), lambda _share: None, stack)
-        assert isinstance(loaded.runner, NoRunner)
+        assert loaded.runner is None
         assert not loaded.model.info.generates
         assert loaded.model.info.embedding_size == WIDTH
         assert loaded.open_embedder() is loaded.open_embedder()

@@ -52,7 +52,7 @@ def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
     assert info.embedding_size == 64
     assert (info.bos, info.eos) == ("<s>", "</s>")
     assert info.special_tokens["</s>"] == 2
-    assert model.trims
+    assert model.traits.can_trim
 
 
 @pytest.mark.parametrize("named", [None, "for tools"])
@@ -226,7 +226,7 @@ def test_a_model_that_only_ranks_is_refused(monkeypatch: pytest.MonkeyPatch, cal
 def test_models_that_cannot_forget_a_part(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
     monkeypatch.setattr(llama_cpp, ask, lambda _handle: 1)
     with load(config(context=256)) as loaded:
-        assert not loaded.trims
+        assert not loaded.traits.can_trim
 
 
 def test_a_model_is_freed_once(calls: Calls) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import llama_cpp
@@ -293,7 +294,7 @@ def test_the_real_flag_stops_a_decode_that_runs(runner: LlamaRunner, monkeypatch
 
 
 def test_a_model_that_cannot_forget_a_part_forgets_all(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner._model, "trims", False)
+    monkeypatch.setattr(runner._model, "traits", replace(runner._model.traits, can_trim=False))
     made = sequence(0, prompt(40))
     compute(runner, (made, 20))
     runner.abort()

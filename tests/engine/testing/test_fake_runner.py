@@ -62,7 +62,7 @@ def test_an_end_waits_for_min_tokens() -> None:
 
 
 def test_cells_are_saved_and_restored_only_where_they_are() -> None:
-    runner = FakeRunner(FakeModel(trims=False))
+    runner = FakeRunner(FakeModel(can_trim=False))
     runner.cells[1] = [1, 2, 3]
     assert runner.save(Save(1, 1))
     for wrong in (Save(1, 1), Save(2, 0)):
@@ -88,7 +88,7 @@ def test_cells_are_saved_and_restored_only_where_they_are() -> None:
 def test_a_plan_that_cannot_be_right_does_not_pass(asked: dict[str, object], wrong: dict[str, int], why: str) -> None:
     driver = Driver(FakeModel(context=1024))
     driver.add("x" * 500, **asked)
-    plan = driver.scheduler.plan().plan
+    plan = driver.plan().plan
     assert plan is not None
     with pytest.raises(RuntimeError, match=why):
         driver.run.run(StepPlan((replace(plan.chunks[0], **wrong),), decode=False))  # type: ignore[arg-type]

@@ -14,8 +14,9 @@ from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
 from engine.protocol.messages import Accepted, Cancel, Generate, LoadFailed, Loading, Message, Refused
 from engine.testing.fake_runner import FakeModel
+from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
-from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED, LoadedModel
+from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
 from tests.engine.driver import bytes_of, request
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
@@ -147,6 +148,12 @@ def test_a_cancel_while_the_prompt_is_tokenised_leaves_nothing(client: Client) -
 
 def test_every_cancel_is_answered_once_even_for_what_it_never_knew(client: Client) -> None:
     assert client.cancel(77) == Released("gone", 0, 0)
+
+
+def test_a_second_cancel_and_one_after_the_end_find_it_gone(client: Client) -> None:
+    client.generate(1, "hello", max_tokens=1)
+    client.event(1, Finished)
+    assert [client.cancel(1), client.cancel(1)] == [Released("gone", 0, 0)] * 2
 
 
 def test_an_idle_engine_makes_no_pass_and_writes_no_frame(client: Client) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.errors import EngineFault, LoadError
+from engine.errors import EngineFault
 from engine.events import Embedded, Failed, Finished, Released
-from engine.protocol.messages import Accepted, Refused
+from engine.protocol.messages import Accepted, Cancel, Refused
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_runner import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
@@ -87,13 +87,7 @@ def test_the_embedder_is_made_for_the_first_request_and_once(client: Client) -> 
 
 
 def test_an_embedder_that_cannot_be_made_fails_the_request_and_is_tried_again(client: Client) -> None:
-    made = client.open_embedder
-
-    def fail() -> FakeEmbedder:
-        client.worker._serving.loop._open_embedder = made  # type: ignore[union-attr]
-        raise LoadError("no memory")
-
-    client.worker._serving.loop._open_embedder = fail  # type: ignore[union-attr]
+    client.open_errors.append("no memory")
     client.embed(1, "text")
     assert client.event(1, Failed) == Failed("no memory", "engine_failed")
     client.embed(2, "text")
@@ -125,6 +119,25 @@ def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_ga
     figures = client.inspect().figures
     assert (figures.aborted, figures.embedding_waiting) == (1, 0)
     assert client.embedder.cells == {}
+
+
+def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Client) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def open_slowly() -> None:
+        begun.set()
+        assert go_on.wait(GUARD)
+
+    client.on_open = open_slowly
+    client.embed(1, "hello")
+    assert begun.wait(GUARD)
+    client.worker.receive(Cancel(1))
+    go_on.set()
+    assert client.event(1, Released) == Released("embedding", 0, 0)
+    figures = client.inspect().figures
+    assert (figures.aborted, figures.embedding_tokens, client.embedder.cells) == (1, 0, {})
+    client.embed(2, "next")
+    client.event(2, Embedded)
 
 
 def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: EmbeddingGate) -> None:

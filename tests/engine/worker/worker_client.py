@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
+from engine.errors import LoadError
 from engine.events import Event, Released
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import (
@@ -27,7 +28,8 @@ from engine.protocol.messages import (
 from engine.request import EmbeddingInput, EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
-from engine.worker.worker import LoadedModel, Worker
+from engine.worker.loaded import LoadedModel
+from engine.worker.worker import Worker
 from tests.engine.driver import request
 
 GUARD = 20.0
@@ -71,6 +73,8 @@ class Client:
         self.runner = FakeRunner(self.model)
         self.embedder = FakeEmbedder()
         self.opened = 0
+        self.open_errors: list[str] = []
+        self.on_open: Callable[[], None] = lambda: None
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.closed = threading.Event()
         self.frames = self.bytes = 0
@@ -82,9 +86,13 @@ class Client:
     def load(self, _config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> LoadedModel:
         progress(0.5)
         stack.callback(self.closed.set)
-        return LoadedModel(self.model, self.runner, self.embedder.limits, self.open_embedder)
+        runner = self.runner if self.model.info.generates else None
+        return LoadedModel(self.model, runner, self.embedder.limits, self.open_embedder)
 
     def open_embedder(self) -> FakeEmbedder:
+        self.on_open()
+        if self.open_errors:
+            raise LoadError(self.open_errors.pop())
         self.opened += 1
         return self.embedder
 

@@ -7,12 +7,13 @@ import pytest
 
 from engine.core.budget import SMALLEST
 from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob
+from engine.core.embedding.step import EmbeddingJob, EmbeddingPlan
+from engine.core.lane import News
+from engine.core.step import Removal
+from engine.core.turns import Turn
 from engine.errors import Busy
 from engine.events import Embedded, Event, Failed, Figures, Released
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
-
-IDLE = Figures(0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 
 @dataclass
@@ -33,28 +34,31 @@ class Driver:
     def cancel(self, key: int) -> Released | None:
         return self.scheduler.cancel(key)
 
-    def part(self) -> None:
-        dropped, news = self.scheduler.part()
-        for seq_id in dropped:
-            self.embedder.drop(seq_id)
-        self._record(news)
+    def plan(self, *, hurried: bool = False) -> EmbeddingPlan:
+        """The next pass, before which the cells of ended texts are dropped; an empty one where there is no demand."""
+        turn = Turn.BULK if self.scheduler.demand().bulk else None
+        work = self.scheduler.plan(turn, contended=hurried)
+        for change in work.changes:
+            assert isinstance(change, Removal)
+            self.embedder.drop(change.seq_id)
+        self._record(work.news)
+        return work.plan or ()
 
-    def step(self, *, hurried: bool = False) -> tuple[EmbeddingChunk, ...]:
-        self.part()
-        chunks = self.scheduler.plan(hurried=hurried)
-        if chunks:
-            self._record(self.scheduler.apply(chunks, self.embedder.run(chunks)))
-        return chunks
+    def step(self, *, hurried: bool = False) -> EmbeddingPlan:
+        plan = self.plan(hurried=hurried)
+        if plan:
+            self._record(self.scheduler.apply(plan, self.embedder.run(plan)))
+        return plan
 
     def drain(self) -> None:
         while self.scheduler.busy:
-            assert self.step(), "busy with nothing"
-        self.part()
+            computes = self.scheduler.demand().bulk
+            assert bool(self.step()) is computes, "busy with nothing"
 
     def figures(self) -> Figures:
-        return self.scheduler.figures(IDLE)
+        return self.scheduler.figures()
 
-    def _record(self, news: list[tuple[int, Event]]) -> None:
+    def _record(self, news: News) -> None:
         for key, event in news:
             self.news.setdefault(key, []).append(event)
 
@@ -130,7 +134,6 @@ def test_a_cancel_of_what_waits_is_answered_at_once() -> None:
     driver.add(1, 3, 4)
     assert driver.cancel(1) == Released("queued", 0, 0)
     assert not driver.scheduler.busy
-    assert not driver.scheduler.parting
 
 
 def test_a_cancel_of_what_is_under_way_is_told_when_its_cells_are_dropped() -> None:
@@ -139,8 +142,8 @@ def test_a_cancel_of_what_is_under_way_is_told_when_its_cells_are_dropped() -> N
     driver.add(2, 100)
     driver.step()
     assert driver.cancel(1) is None
-    assert driver.scheduler.parting
-    driver.part()
+    assert driver.scheduler.busy
+    driver.plan()
     assert driver.news[1] == [Released("embedding", 0, 64)]
     assert 0 not in driver.embedder.cells
     driver.drain()
@@ -151,11 +154,11 @@ def test_a_pass_is_abandoned_when_nobody_in_it_is_left() -> None:
     driver = Driver()
     driver.add(1, 5)
     driver.add(2, 5)
-    chunks = driver.scheduler.plan(hurried=False)
-    abandoned = [driver.scheduler.abandoned]
+    chunks = driver.plan()
+    abandoned = [driver.scheduler.in_pass.abandoned]
     for key in (1, 2):
         driver.cancel(key)
-        abandoned.append(driver.scheduler.abandoned)
+        abandoned.append(driver.scheduler.in_pass.abandoned)
     assert abandoned == [False, False, True]
     driver.embedder.abort()
     assert driver.scheduler.apply(chunks, driver.embedder.run(chunks)) == []
@@ -166,7 +169,7 @@ def test_what_was_cancelled_during_a_pass_gets_nothing_of_it() -> None:
     driver = Driver()
     driver.add(1, 5)
     driver.add(2, 5)
-    chunks = driver.scheduler.plan(hurried=False)
+    chunks = driver.plan()
     driver.cancel(1)
     news = driver.scheduler.apply(chunks, driver.embedder.run(chunks))
     assert news == [(2, Embedded(0, vector_of([2] * 5)))]
@@ -189,8 +192,10 @@ def test_without_an_embedder_every_request_fails() -> None:
     driver = Driver()
     driver.add(1, 5)
     driver.add(2, 5)
-    news = driver.scheduler.fail_all("no memory")
-    assert news == [(key, Failed("no memory", "engine_failed")) for key in (1, 2)]
+    driver.plan()
+    driver.scheduler.fail_all("no memory")
+    assert driver.plan() == ()
+    assert driver.news == {key: [Failed("no memory", "engine_failed")] for key in (1, 2)}
     assert not driver.scheduler.busy
 
 

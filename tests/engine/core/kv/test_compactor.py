@@ -5,14 +5,16 @@ import pytest
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.sequence import Sequence
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import request
 
-WALK = 100
+WEIGHT_PASS = 100
+"""Cells that move in its time."""
 
 
-def crowd(slots: int, *cells: int | None) -> tuple[KVLedger, list[Sequence]]:
+def crowd(slots: int, *cells: int | None, weight_pass: int = WEIGHT_PASS) -> tuple[KVLedger, list[Sequence]]:
     """A ledger, and the sequences in its first slots that hold so many cells each; None leaves a slot free."""
-    ledger = KVLedger(slots, trims=True)
+    ledger = KVLedger(slots, FakeModel(cells_per_weight_pass=weight_pass).traits)
     held = []
     for _ in cells:
         sequence = Sequence(request(), 0, [1, 2, 3], 8)
@@ -33,28 +35,28 @@ def places(rows: list[Sequence]) -> list[int]:
 
 def test_neighbours_stay_where_they_are() -> None:
     ledger, rows = crowd(6, None, 5, 5, 5)
-    Compactor(ledger, walk=WALK).gather(rows)
+    Compactor(ledger).gather(rows)
     assert ledger.take_changes() == ()
 
 
 def test_a_short_sequence_fills_a_gap_at_once() -> None:
     ledger, rows = crowd(6, 50, None, 50, 50)
-    Compactor(ledger, walk=WALK).gather(rows)
+    Compactor(ledger).gather(rows)
     assert sorted(places(rows)) in ([0, 1, 2], [1, 2, 3])
 
 
 def test_the_cheapest_moves_are_made() -> None:
     ledger, rows = crowd(6, 20, None, 60, 60)
-    Compactor(ledger, walk=WALK).gather(rows)
+    Compactor(ledger).gather(rows)
     assert places(rows) == [1, 2, 3]
     ledger, rows = crowd(6, 60, None, 60, 20)
-    Compactor(ledger, walk=WALK).gather(rows)
+    Compactor(ledger).gather(rows)
     assert places(rows) == [0, 2, 1]
 
 
 def test_a_long_sequence_moves_when_the_gap_has_cost_as_much() -> None:
     ledger, rows = crowd(4, 350, None, 350)
-    compactor = Compactor(ledger, walk=WALK)
+    compactor = Compactor(ledger)
     for _ in range(3):
         compactor.gather(rows)
         assert places(rows) == [0, 2]
@@ -64,7 +66,7 @@ def test_a_long_sequence_moves_when_the_gap_has_cost_as_much() -> None:
 
 def test_what_a_gap_has_cost_is_forgotten_once_it_is_closed() -> None:
     ledger, rows = crowd(4, 350, None, 350)
-    compactor = Compactor(ledger, walk=WALK)
+    compactor = Compactor(ledger)
     for _ in range(3):
         compactor.gather(rows)
     compactor.gather(rows[:1])
@@ -74,14 +76,14 @@ def test_what_a_gap_has_cost_is_forgotten_once_it_is_closed() -> None:
 
 def test_who_computes_a_prompt_between_the_rows_gives_way_to_them() -> None:
     ledger, held = crowd(3, 10, 20, 10)
-    Compactor(ledger, walk=WALK).gather([held[0], held[2]])
+    Compactor(ledger).gather([held[0], held[2]])
     assert abs(held[0].seq_id - held[2].seq_id) == 1
     assert sorted(places(held)) == [0, 1, 2]
 
 
 def test_only_so_much_is_moved_before_one_pass() -> None:
-    ledger, rows = crowd(8, COPIED_AT_ONCE, None, COPIED_AT_ONCE, None, COPIED_AT_ONCE)
-    compactor = Compactor(ledger, walk=4 * COPIED_AT_ONCE)
+    ledger, rows = crowd(8, *(COPIED_AT_ONCE, None) * 2, COPIED_AT_ONCE, weight_pass=4 * COPIED_AT_ONCE)
+    compactor = Compactor(ledger)
     compactor.gather(rows)
     assert sum(before != now for before, now in zip([0, 2, 4], places(rows), strict=True)) == 1
     compactor.gather(sorted(rows, key=lambda row: row.seq_id))
@@ -92,9 +94,9 @@ def test_only_so_much_is_moved_before_one_pass() -> None:
 def test_no_other_neighbouring_slots_cost_less(seed: int) -> None:
     chance = random.Random(seed)
     cells = [chance.choice([None, chance.randrange(1, 90)]) for _ in range(12)]
-    ledger, rows = crowd(16, *cells)
+    ledger, rows = crowd(16, *cells, weight_pass=10_000)
     before = {row: row.seq_id for row in rows}
-    Compactor(ledger, walk=10_000).gather(rows)
+    Compactor(ledger).gather(rows)
     assert sorted(places(rows)) == list(range(min(places(rows)), min(places(rows)) + len(rows)))
     windows = [range(start, start + len(rows)) for start in range(16 - len(rows) + 1)]
     costs = [sum(16 + row.computed for row in rows if before[row] not in window) for window in windows]

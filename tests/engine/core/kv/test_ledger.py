@@ -5,6 +5,7 @@ import pytest
 from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
+from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import request
 
 
@@ -21,7 +22,7 @@ def keep(ledger: KVLedger, leased: Sequence) -> None:
 
 
 def test_leases_are_dense_and_the_hole_is_filled_first() -> None:
-    ledger = KVLedger(6, trims=True)
+    ledger = KVLedger(6, FakeModel().traits)
     held = [hold(ledger) for _ in range(4)]
     assert [s.seq_id for s in held] == [0, 1, 2, 3]
     ledger.release(held[1], keep=False)
@@ -30,7 +31,7 @@ def test_leases_are_dense_and_the_hole_is_filled_first() -> None:
 
 
 def test_no_slot_is_leased_twice() -> None:
-    ledger = KVLedger(1, trims=True)
+    ledger = KVLedger(1, FakeModel().traits)
     first = hold(ledger)
     with pytest.raises(IndexError):
         hold(ledger)
@@ -40,7 +41,7 @@ def test_no_slot_is_leased_twice() -> None:
 
 
 def test_a_cancelled_sequence_leaves_nothing() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     leased = hold(ledger)
     leased.computed = 2
     assert ledger.active_tokens == 2
@@ -52,7 +53,7 @@ def test_a_cancelled_sequence_leaves_nothing() -> None:
 
 
 def test_a_prompt_starts_from_what_is_resident_but_computes_its_last_token() -> None:
-    ledger = KVLedger(1, trims=True)
+    ledger = KVLedger(1, FakeModel().traits)
     keep(ledger, hold(ledger, 1, 2, 3, 4))
     assert ledger.cached_tokens == 4
     same = hold(ledger, 1, 2, 3, 4)
@@ -61,7 +62,7 @@ def test_a_prompt_starts_from_what_is_resident_but_computes_its_last_token() -> 
 
 
 def test_reuse_compares_tokens_and_can_be_refused() -> None:
-    ledger = KVLedger(1, trims=True)
+    ledger = KVLedger(1, FakeModel().traits)
     keep(ledger, hold(ledger, 1, 2, 3, 4))
     other = hold(ledger, 1, 9, 3, 4)
     assert other.computed == 1
@@ -70,7 +71,7 @@ def test_reuse_compares_tokens_and_can_be_refused() -> None:
 
 
 def test_a_model_that_cannot_drop_part_of_a_sequence_reuses_only_a_whole_one() -> None:
-    ledger = KVLedger(1, trims=False)
+    ledger = KVLedger(1, FakeModel(can_trim=False).traits)
     keep(ledger, hold(ledger, 1, 2, 3))
     longer = hold(ledger, 1, 2, 3, 4)
     assert longer.computed == 3
@@ -83,7 +84,7 @@ LONG = list(range(100, 100 + WORTH_COPYING + 1))
 
 
 def test_a_resident_prefix_elsewhere_is_copied_to_where_neighbours_are() -> None:
-    ledger = KVLedger(4, trims=True)
+    ledger = KVLedger(4, FakeModel().traits)
     held = [hold(ledger), hold(ledger), hold(ledger), hold(ledger, *LONG)]
     keep(ledger, held[3])
     ledger.release(held[1], keep=False)
@@ -95,7 +96,7 @@ def test_a_resident_prefix_elsewhere_is_copied_to_where_neighbours_are() -> None
 
 
 def test_the_prefix_of_a_running_neighbour_is_copied_as_far_as_it_is_computed() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     first = hold(ledger, *LONG)
     first.computed = WORTH_COPYING
     assert hold(ledger, *LONG, 7).computed == WORTH_COPYING
@@ -103,7 +104,7 @@ def test_the_prefix_of_a_running_neighbour_is_copied_as_far_as_it_is_computed() 
 
 
 def test_cells_of_private_prompts_are_not_shared() -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     private = hold(ledger, *LONG, reuse=False)
     private.computed = len(LONG)
     public = hold(ledger, *LONG)
@@ -113,13 +114,13 @@ def test_cells_of_private_prompts_are_not_shared() -> None:
 
 
 def test_a_short_prefix_elsewhere_is_computed_again() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     hold(ledger, *LONG).computed = WORTH_COPYING - 1
     assert hold(ledger, *LONG).computed == 0
 
 
 def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> None:
-    ledger = KVLedger(3, trims=False)
+    ledger = KVLedger(3, FakeModel(can_trim=False).traits)
     first = hold(ledger, *LONG)
     first.computed = len(LONG)
     assert hold(ledger, *LONG).computed == 0
@@ -127,14 +128,14 @@ def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> No
 
 
 def test_little_is_not_copied_from_much() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     first = hold(ledger, *LONG, *range(1000, 1000 + COPY_COST * 2 * WORTH_COPYING))
     first.computed = first.prompt
     assert hold(ledger, *LONG).computed == 0
 
 
 def test_all_cached_cells_can_be_given_up() -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     keep(ledger, hold(ledger))
     assert ledger.evict()
     assert ledger.cached_tokens == 0
@@ -143,7 +144,7 @@ def test_all_cached_cells_can_be_given_up() -> None:
 
 
 def test_an_unrelated_prompt_takes_an_empty_slot_and_not_a_long_prefix() -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     keep(ledger, hold(ledger, *LONG))
     assert hold(ledger, LONG[0], 9).seq_id == 1, "one token in common makes no slot its own"
     assert hold(ledger, 9, reuse=False).seq_id == 2
@@ -151,7 +152,7 @@ def test_an_unrelated_prompt_takes_an_empty_slot_and_not_a_long_prefix() -> None
 
 
 def test_a_sequence_moves_with_its_cells() -> None:
-    ledger = KVLedger(4, trims=True)
+    ledger = KVLedger(4, FakeModel().traits)
     held = [hold(ledger) for _ in range(4)]
     ledger.release(held[1], keep=False)
     held[3].computed = 2
@@ -161,7 +162,7 @@ def test_a_sequence_moves_with_its_cells() -> None:
 
 
 def test_a_sequence_without_cells_moves_without_a_copy() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     moved = hold(ledger)
     ledger.move(ledger.slots[0], ledger.slots[1])
     assert (moved.seq_id, ledger.slots[0].holder, ledger.slots[1].holder) == (1, None, moved)
@@ -172,7 +173,7 @@ def test_a_sequence_without_cells_moves_without_a_copy() -> None:
     ("computed", "changes"), [(1, (Swap(2, 1),)), (0, (Copy(1, 2, 3), Removal(1, 0)))], ids=["begun", "new"]
 )
 def test_what_a_free_slot_keeps_moves_the_other_way(computed: int, changes: tuple[CellChange, ...]) -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     held = [hold(ledger) for _ in range(3)]
     keep(ledger, held[1])
     kept, used = ledger.slots[1].prefix, ledger.slots[1].used
@@ -185,7 +186,7 @@ def test_what_a_free_slot_keeps_moves_the_other_way(computed: int, changes: tupl
 
 
 def test_a_prefix_that_would_take_too_long_to_move_is_given_up() -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     held = [hold(ledger), hold(ledger, *range(COPIED_AT_ONCE + 1)), hold(ledger)]
     keep(ledger, held[1])
     held[2].computed = 1
@@ -196,7 +197,7 @@ def test_a_prefix_that_would_take_too_long_to_move_is_given_up() -> None:
 
 
 def test_two_sequences_exchange_their_slots() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     one, other = hold(ledger), hold(ledger)
     one.computed, other.computed = 1, 2
     ledger.move(ledger.slots[0], ledger.slots[1])
@@ -209,13 +210,13 @@ def test_two_sequences_exchange_their_slots() -> None:
 
 
 def test_only_a_held_slot_can_be_moved() -> None:
-    ledger = KVLedger(2, trims=True)
+    ledger = KVLedger(2, FakeModel().traits)
     with pytest.raises(RuntimeError, match="slot 0 is free"):
         ledger.move(ledger.slots[0], ledger.slots[1])
 
 
 def test_the_least_recently_used_prefix_is_given_up_first() -> None:
-    ledger = KVLedger(3, trims=True)
+    ledger = KVLedger(3, FakeModel().traits)
     a, b, c = hold(ledger, 1), hold(ledger, 2), hold(ledger, 3)
     for leased in (b, a, c):
         keep(ledger, leased)

@@ -23,8 +23,8 @@ def other(number: int, length: int = 200) -> str:
     return f"{number:04}"[::-1] + "".join(random.Random(number).choices("wxyz", k=length))
 
 
-def driven(slots: int = 2, budget: int = ROOM, *, context: int = 2048, trims: bool = True) -> Driver:
-    return Driver(FakeModel(slots=slots, context=context, trims=trims), store_budget=budget)
+def driven(slots: int = 2, budget: int = ROOM, *, context: int = 2048, can_trim: bool = True) -> Driver:
+    return Driver(FakeModel(slots=slots, context=context, can_trim=can_trim), store_budget=budget)
 
 
 def ask(driver: Driver, *prompts: str, **fields: object) -> int:
@@ -102,7 +102,7 @@ def test_what_is_kept_elsewhere_or_soon_computed_again_is_not_saved() -> None:
 
 
 def test_what_a_neighbour_has_is_not_saved() -> None:
-    ledger = KVLedger(2, trims=True, store=PrefixStore(ROOM, bytes_of))
+    ledger = KVLedger(2, FakeModel().traits, PrefixStore(ROOM, bytes_of))
     running, ended = lease(ledger, [1] * 400), lease(ledger, [1] * 400)
     running.computed, ended.computed = 300, 400
     ledger.release(ended, keep=True)
@@ -155,7 +155,7 @@ def test_a_cancelled_request_leaves_nothing_and_what_it_took_over_stays_stored()
 
 
 def test_where_cells_cannot_be_trimmed_only_a_whole_prefix_is_restored() -> None:
-    driver = driven(1, trims=False)
+    driver = driven(1, can_trim=False)
     ask(driver, PREFIX, other(1))
     assert ask(driver, PREFIX[:300]) == 300
     assert ask(driver, other(2), PREFIX + "xyz") == 204 + 3
@@ -264,13 +264,13 @@ class Crowd:
         self._open[key] = at
 
 
-@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize("can_trim", [True, False])
 @pytest.mark.parametrize(("room", "capacity"), [(10**6, None), (700, None), (10**6, 900)])
 @pytest.mark.parametrize("budget", [bytes_of(420), 4 * bytes_of(300), 10**6])
 def test_at_random_all_cells_are_right_and_all_bytes_counted(
-    budget: int, room: int, capacity: int | None, trims: bool
+    budget: int, room: int, capacity: int | None, can_trim: bool
 ) -> None:
-    model = FakeModel(slots=3, context=512, trims=trims)
+    model = FakeModel(slots=3, context=512, can_trim=can_trim)
     driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=budget)
     driver.run.room = room
     crowd = Crowd(driver, seed=budget + room)
@@ -290,7 +290,7 @@ def lease(ledger: KVLedger, tokens: list[int]) -> Sequence:
 
 
 def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
-    ledger = KVLedger(1, trims=True, store=PrefixStore(ROOM, bytes_of))
+    ledger = KVLedger(1, FakeModel().traits, PrefixStore(ROOM, bytes_of))
     long, short = list(range(1000)), list(range(400))
     for tokens in (long, [1] * 200, short):
         one = lease(ledger, tokens)

@@ -1,4 +1,4 @@
-"""Prompts that wait for a neighbour to compute what they begin with, instead of computing it again beside it."""
+"""Defers a prefill while another sequence computes the same prefix."""
 
 from collections.abc import Iterable
 
@@ -10,16 +10,19 @@ WORTH_WAITING = 64
 """Tokens. Below one efficient prompt chunk, waiting costs more than it saves."""
 
 
-class Followers:
-    """Each follows a sequence that started before it, so none waits for itself, and the first of all never waits."""
+class PrefixWaiters:
+    """Sequences that wait for another one, the source, to compute the beginning of their prompt.
+
+    A source started before its waiters. So no sequence waits for itself, and the first of all never waits.
+    """
 
     def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
-        self._leaders: dict[Sequence, tuple[Sequence | None, int]] = {}
+        self._sources: dict[Sequence, tuple[Sequence | None, int]] = {}
 
     def __contains__(self, sequence: Sequence) -> bool:
-        """Whether a sequence waits."""
-        return sequence in self._leaders
+        """Return whether a sequence waits."""
+        return sequence in self._sources
 
     def start(self, sequence: Sequence, earlier: Iterable[Sequence]) -> None:
         """Give a sequence what others hold of its prompt, or make it wait where one of them is about to hold more.
@@ -27,30 +30,30 @@ class Followers:
         While another one scores the prompt for it too, it waits in any case.
         """
         if scorer := _scorer(sequence, earlier):
-            self._leaders[sequence] = scorer, sequence.prompt - 1
+            self._sources[sequence] = scorer, sequence.prompt - 1
             return
         if not sequence.shares:
             return
         _, there = self._ledger.best_source(sequence)
-        leader, shared = _longest_prefix(sequence, earlier)
-        if leader and self._ledger.trims and shared >= max(sequence.computed, there) + WORTH_WAITING:
-            self._leaders[sequence] = leader, shared
+        source, shared = _longest_prefix(sequence, earlier)
+        if source and self._ledger.traits.can_trim and shared >= max(sequence.computed, there) + WORTH_WAITING:
+            self._sources[sequence] = source, shared
         elif not self._ledger.copy_prefix(sequence):
-            self._leaders[sequence] = None, 0  # has its turn before a later pass
+            self._sources[sequence] = None, 0  # has its turn before a later pass
 
-    def settle(self, running: Iterable[Sequence]) -> None:
-        """Let those go on whose leader has computed their common beginning, and those whose leader is gone.
+    def resume_ready(self, running: Iterable[Sequence]) -> None:
+        """Let the sequences go on whose source has computed the common prefix, or has ended.
 
         `running` stands in the order in which sequences started.
         """
         order = list(running)
         alive = set(order)
-        for follower, (leader, shared) in list(self._leaders.items()):
-            if follower not in alive:
-                del self._leaders[follower]
-            elif leader not in alive or leader.computed >= shared:
-                del self._leaders[follower]
-                self.start(follower, order[: order.index(follower)])
+        for waiter, (source, shared) in list(self._sources.items()):
+            if waiter not in alive:
+                del self._sources[waiter]
+            elif source not in alive or source.computed >= shared:
+                del self._sources[waiter]
+                self.start(waiter, order[: order.index(waiter)])
 
 
 def _scorer(sequence: Sequence, others: Iterable[Sequence]) -> Sequence | None:

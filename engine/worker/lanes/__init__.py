@@ -1,0 +1,1 @@
+"""The kinds of requests that take turns in the step loop."""

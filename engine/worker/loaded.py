@@ -1,0 +1,47 @@
+"""A loaded model, and the lanes in which it serves requests."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.config import EngineConfig
+from engine.core.embedding.scheduler import EmbeddingScheduler
+from engine.core.embedding.step import Embedder, EmbeddingLimits
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix_store import PrefixStore
+from engine.core.model import Model
+from engine.core.scheduler import Scheduler
+from engine.core.step import Runner
+from engine.request import EmbeddingRequest, GenerationRequest, Request
+from engine.worker.lanes.embedding import EmbeddingLane
+from engine.worker.lanes.generation import GenerationLane
+from engine.worker.lanes.lane import AnyLane
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and what computes with it."""
+
+    model: Model
+    """Its vocabulary and limits."""
+    runner: Runner | None
+    """Generates; None for a model that only embeds."""
+    embedding: EmbeddingLimits
+    """The limits of the embedder."""
+    open_embedder: Callable[[], Embedder]
+    """Makes the embedder, when there is something to embed. Raises `LoadError`."""
+    store: PrefixStore | None = None
+    """Decides which prefixes outlive their slots; None keeps none."""
+
+    def lanes(self, config: EngineConfig) -> dict[type[Request], AnyLane]:
+        """Return a lane for each kind of request that the model serves."""
+        target = config.step_target_ms / 1000
+        lanes: dict[type[Request], AnyLane] = {}
+        if self.runner is not None:
+            ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
+            scheduler = Scheduler(
+                ledger, step_target=target, queue_limit=config.queue_limit, speculation=config.speculation
+            )
+            lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model)
+        embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
+        lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
+        return lanes

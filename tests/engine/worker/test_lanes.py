@@ -1,0 +1,318 @@
+"""The step loop over three lanes, of which it knows none: turns, faults and cancels."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+from threading import Lock
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.lane import News, PassMembers, Work
+from engine.core.step import Change, StepPlan
+from engine.core.turns import Demand, Turn
+from engine.errors import Busy, EngineFault, LoadError
+from engine.events import Embedded, Event, Failed, Figures, Finished, Released, SlotInfo
+from engine.request import EmbeddingRequest, GenerationRequest
+from engine.testing.fake_embedder import FakeEmbedder
+from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.lanes.lane import AnyLane
+from engine.worker.loaded import LoadedModel
+from engine.worker.loop import StepLoop
+from tests.engine.driver import request
+
+DONE = Embedded(0, b"")
+"""The only event of an errand."""
+
+
+@dataclass
+class Errand:
+    """A request of a third kind: so many passes, and it is done."""
+
+    key: int
+    passes: int
+    prompt_tokens: tuple[int, ...] = (1,)
+
+
+class ErrandLane:
+    """A lane and its scheduler in one."""
+
+    def __init__(self, *, queue_limit: int = 100) -> None:
+        self.errands: dict[int, Errand] = {}
+        self.in_pass: PassMembers[int] = PassMembers()
+        self.on_pass: Callable[[], None] = lambda: None
+        self.aborted = False
+        self.contended: list[bool] = []
+        self._queue_limit = queue_limit
+        self._news: News = []
+
+    @property
+    def scheduler(self) -> "ErrandLane":
+        return self
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.errands or self._news)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self.errands
+
+    def check_room(self) -> None:
+        if len(self.errands) >= self._queue_limit:
+            raise Busy("full")
+
+    def admit(self, key: int, request: int) -> Errand:
+        return Errand(key, request)
+
+    def add(self, job: Errand) -> None:
+        self.errands[job.key] = job
+
+    def cancel(self, key: int) -> None:
+        del self.errands[key]
+        self.in_pass.leave(key)
+        self._news.append((key, Released("errand", 0, 0)))
+
+    def fail_all(self, message: str) -> None:
+        self.in_pass.end()
+        self._news += [(key, Failed(message, "engine_failed")) for key in self.errands]
+        self.errands.clear()
+
+    def demand(self) -> Demand:
+        return Demand(urgent=False, bulk=bool(self.errands))
+
+    def plan(self, turn: Turn | None, *, contended: bool) -> Work[list[int]]:
+        news, self._news = self._news, []
+        if turn is None:
+            return Work((), news, None)
+        self.contended.append(contended)
+        self.in_pass.begin(set(self.errands))
+        return Work((), news, list(self.errands))
+
+    def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
+        """There is nothing to change."""
+
+    def arm(self) -> None:
+        self.aborted = False
+
+    def run(self, plan: list[int]) -> list[int]:
+        self.on_pass()
+        return [] if self.aborted else plan
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def apply(self, _plan: list[int], result: list[int]) -> News:
+        self.in_pass.end()
+        news: News = []
+        for key in result:
+            if errand := self.errands.get(key):
+                errand.passes -= 1
+                if not errand.passes:
+                    del self.errands[key]
+                    news.append((key, DONE))
+        return news
+
+    def figures(self) -> Figures:
+        return Figures(waiting=len(self.errands))
+
+    def inspect(self) -> tuple[SlotInfo, ...]:
+        return ()
+
+
+class Engine:
+    """A step loop over the lanes of a model and one of errands, one step at a time.
+
+    Attributes:
+        passes: every pass: D decodes, P computes prompts, E embeds, X runs errands.
+        news: all news by key.
+    """
+
+    def __init__(self) -> None:
+        self.passes = ""
+        self.news: dict[int, list[Event]] = {}
+        self.model = FakeModel(context=4096)
+        self.runner, self.embedder, self.errands = FakeRunner(self.model), FakeEmbedder(), ErrandLane()
+        loaded = LoadedModel(self.model, self.runner, self.embedder.limits, lambda: self.embedder)
+        lanes = loaded.lanes(EngineConfig(model=""))
+        self._generations, self._embeddings = lanes[GenerationRequest], lanes[EmbeddingRequest]
+        self._lanes = [*lanes.values(), self.errands]
+        self.loop = StepLoop(self._lanes, self._publish)
+        self._keys = count(1)
+        self.runner.on_pass = self._note_plan
+        self.embedder.on_pass = lambda: self._note("E")
+        self.errands.on_pass = lambda: self._note("X")
+
+    def generate(self, prompt: str = "hello", max_tokens: int = 8) -> int:
+        return self._add(self._generations, request(prompt, max_tokens=max_tokens, cache_prompt=False))
+
+    def embed(self, *inputs: str) -> int:
+        return self._add(self._embeddings, EmbeddingRequest(id="test", inputs=inputs or ("hello",)))
+
+    def send(self, passes: int = 1) -> int:
+        return self._add(self.errands, passes)
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.loop._step()
+
+    def decode(self) -> int:
+        """Start a generation that decodes by now, for a long time."""
+        key = self.generate(max_tokens=500)
+        while "D" not in self.passes:
+            self.step()
+        self.passes = ""
+        return key
+
+    def drain(self) -> None:
+        """Step until there is nothing left to do."""
+        while any(lane.scheduler.busy for lane in self._lanes):
+            self.step()
+
+    def ended(self, key: int) -> bool:
+        return any(isinstance(event, Finished | Failed | Released | Embedded) for event in self.news.get(key, []))
+
+    def _add(self, lane: AnyLane, asked: object) -> int:
+        key = next(self._keys)
+        self.loop.add(lane, lane.admit(key, asked), lambda: None)
+        return key
+
+    def _note(self, kind: str) -> None:
+        self.passes += kind
+
+    def _note_plan(self, plan: StepPlan) -> None:
+        self._note("D" if plan.decode else "P")
+
+    def _publish(self, news: Iterable[tuple[int, Event]], _figures: Figures) -> None:
+        for key, event in news:
+            self.news.setdefault(key, []).append(event)
+
+
+def test_bulk_passes_of_all_lanes_take_turns() -> None:
+    engine = Engine()
+    engine.generate("x" * 2000)
+    engine.embed(*["x" * 200] * 4)
+    engine.send(passes=20)
+    engine.step(12)
+    assert engine.passes == engine.passes[:3] * 4
+    assert sorted(engine.passes[:3]) == ["E", "P", "X"]
+
+
+def test_one_bulk_pass_at_most_lies_between_two_decode_passes_whatever_waits() -> None:
+    engine = Engine()
+    engine.decode()
+    engine.generate("x" * 2000)
+    engine.embed(*["x" * 200] * 4)
+    engine.send(passes=20)
+    engine.step(12)
+    decodes, others = sorted([engine.passes[::2], engine.passes[1::2]])
+    assert decodes == "DDDDDD"
+    assert others == others[:3] * 2
+    assert sorted(others[:3]) == ["E", "P", "X"]
+
+
+def test_a_lane_without_neighbours_has_every_turn() -> None:
+    engine = Engine()
+    engine.send(passes=3)
+    engine.step(3)
+    assert engine.passes == "XXX"
+    assert engine.errands.contended == [False] * 3
+
+
+def test_a_lane_hears_whether_others_wait_for_its_pass() -> None:
+    engine = Engine()
+    engine.decode()
+    engine.send(passes=3)
+    engine.step(6)
+    assert engine.errands.contended == [True] * 3
+
+
+@pytest.mark.parametrize("broken", ["generations", "embeddings", "errands"])
+def test_a_lane_that_cannot_make_its_pass_fails_its_own_requests_only(broken: str) -> None:
+    engine = Engine()
+    keys = {"generations": engine.generate(), "embeddings": engine.embed(), "errands": engine.send()}
+
+    def fail() -> None:
+        raise LoadError("no memory")
+
+    noted = engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass
+    match broken:
+        case "generations":
+            engine.runner.on_pass = lambda _plan: fail()
+        case "embeddings":
+            engine.embedder.on_pass = fail
+        case _:
+            engine.errands.on_pass = fail
+    engine.drain()
+    failed = {kind for kind, key in keys.items() if Failed("no memory", "engine_failed") in engine.news[key]}
+    assert failed == {broken}
+    figures = engine.loop.figures()
+    assert (figures.active_tokens, figures.held, figures.embedding_waiting) == (0, 0, 0)
+    assert not any(engine.runner.cells.values())
+    assert engine.embedder.cells == {}
+    engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass = noted
+    again = engine.generate(), engine.embed(), engine.send()
+    engine.drain()
+    assert [type(engine.news[key][-1]) for key in again] == [Finished, Embedded, Embedded]
+
+
+def test_any_other_fault_leaves_the_loop() -> None:
+    engine = Engine()
+    engine.send()
+
+    def fail() -> None:
+        raise EngineFault("broken")
+
+    engine.errands.on_pass = fail
+    with pytest.raises(EngineFault, match="broken"):
+        engine.step()
+
+
+def test_a_cancel_reaches_the_lane_of_its_request() -> None:
+    engine = Engine()
+    keys = [engine.generate("x" * 500), engine.embed("x" * 200), engine.send(passes=9)]
+    engine.step(3)
+    for at, key in enumerate(keys):
+        engine.loop.cancel(key)
+        engine.step()
+        assert [engine.ended(each) for each in keys] == [True] * (at + 1) + [False] * (2 - at)
+        assert isinstance(engine.news[key][-1], Released)
+    engine.loop.cancel(keys[0])
+    assert engine.news[keys[0]][-1] == Released("gone", 0, 0)
+
+
+def test_a_cancel_aborts_the_pass_of_its_lane_and_no_other() -> None:
+    engine = Engine()
+    generation, embedding, errand = engine.generate("x" * 500), engine.embed("x" * 200), engine.send(passes=9)
+    while not {"P", "E"} <= set(engine.passes):
+        engine.step()
+    aborted: list[tuple[bool, bool, bool]] = []
+
+    def hang_up() -> None:
+        for key in (generation, embedding, errand):
+            engine.loop.cancel(key)
+            aborted.append((engine.runner.aborted.is_set(), engine.embedder.aborted.is_set(), engine.errands.aborted))
+
+    engine.errands.on_pass = hang_up
+    engine.drain()
+    assert aborted == [(False, False, False), (False, False, False), (False, False, True)]
+
+
+def test_the_figures_of_all_lanes_are_added() -> None:
+    engine = Engine()
+    engine.generate(max_tokens=2)
+    engine.embed("hello", "you")
+    engine.drain()
+    engine.send()
+    figures = engine.loop.figures()
+    assert figures.steps == len(engine.passes)
+    assert (figures.slots, figures.embeddings, figures.prompt_tokens, figures.waiting) == (4, 2, 5, 1)
+
+
+def test_a_full_queue_is_its_lanes_own() -> None:
+    engine = Engine()
+    engine.errands._queue_limit = 1
+    engine.send()
+    with pytest.raises(Busy):
+        engine.send()
+    engine.generate()
+    engine.embed()
