@@ -1,1 +1,1 @@
-"""The engine process: everything that touches llama.cpp."""
+"""Bindings: model, contexts, runner and embedder on llama.cpp."""

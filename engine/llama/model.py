@@ -14,7 +14,7 @@ from engine.config import EngineConfig
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
-from engine.llama import devices, memory
+from engine.llama import devices, memory, metadata
 from engine.llama.attention import Attention, choose_attention
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.log_bridge import capture_log, first_error, route_log
@@ -24,9 +24,6 @@ from engine.sampling.dry import DryTemplates
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
 _MAGIC = b"GGUF"
-_DESCRIPTION_BYTES = 256
-_VALUE_BYTES = 256
-_TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
 
 
 class LlamaModel:
@@ -56,30 +53,29 @@ class LlamaModel:
 
         Raises:
             LoadError: the file is no model or is damaged, the model can neither generate nor compute embeddings, or
-                memory is
-                short.
+                memory is short.
         """
         route_log()
         available = devices.available_memory()
         with ExitStack() as resources:
             handle = _load(config, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
-            _check_usable(handle, config.model)
+            metadata.check_usable(handle, config.model)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
             stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
-            shape = _kv_shape(handle, layers)
+            shape = metadata.kv_shape(handle, layers)
             context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
-            self.info = _describe(handle, config, context, self._tokenizer)
+            self.info = metadata.describe(handle, config, context, self._tokenizer)
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
             self.traits = ModelTraits(
                 cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
                 min_prefill_chunk=self.attention.chunk,
-                can_trim=_can_trim(handle),
+                can_trim=metadata.can_trim(handle),
             )
-            self.pooling = _pooling(handle)
-            self.causal = _causal(handle)
+            self.pooling = metadata.pooling(handle)
+            self.causal = metadata.causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer)
             self._handle: int | None = handle
@@ -207,98 +203,3 @@ def _check_file(path: Path) -> None:
         raise LoadError(f"the model file {path} cannot be read: {error.strerror}") from error
     if magic != _MAGIC:
         raise LoadError(f"{path} is not a GGUF file")
-
-
-def _check_usable(handle: int, path: str) -> None:
-    """Check that the model is of a supported kind.
-
-    Raises:
-        LoadError: it can neither generate text token by token nor compute embeddings.
-    """
-    if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
-        kind = "has an encoder"
-    elif llama_cpp.llama_model_is_diffusion(handle):
-        kind = "generates by diffusion"
-    elif _pooling(handle) == llama_cpp.LLAMA_POOLING_TYPE_RANK:
-        kind = "only ranks"
-    elif llama_cpp.llama_vocab_type(llama_cpp.llama_model_get_vocab(handle)) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
-        kind = "has no vocabulary"
-    else:
-        return
-    raise LoadError(f"{path} can neither generate text token by token nor compute embeddings: it {kind}")
-
-
-def _generates(handle: int) -> bool:
-    """Return whether a model is made to generate text.
-
-    A model with bidirectional attention, or whose file names a pooling type, is made for embeddings.
-    """
-    return _causal(handle) and _pooling(handle) <= 0
-
-
-def _can_trim(handle: int) -> bool:
-    """Not in a recurrent state, nor where a sliding window has already forgotten the tokens before the last ones."""
-    return not (
-        llama_cpp.llama_model_is_recurrent(handle)
-        or llama_cpp.llama_model_is_hybrid(handle)
-        or llama_cpp.llama_model_n_swa(handle)
-    )
-
-
-def _causal(handle: int) -> bool:
-    return _own_metadata(handle, "attention.causal") != "false"
-
-
-def _pooling(handle: int) -> int:
-    """Return llama.cpp's number of the pooling type in the file; 0 or less means none."""
-    return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
-
-
-def _describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
-    """Return the description of the model; `context` is the tokens of a slot."""
-    description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
-    llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
-    return ModelInfo(
-        description=description.value.decode(errors="replace"),
-        vocabulary=tokenizer.size,
-        context=context,
-        trained_context=llama_cpp.llama_model_n_ctx_train(handle),
-        slots=config.slots,
-        parameters=llama_cpp.llama_model_n_params(handle),
-        size=llama_cpp.llama_model_size(handle),
-        architecture=_metadata(handle, "general.architecture") or "",
-        generates=_generates(handle),
-        embedding_size=llama_cpp.llama_model_n_embd_out(handle),
-        infills=tokenizer.infills,
-        chat_template=_template(handle, None),
-        tool_template=_template(handle, _TOOL_TEMPLATE),
-        bos=tokenizer.bos,
-        eos=tokenizer.eos,
-        special_tokens=tokenizer.special_tokens,
-    )
-
-
-def _template(handle: int, name: bytes | None) -> str | None:
-    """Return the chat template of that name in the model's file; None names the default one."""
-    template = llama_cpp.llama_model_chat_template(handle, name)
-    return None if template is None else template.decode(errors="replace")
-
-
-def _kv_shape(handle: int, layers: int) -> memory.KVShape:
-    """Return the shape of the first layer, for all layers. It overestimates a hybrid model."""
-    head = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
-    key = _own_metadata(handle, "attention.key_length")
-    value = _own_metadata(handle, "attention.value_length")
-    heads = llama_cpp.llama_model_n_head_kv(handle)
-    return memory.KVShape(layers, heads, int(key or head), int(value or head))
-
-
-def _own_metadata(handle: int, key: str) -> str | None:
-    """Return the value of a key that the file prefixes by the name of its architecture."""
-    return _metadata(handle, f"{_metadata(handle, 'general.architecture')}.{key}")
-
-
-def _metadata(handle: int, key: str) -> str | None:
-    buffer = ctypes.create_string_buffer(_VALUE_BYTES)
-    length = llama_cpp.llama_model_meta_val_str(handle, key.encode(), buffer, _VALUE_BYTES)
-    return None if length < 0 else buffer.value.decode(errors="replace")

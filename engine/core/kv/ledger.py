@@ -15,8 +15,7 @@ WORTH_COPYING = 16
 COPY_COST = 64
 """Cells of a source whose copy takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
-"""Cells copied, saved and restored between two passes, about, and as many moved. More would delay running sequences for
-longer than a prompt chunk does."""
+"""Cells copied, saved and restored between two passes, and as many moved. More would delay other sequences too long."""
 
 
 @dataclass(slots=True)
@@ -128,9 +127,7 @@ class KVLedger:
     def copy_prefix(self, sequence: Sequence) -> bool:
         """Copy the beginning of a sequence's prompt from another slot or the store to its slot, if that saves enough.
 
-        Returns:
-            False if the copy must wait for a later pass: enough is copied before this one, or the source is being
-            saved.
+        Return False if it must wait for a later pass: enough is copied before this one, or the source is being saved.
         """
         source, shared = self.best_source(sequence)
         if source is None or not _pays(source, shared - sequence.computed):
@@ -153,7 +150,7 @@ class KVLedger:
     def move(self, source: Slot, target: Slot) -> None:
         """Move a sequence to another slot. The contents of that slot move the other way.
 
-        Only a prefix that would take too long to move is dropped: others wait for the pass behind it.
+        A prefix that would take too long to move is dropped.
 
         Raises:
             RuntimeError: the source is free.
@@ -226,8 +223,7 @@ class KVLedger:
         return bool(self._changes)
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:
-        """Save the contents of a free slot if all but its first `stays` cells are about to go, exist nowhere else, and
-        are worth it."""
+        """Save a free slot whose cells, all but the first `stays`, are about to go, if they are worth it and unique."""
         if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
             return
         _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)

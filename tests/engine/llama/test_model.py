@@ -12,8 +12,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
-from engine.llama import devices
-from engine.llama import model as module
+from engine.llama import devices, metadata
 from engine.llama.model import LlamaModel
 from tests.c_calls import count_calls
 from tests.models import model_path
@@ -201,9 +200,9 @@ def test_models_that_do_not_generate(
 
 
 def with_metadata(monkeypatch: pytest.MonkeyPatch, ending: str, value: str) -> None:
-    true_metadata = module._metadata
+    true_metadata = metadata._metadata
     monkeypatch.setattr(
-        module, "_metadata", lambda handle, key: value if key.endswith(ending) else true_metadata(handle, key)
+        metadata, "_metadata", lambda handle, key: value if key.endswith(ending) else true_metadata(handle, key)
     )
 
 

@@ -1,0 +1,111 @@
+"""Properties of a loaded model, read from the metadata in its file."""
+
+import ctypes
+
+import llama_cpp
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.events import ModelInfo
+from engine.llama.memory import KVShape
+from engine.llama.tokenizer import Tokenizer
+
+_DESCRIPTION_BYTES = 256
+_VALUE_BYTES = 256
+_TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
+
+
+def check_usable(handle: int, path: str) -> None:
+    """Check that the model is of a supported kind.
+
+    Raises:
+        LoadError: it can neither generate text token by token nor compute embeddings.
+    """
+    if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
+        kind = "has an encoder"
+    elif llama_cpp.llama_model_is_diffusion(handle):
+        kind = "generates by diffusion"
+    elif pooling(handle) == llama_cpp.LLAMA_POOLING_TYPE_RANK:
+        kind = "only ranks"
+    elif llama_cpp.llama_vocab_type(llama_cpp.llama_model_get_vocab(handle)) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+        kind = "has no vocabulary"
+    else:
+        return
+    raise LoadError(f"{path} can neither generate text token by token nor compute embeddings: it {kind}")
+
+
+def generates(handle: int) -> bool:
+    """Return whether a model is made to generate text.
+
+    A model with bidirectional attention, or whose file names a pooling type, is made for embeddings.
+    """
+    return causal(handle) and pooling(handle) <= 0
+
+
+def can_trim(handle: int) -> bool:
+    """Return whether the last cells of a sequence can be dropped: not with a recurrent state or a sliding window."""
+    return not (
+        llama_cpp.llama_model_is_recurrent(handle)
+        or llama_cpp.llama_model_is_hybrid(handle)
+        or llama_cpp.llama_model_n_swa(handle)
+    )
+
+
+def causal(handle: int) -> bool:
+    """Return whether a token attends only to earlier ones."""
+    return _own_metadata(handle, "attention.causal") != "false"
+
+
+def pooling(handle: int) -> int:
+    """Return llama.cpp's number of the pooling type in the file; 0 or less means none."""
+    return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
+
+
+def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
+    """Return the description of the model; `context` is the tokens of a slot."""
+    description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
+    llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
+    return ModelInfo(
+        description=description.value.decode(errors="replace"),
+        vocabulary=tokenizer.size,
+        context=context,
+        trained_context=llama_cpp.llama_model_n_ctx_train(handle),
+        slots=config.slots,
+        parameters=llama_cpp.llama_model_n_params(handle),
+        size=llama_cpp.llama_model_size(handle),
+        architecture=_metadata(handle, "general.architecture") or "",
+        generates=generates(handle),
+        embedding_size=llama_cpp.llama_model_n_embd_out(handle),
+        infills=tokenizer.infills,
+        chat_template=_template(handle, None),
+        tool_template=_template(handle, _TOOL_TEMPLATE),
+        bos=tokenizer.bos,
+        eos=tokenizer.eos,
+        special_tokens=tokenizer.special_tokens,
+    )
+
+
+def _template(handle: int, name: bytes | None) -> str | None:
+    """Return the chat template of that name in the model's file; None names the default one."""
+    template = llama_cpp.llama_model_chat_template(handle, name)
+    return None if template is None else template.decode(errors="replace")
+
+
+def kv_shape(handle: int, layers: int) -> KVShape:
+    """Return the shape of the first layer, for all layers. It overestimates a hybrid model."""
+    head = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
+    key = _own_metadata(handle, "attention.key_length")
+    value = _own_metadata(handle, "attention.value_length")
+    heads = llama_cpp.llama_model_n_head_kv(handle)
+    return KVShape(layers, heads, int(key or head), int(value or head))
+
+
+def _own_metadata(handle: int, key: str) -> str | None:
+    """Return the value of a key that the file prefixes by the name of its architecture."""
+    return _metadata(handle, f"{_metadata(handle, 'general.architecture')}.{key}")
+
+
+def _metadata(handle: int, key: str) -> str | None:
+    buffer = ctypes.create_string_buffer(_VALUE_BYTES)
+    length = llama_cpp.llama_model_meta_val_str(handle, key.encode(), buffer, _VALUE_BYTES)
+    return None if length < 0 else buffer.value.decode(errors="replace")
