@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from gateway.capacity import connections_for
 from gateway.edge.limits import ServerLimits
 from gateway.edge.server import Server
 from gateway.listen import listen
-from gateway.settings import Settings
+from gateway.settings import Settings, read_settings
 from tests.gateway.edge.wire import Answer, Client
 from tests.models import model_path
-from tests.program import engines_of
+from tests.program import FLAGS, engines_of
 
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
 GUARD = 30.0
@@ -38,6 +38,8 @@ class Served:
     shutdown: anyio.Event
     draining: anyio.Event
     stopped: anyio.Event
+    clients: list[Client] = field(default_factory=list)
+    """Those that may be open. They are closed with the gateway, however the test ends."""
 
     @property
     def engine_pid(self) -> int:
@@ -45,7 +47,9 @@ class Served:
         return pid
 
     def client(self, receive_buffer: int | None = None) -> Client:
-        return Client(self.port, receive_buffer)
+        client = Client(self.port, receive_buffer)
+        self.clients = [*(known for known in self.clients if known.is_open), client]
+        return client
 
     async def answer(self, request: bytes) -> Answer:
         """One request on a connection of its own."""
@@ -95,7 +99,8 @@ async def serving(
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
     own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
-    settings = Settings.model_construct(**{**own, **fields, "model": Path(model)})
+    chosen = {} if fake else read_settings(["serve", *FLAGS], {}).model_dump(exclude_unset=True)
+    settings = Settings.model_construct(**{**own, **fields, **chosen, "model": Path(model)})
     command = [sys.executable, str(FAKE_ENGINE), str(seconds_per_pass)] if fake else None
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
@@ -120,12 +125,15 @@ async def serving(
             tasks.start_soon(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
+            served = Served(port, engine, server, shutdown, draining, stopped)
             try:
-                yield Served(port, engine, server, shutdown, draining, stopped)
+                yield served
             finally:
                 shutdown.set()
                 for connection in server.connections:
                     connection.abort("the test is over")
+                for client in served.clients:
+                    client.close()
 
 
 def post(request_id: str, path: str, **body: Any) -> bytes:
