@@ -4,8 +4,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.program import Embedded, serving_embedded
+
+# The same examples on every machine, however slow it is.
+settings.register_profile("alike", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("alike")
 
 
 def pytest_configure() -> None:

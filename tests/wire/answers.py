@@ -12,7 +12,7 @@ from tests.gateway.edge.wire import Answer
 STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 """Fields of a request whose stream can be read here."""
 ALIKE: dict[str, Any] = {"cache_prompt": False, "speculative": False}
-"""Fields of a request that is computed the same way each time: speculation depends on measured time, and is in the usage."""
+"""Fields of a request that is computed alike each time. Speculation follows measured times, and shows in the usage."""
 
 
 @dataclass(frozen=True)

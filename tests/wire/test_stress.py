@@ -1,4 +1,4 @@
-"""Thousands of requests at random lengths, and clients that leave at random moments in every way, beside survivors.
+"""Hundreds of requests at random lengths, and clients that leave at random moments in every way, beside survivors.
 
 Every survivor gets what it gets alone, and at the end nothing is held.
 """
@@ -21,7 +21,7 @@ from tests.wire.served import Served, completion, serving
 pytestmark = pytest.mark.anyio
 
 SEED = 2
-BURSTS, CLIENTS, REQUESTS = 3, 24, 32
+BURSTS, CLIENTS, REQUESTS = 3, 24, 10
 SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4

@@ -32,6 +32,7 @@ WRONG: dict[str, tuple[str, str, int, Mapping[str, str], bytes]] = {
     "event": ("POST", "/v1/completions", 200, EVENTS, b"data: {}\n\n"),
     "an end that others have": ("POST", "/generate", 200, EVENTS, b"data: [DONE]\n\n"),
 }
+DESCRIPTION = describe()
 UNKNOWN: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "a", "x": 1},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a", "x": 1}]},
@@ -55,13 +56,13 @@ def test_every_route_is_described_and_every_described_one_is_routed() -> None:
 
 
 def test_it_is_what_openapi_asks_of_a_description() -> None:
-    schemathesis.openapi.from_dict(describe()).validate()
+    schemathesis.openapi.from_dict(DESCRIPTION).validate()
     identifiers = [operation.id for operation in OPERATIONS]
     assert len(set(identifiers)) == len(identifiers)
 
 
 def test_every_schema_is_one_and_its_defaults_fit() -> None:
-    schemas = describe()["components"]["schemas"]
+    schemas = DESCRIPTION["components"]["schemas"]
     for schema in schemas.values():
         Draft202012Validator.check_schema(schema)
     for name, schema in schemas.items():
@@ -72,7 +73,7 @@ def test_every_schema_is_one_and_its_defaults_fit() -> None:
 
 
 def test_no_two_schemas_want_the_same_name() -> None:
-    assert not [name for name in describe()["components"]["schemas"] if "__" in name]
+    assert not [name for name in DESCRIPTION["components"]["schemas"] if "__" in name]
 
 
 def test_the_parameters_of_a_page() -> None:
@@ -81,12 +82,12 @@ def test_the_parameters_of_a_page() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("path", describe()["paths"])
+@pytest.mark.parametrize("path", DESCRIPTION["paths"])
 async def test_another_method_is_told_those_that_are_described(path: str) -> None:
     reply = await Call(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
     assert reply.status == 405
     methods = set((reply.header("allow") or "").lower().split(", ")) - {"head"}
-    assert methods == describe()["paths"][path].keys()
+    assert methods == DESCRIPTION["paths"][path].keys()
 
 
 @pytest.mark.anyio

@@ -108,9 +108,14 @@ def test_a_stream_is_the_same_text_in_pieces(client: OpenAI) -> None:
 
 
 def test_the_usage_comes_in_a_chunk_of_its_own(client: OpenAI) -> None:
-    whole = greedy(client)
+    whole = greedy(client, extra_body=ALIKE)
     *chunks, last = client.completions.create(
-        model="tiny", prompt=PROMPT, temperature=0, stream=True, stream_options={"include_usage": True}
+        model="tiny",
+        prompt=PROMPT,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=ALIKE,
     )
     assert all(chunk.usage is None for chunk in chunks)
     assert (last.choices, last.usage) == ([], whole.usage)

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
-ON: dict[str, Any] = {"ignore_eos": True}
+ON: dict[str, Any] = {"ignore_eos": True, "speculative": False}
 ROUTES: dict[str, dict[str, Any]] = {
     "completions": {"prompt": "One", "max_tokens": 1900},
     "chat.completions": {"messages": [{"role": "user", "content": "Count to 200"}], "max_tokens": 1900},
