@@ -115,7 +115,8 @@ class Crowd:
     def _wish(self, chance: random.Random) -> Wish:
         prompts = chance.choices(self._prompts, k=chance.choice([1, 1, 1, 1, 2]))
         max_tokens = chance.randint(1, MOST_TOKENS)
-        fields = {"cache_prompt": chance.random() < 0.7, **chance.choice([{}, STREAMED])}
+        fields = {"cache_prompt": chance.random() < 0.7, "speculative": chance.choice([None, True, False])}
+        fields |= chance.choice([{}, STREAMED])
         return Wish(prompts, chance.choice([1, 1, 1, 1, 2, 3]), max_tokens, self._stop(chance, prompts[0]), fields)
 
     def _stop(self, chance: random.Random, prompt: list[int]) -> str:

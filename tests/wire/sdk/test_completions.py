@@ -21,7 +21,11 @@ pytestmark = [
 ]
 
 PROMPT = "Once upon a time"
-ON_AND_ON: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 15_000, "extra_body": {"ignore_eos": True}}
+ON_AND_ON: dict[str, Any] = {
+    "prompt": PROMPT,
+    "max_tokens": 15_000,
+    "extra_body": {"ignore_eos": True, "speculative": False},
+}
 
 
 @pytest.fixture(scope="module")
