@@ -175,7 +175,7 @@ def test_who_waits_adds_nothing_when_a_slot_changes_hands() -> None:
             steps.loop.cancel(next(turns))
             steps.step(4)
 
-        return work_of(change_hands, times=2)
+        return work_of(change_hands)
 
     assert_same(work(FEW), work(MANY))
 
@@ -221,7 +221,7 @@ def test_the_past_leaves_nothing_behind() -> None:
 
     def work() -> Work:
         serve_four()  # so that the same is cached whenever it is counted
-        return work_of(serve_four, times=2)
+        return work_of(serve_four)
 
     steps.serve(100)
     early = work()
