@@ -1,10 +1,24 @@
 """What every test may use."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.program import Embedded, serving_embedded
+
+# The same examples on every machine, however slow it is.
+settings.register_profile("alike", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("alike")
+
+
+def pytest_configure() -> None:
+    """Drop settings for servers and proxies from the environment: they must not change what is tested."""
+    for name in list(os.environ):
+        if name.startswith("LLAMA_GATEWAY_") and not name.startswith("LLAMA_GATEWAY_TEST_"):
+            del os.environ[name]
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 
 @pytest.fixture(params=["trio", "asyncio"])

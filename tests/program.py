@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ ROOT = Path(__file__).parents[1]
 GUARD = 60.0
 """Seconds after which a test gives up waiting. Never a part of what is tested."""
 
+FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
+"""Flags that every server on a real model gets besides its own, and that win: `--threads 2 --speculation off`, for one.
+The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
+
 Process: TypeAlias = subprocess.Popen[str]
 ENGINES = (b"engine.worker.main", b"fake_child.py")
 
@@ -24,9 +29,8 @@ ENGINES = (b"engine.worker.main", b"fake_child.py")
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
     """Run `llama-gateway serve`. What it says is on its `stderr`."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_GATEWAY_")}
-    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments, *FLAGS]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

@@ -17,7 +17,7 @@ from tests.engine.driver import Driver
 SLOTS = 32
 CLIENTS = (1, 8, 16, 24, 32)
 SEEDS = range(2)
-ANSWERS = 150
+ANSWERS = 80
 WALK = 850
 """Cells. Of a model of 0.6B weights at 4 bits."""
 
@@ -95,7 +95,7 @@ def test_a_token_never_needs_more_walks_because_there_are_more_clients(seed: int
 def test_rows_are_neighbours_while_clients_come_and_go(most: int, seed: int) -> None:
     crowd = Crowd(seed, cache=True)
     chance = random.Random(seed)
-    for _ in range(1000):
+    for _ in range(500):
         if len(crowd.waiting) < most and chance.random() < 0.5:
             crowd.ask()
         if crowd.waiting and chance.random() < 0.05:
@@ -104,10 +104,10 @@ def test_rows_are_neighbours_while_clients_come_and_go(most: int, seed: int) -> 
     assert fmean(crowd.decodes()) < 1.05, "at random places it would be 6 to 8"
 
 
-def test_rows_are_neighbours_after_ten_thousand_arrivals_and_departures() -> None:
+def test_rows_are_neighbours_after_thousands_of_arrivals_and_departures() -> None:
     crowd = Crowd(0, cache=True)
     chance = random.Random(0)
-    for _ in range(10_000):
+    for _ in range(4_000):
         crowd.come_and_go(chance)
     while len(crowd.waiting) < 24:
         crowd.ask()

@@ -19,7 +19,7 @@ from tests.system.served import Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 
-CLIENTS, REQUESTS, ROUNDS = 24, 72, 3
+CLIENTS, REQUESTS, ROUNDS = 24, 12, 3
 MAX_TOKENS = 4
 SLOTS = 8
 PROMPTS = ["Once upon a time", "The dog", "Lily and her mom went", "One day, a little", "He was very", "The sun"]

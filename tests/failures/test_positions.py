@@ -4,6 +4,7 @@ Requests of every odd length, one after another, at once and interleaved, get wh
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ LENGTHS = (2, 1, 65, 3, 13, 127, 5, 64, 7, 31, 255, 63, 301, 17)
 """Tokens of the prompts: none like its neighbour, on both sides of each border there is."""
 SLOTS = 4
 MAX_TOKENS = 12
+GUESSED: dict[str, Any] = {"max_tokens": MAX_TOKENS, "speculative": True}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def check(model: Alone, prompt: list[int], answer: Answer) -> None:
 async def begin(served: Served, prompt: list[int], *, cache: bool) -> Client:
     """Send a request that streams, and wait until it does."""
     client = served.client()
-    request = completion("asks", prompt=prompt, max_tokens=MAX_TOKENS, cache_prompt=cache, **STREAMED)
+    request = completion("asks", prompt=prompt, cache_prompt=cache, **GUESSED, **STREAMED)
     await client.send(request)
     await client.see(b'"text":"')
     return client
@@ -68,7 +70,7 @@ async def test_each_gets_what_it_gets_alone(model: Alone, prompts: list[list[int
 
 
 async def ask_and_check(served: Served, model: Alone, prompt: list[int], cache: bool) -> None:
-    request = completion("asks", prompt=prompt, max_tokens=MAX_TOKENS, cache_prompt=cache)
+    request = completion("asks", prompt=prompt, cache_prompt=cache, **GUESSED)
     check(model, prompt, await served.answer(request))
 
 

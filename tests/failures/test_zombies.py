@@ -17,7 +17,7 @@ from tests.system.served import GUARD, Served, ask, completion, serving
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
-IDLE = 1.0
+IDLE = 0.4
 """Seconds in which nothing may happen."""
 PAUSE = 0.05
 """Seconds. Some clock ticks."""

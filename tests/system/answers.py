@@ -5,11 +5,14 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
+import pytest
 
 from tests.gateway.server.sockets import Answer
 
 STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
 """Fields of a request whose stream can be read here."""
+ALIKE: dict[str, Any] = {"cache_prompt": False, "speculative": False}
+"""Fields of a request that is computed alike each time. Speculation follows measured times, and shows in the usage."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,22 @@ class Choice:
 class Completion:
     choices: list[Choice]
     usage: dict[str, Any]
+
+
+def assert_alike(one: Any, other: Any) -> None:
+    """Raise `AssertionError` unless two JSON values are equal, their floats up to rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        assert one == pytest.approx(other, abs=1e-4)
+    elif isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_alike(one[name], other[name])
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other)
+        for value, counterpart in zip(one, other, strict=True):
+            assert_alike(value, counterpart)
+    else:
+        assert one == other
 
 
 def read_completion(answer: Answer) -> Completion:

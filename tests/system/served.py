@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import orjson
 from engine import Engine, Figures, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
+from gateway.cli import read_settings
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
@@ -21,7 +22,7 @@ from gateway.server.server import Server
 from gateway.settings import Settings
 from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
-from tests.program import engines_of
+from tests.program import FLAGS, engines_of
 
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
 GUARD = 30.0
@@ -38,6 +39,8 @@ class Served:
     shutdown: anyio.Event
     draining: anyio.Event
     stopped: anyio.Event
+    clients: list[Client] = field(default_factory=list)
+    """Those that may be open. They are closed with the gateway, however the test ends."""
 
     @property
     def engine_pid(self) -> int:
@@ -45,7 +48,9 @@ class Served:
         return pid
 
     def client(self, receive_buffer: int | None = None) -> Client:
-        return Client(self.port, receive_buffer)
+        client = Client(self.port, receive_buffer)
+        self.clients = [*(known for known in self.clients if known.is_open), client]
+        return client
 
     async def answer(self, request: bytes) -> Answer:
         """One request on a connection of its own."""
@@ -95,7 +100,8 @@ async def serving(
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
     own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
-    settings = Settings.model_construct(**{**own, **fields, "model": Path(model)})
+    chosen = {} if fake else read_settings(["serve", *FLAGS], {}).model_dump(exclude_unset=True)
+    settings = Settings.model_construct(**{**own, **fields, **chosen, "model": Path(model)})
     command = [sys.executable, str(FAKE_ENGINE), str(seconds_per_pass)] if fake else None
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
@@ -123,12 +129,15 @@ async def serving(
             tasks.start_soon(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
+            served = Served(port, engine, server, shutdown, draining, stopped)
             try:
-                yield Served(port, engine, server, shutdown, draining, stopped)
+                yield served
             finally:
                 shutdown.set()
                 for connection in server.connections:
                     connection.abort("the test is over")
+                for client in served.clients:
+                    client.close()
 
 
 def post(request_id: str, path: str, **body: Any) -> bytes:
@@ -141,8 +150,9 @@ def post(request_id: str, path: str, **body: Any) -> bytes:
 
 
 def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
-    """The bytes of a POST that asks for text."""
-    return post(request_id, path, **{"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, **body})
+    """The bytes of a POST that asks for text, without guesses, whose number depends on measured times."""
+    asked = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "speculative": False}
+    return post(request_id, path, **{**asked, **body})
 
 
 async def ask(served: Served, **body: Any) -> dict[str, Any]:

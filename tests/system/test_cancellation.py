@@ -20,6 +20,8 @@ pytestmark = pytest.mark.anyio
 PASS = 0.01
 LONG_PROMPT = "x" * 60_000
 MANY = 50_000
+LONG_NAME = "x" * 40_000
+"""Every event of a stream carries it, so that few fill all buffers on their way."""
 _numbers = count()
 
 
@@ -153,9 +155,10 @@ async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
 async def test_leaving_while_the_last_bytes_are_written(stream: bool, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in (Client.close, Client.reset, Client.half_close):
+            computed = (await served.figures()).prompt_tokens
             client = served.client()
-            await client.send(completion("short", max_tokens=5, stream=stream))
-            await served.until_in("decode", "short")
+            await client.send(completion("short", max_tokens=5, stream=stream, cache_prompt=False))
+            await served.until(lambda _, f, computed=computed: f.prompt_tokens > computed)  # type: ignore[misc]
             await served.until_gone("short")
             leave(client)
             client.close()
@@ -266,7 +269,7 @@ async def test_a_client_that_does_not_read_its_stream_loses_its_slot(
     read: Callable[[Client], Coroutine[Any, Any, None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with serving(seconds_per_pass=0.0, slots=1, grace=0.0, client_patience=0.5) as served:
+    async with serving(seconds_per_pass=0.0, slots=1, grace=0.0, client_patience=0.5, alias=LONG_NAME) as served:
         client = served.client(receive_buffer=2048)
         await client.send(completion("deaf", max_tokens=MANY, stream=True))
         await served.until_in("decode", "deaf")

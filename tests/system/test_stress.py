@@ -1,4 +1,4 @@
-"""Thousands of requests at random lengths, and clients that leave at random moments in every way, beside survivors.
+"""Hundreds of requests at random lengths, and clients that leave at random moments in every way, beside survivors.
 
 Every survivor gets what it gets alone, and at the end nothing is held.
 """
@@ -21,7 +21,7 @@ from tests.system.served import Served, completion, serving
 pytestmark = pytest.mark.anyio
 
 SEED = 2
-BURSTS, CLIENTS, REQUESTS = 3, 24, 32
+BURSTS, CLIENTS, REQUESTS = 3, 24, 10
 SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4
@@ -115,7 +115,8 @@ class Crowd:
     def _wish(self, chance: random.Random) -> Wish:
         prompts = chance.choices(self._prompts, k=chance.choice([1, 1, 1, 1, 2]))
         max_tokens = chance.randint(1, MOST_TOKENS)
-        fields = {"cache_prompt": chance.random() < 0.7, **chance.choice([{}, STREAMED])}
+        fields = {"cache_prompt": chance.random() < 0.7, "speculative": chance.choice([None, True, False])}
+        fields |= chance.choice([{}, STREAMED])
         return Wish(prompts, chance.choice([1, 1, 1, 1, 2, 3]), max_tokens, self._stop(chance, prompts[0]), fields)
 
     def _stop(self, chance: random.Random, prompt: list[int]) -> str:

@@ -142,4 +142,4 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestEngine.settings = settings(max_examples=80, stateful_step_count=60)

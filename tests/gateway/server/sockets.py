@@ -47,6 +47,10 @@ class Client:
         self.sock.setblocking(False)
         self._received = b""
 
+    @property
+    def is_open(self) -> bool:
+        return self.sock.fileno() >= 0
+
     def write(self, data: bytes) -> None:
         """For what surely fits in the kernel's buffer."""
         assert self.sock.send(data) == len(data)

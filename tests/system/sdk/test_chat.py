@@ -7,6 +7,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
+from tests.system.answers import ALIKE
+
 pytestmark = [
     pytest.mark.anyio,
     # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
@@ -108,7 +110,7 @@ def test_conversations(client: OpenAI, conversation: str) -> None:
 
 
 def test_several_choices_repeat_with_the_seed(client: OpenAI) -> None:
-    asked = {**SUM, "temperature": 2, "n": 3, "seed": 0, "max_tokens": 8}
+    asked = {**SUM, "temperature": 2, "n": 3, "seed": 0, "max_tokens": 8, "extra_body": ALIKE}
     first, second = (client.chat.completions.create(**asked) for _ in range(2))
     assert [choice.index for choice in first.choices] == [0, 1, 2]
     assert [choice.message for choice in first.choices] == [choice.message for choice in second.choices]

@@ -29,13 +29,11 @@ def reader() -> Reader:
     return Reader(embedded.path())
 
 
-@settings(deadline=None)
 @given(text=st.text())
 def test_every_text_round_trips(words: Tokenizer, text: str) -> None:
     assert words.decode(words.encode(text)) == text.encode()
 
 
-@settings(deadline=None)
 @given(piece=st.binary())
 def test_every_piece_can_be_spelled(piece: bytes) -> None:
     assert unspelled(spelled(piece)) == piece
@@ -51,7 +49,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(parts=st.lists(PIECES, max_size=8))
 def test_llama_cpp_cuts_the_same_tokens(words: Tokenizer, reader: Reader, parts: list[str]) -> None:
     text = "".join(parts)

@@ -106,7 +106,7 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_noise_is_never_an_exception_and_nothing_is_lost(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
     thinking = data.draw(st.booleans())
@@ -151,5 +151,5 @@ def test_without_tools_every_call_is_content(family: str) -> None:
 def test_nesting_without_end_is_no_exception(family: str) -> None:
     case = next(case for case in CASES if case.family == family and case.told and "call" in case.name)
     for opening in ("[", '{"a":', "{", "<tool_call>", "(("):
-        whole = parse(choose(TEMPLATES[family]), [case.text[: len(case.text) // 2] + opening * 5_000])
+        whole = parse(choose(TEMPLATES[family]), [case.text[: len(case.text) // 2] + opening * 2_000])
         _check_calls(whole)
