@@ -3,7 +3,6 @@
 Every C object has one owner, which frees it on every path, and only the step thread touches the context.
 """
 
-import math
 import queue
 import threading
 import weakref
@@ -99,7 +98,7 @@ def test_samplers_are_freed_however_their_sequence_ends(monkeypatch: pytest.Monk
         steps = Steps(stack)
         vocabulary = steps.model.info.vocabulary
         finished = steps.add(1, temperature=0.8, top_k=20, repeat_penalty=1.1, frequency_penalty=0.5)
-        impossible = tuple((token, -math.inf) for token in range(vocabulary))
+        impossible = tuple((token, -1e300) for token in range(vocabulary))  # minus infinity as a float32
         failed = steps.add(2, logit_bias=impossible)
         cancelled = steps.add(3, n=5, temperature=1.0)
         for _ in range(3):
