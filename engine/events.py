@@ -129,7 +129,7 @@ Event: TypeAlias = GenerationEvent | Embedded
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class EngineMetrics:
     """The engine's state, and its counters since it started."""
 
     slots: int = 0

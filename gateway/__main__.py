@@ -21,7 +21,7 @@ from anyio.abc import TaskStatus
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
-from gateway.middleware.request_id import request_id
+from gateway.middleware.request_id import current_request_id
 from gateway.progress import progress_of
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.listen import listen, reason, url
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow(connections_for(settings.slots, settings.queue_limit))
     except (SettingsError, TooManyFilesError) as error:
         return refuse(ExitCode.SETTINGS, str(error))
-    configure(settings.log_level, settings.log_format, request_id.get)
+    configure(settings.log_level, settings.log_format, current_request_id.get)
     try:
         sockets = listen(settings.host, settings.port)
     except OSError as error:

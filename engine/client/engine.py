@@ -13,7 +13,7 @@ from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, Figures, Finished, ModelInfo, SlotInfo, Text, TokenDetail
+from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenDetail
 from engine.protocol.messages import Detokenize, Inspect, Tokenize
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 
@@ -102,9 +102,9 @@ class Engine:
         return self._supervisor.model
 
     @property
-    def figures(self) -> Figures | None:
-        """The engine's latest figures; None until a process has told any."""
-        return self._supervisor.figures
+    def metrics(self) -> EngineMetrics | None:
+        """The engine's latest metrics; None until a process has told any."""
+        return self._supervisor.metrics
 
     async def status_changed(self, known: EngineStatus | None = None) -> EngineStatus:
         """Wait until the status is not `known`, or not what it is now; gives the new one."""
@@ -120,15 +120,15 @@ class Engine:
             await self.status_changed()
         return self.model
 
-    async def inspect(self) -> tuple[tuple[SlotInfo, ...], Figures]:
-        """Every slot, and the figures of the same moment. Waits for the answer, which no decode delays.
+    async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
+        """Every slot, and the metrics of the same moment. Waits for the answer, which no decode delays.
 
         Raises `Unavailable` if the engine does not serve, or does not answer within `answer_timeout`.
         """
         self._check_ready()
         with anyio.move_on_after(self._supervisor.limits.answer_timeout):
             answer = await self._supervisor.queries.ask(Inspect())
-            return answer.slots, answer.figures
+            return answer.slots, answer.metrics
         raise Unavailable("The engine does not answer.", code="engine_unavailable")
 
     @asynccontextmanager

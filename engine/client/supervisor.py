@@ -13,7 +13,7 @@ from engine.client.queries import Queries
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
-from engine.events import Figures, ModelInfo
+from engine.events import EngineMetrics, ModelInfo
 from engine.protocol.messages import (
     Accepted,
     Answered,
@@ -68,7 +68,7 @@ class Supervisor:
         self.exchange = Exchange()
         self.queries = Queries()
         self.model: ModelInfo | None = None
-        self.figures: Figures | None = None
+        self.metrics: EngineMetrics | None = None
         self.limits = limits
         self._config = config
         self._command = command
@@ -115,7 +115,7 @@ class Supervisor:
     def _disconnect(self) -> None:
         if self.board.latest.state is EngineState.READY:
             self._post(EngineState.RESTARTING, "The engine process ended.")
-        self.figures = None
+        self.metrics = None
         self.exchange.disconnect()
         self.queries.disconnect()
 
@@ -163,8 +163,8 @@ class Supervisor:
 
     def _receive(self, life: _Life, message: Message, now: float) -> None:
         match message:
-            case Step(events, figures):
-                self._note_figures(life, figures, now)
+            case Step(events, metrics):
+                self._note_figures(life, metrics, now)
                 self.exchange.deliver(events, now)
             case Accepted():
                 self.exchange.accept(message)
@@ -172,7 +172,7 @@ class Supervisor:
                 self.exchange.refuse(message)
             case Answered(_, answer):
                 if isinstance(answer, Inspected):
-                    self._note_figures(life, answer.figures, now)
+                    self._note_figures(life, answer.metrics, now)
                 self.queries.settle(message)
             case QueryFailed():
                 self.queries.settle(message)
@@ -185,11 +185,11 @@ class Supervisor:
             case _:
                 raise ValueError(f"{type(message).__name__} is no message from an engine")
 
-    def _note_figures(self, life: _Life, figures: Figures, now: float) -> None:
+    def _note_figures(self, life: _Life, metrics: EngineMetrics, now: float) -> None:
         """Only a finished pass is progress: a wedged step thread leaves others that still answer."""
-        self.figures = figures
-        if figures.steps > life.steps:
-            life.steps = figures.steps
+        self.metrics = metrics
+        if metrics.steps > life.steps:
+            life.steps = metrics.steps
             life.progress_at = now
 
     def _note_loading(self, life: _Life, progress: float, now: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from engine.core.step import Change
 from engine.core.turns import Demand, Turn
-from engine.events import Event, Figures, Released, SlotInfo
+from engine.events import EngineMetrics, Event, Released, SlotInfo
 
 News: TypeAlias = list[tuple[int, Event]]
 """Events of a moment, each with the key of its request."""
@@ -129,7 +129,7 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
     def apply(self, plan: PlanT, result: ResultT_contra) -> News:
         """Take a pass's result; return the news."""
 
-    def figures(self) -> Figures:
+    def metrics(self) -> EngineMetrics:
         """Return the state and the counters of this moment; what is not the lane's is 0."""
 
     def inspect(self) -> tuple[SlotInfo, ...]:

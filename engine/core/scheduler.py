@@ -18,7 +18,7 @@ from engine.core.sequence import Sequence, State
 from engine.core.speculation import Speculator
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import Failed, Figures, Finished, Released, SlotInfo, Started, Text
+from engine.events import EngineMetrics, Failed, Finished, Released, SlotInfo, Started, Text
 
 
 class Scheduler:
@@ -118,10 +118,10 @@ class Scheduler:
         for key in keys:
             self._ledger.store.drop_unsaved(key)
 
-    def figures(self) -> Figures:
+    def metrics(self) -> EngineMetrics:
         """Return the state and the counters of this moment."""
         counters, ledger = self._counters, self._ledger
-        return Figures(
+        return EngineMetrics(
             slots=ledger.free + ledger.held,
             free=ledger.free,
             held=ledger.held,

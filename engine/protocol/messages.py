@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import Event, Figures, ModelInfo, SlotInfo, TokenDetail
+from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenDetail
 from engine.request import EmbeddingRequest, GenerationRequest
 
 AnswerT = TypeVar("AnswerT")
@@ -52,10 +52,10 @@ class Query(_Message, Generic[AnswerT], frozen=True):
 
 
 class Inspected(_Message, frozen=True):
-    """The answer to `Inspect`: every slot, and the engine's figures at the same moment."""
+    """The answer to `Inspect`: every slot, and the engine's metrics at the same moment."""
 
     slots: tuple[SlotInfo, ...]
-    figures: Figures
+    metrics: EngineMetrics
 
 
 class Inspect(Query[Inspected], frozen=True):
@@ -153,7 +153,7 @@ class Step(_Message, frozen=True):
 
     events: tuple[tuple[int, Event], ...]
     """Pairs of a request's key and its event."""
-    figures: Figures
+    metrics: EngineMetrics
 
 
 class Answered(_Message, frozen=True):

@@ -12,14 +12,14 @@ from typing import Any
 from engine.core.lane import Job, Work
 from engine.core.turns import Turns
 from engine.errors import LoadError
-from engine.events import Event, Figures, Released, SlotInfo
+from engine.events import EngineMetrics, Event, Released, SlotInfo
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
 
 logger = logging.getLogger(__name__)
 
-Publish = Callable[[Iterable[tuple[int, Event]], Figures], None]
+Publish = Callable[[Iterable[tuple[int, Event]], EngineMetrics], None]
 
-_values = attrgetter(*(figure.name for figure in fields(Figures)))
+_values = attrgetter(*(figure.name for figure in fields(EngineMetrics)))
 
 
 class StepLoop:
@@ -31,7 +31,7 @@ class StepLoop:
     def __init__(self, lanes: Iterable[AnyLane], publish: Publish) -> None:
         """Serve at least one lane.
 
-        `publish` takes all news of a moment and the figures of the same moment; it may be called from any thread.
+        `publish` takes all news of a moment and the metrics of the same moment; it may be called from any thread.
         """
         self._lanes = tuple(lanes)
         self._turns = Turns(len(self._lanes))
@@ -62,20 +62,20 @@ class StepLoop:
                     released = lane.scheduler.cancel(key)
                     if lane.scheduler.in_pass.abandoned:
                         lane.abort()
-            figures = self._figures()
+            metrics = self._metrics()
             self._wake.notify()
         if released is not None:
-            self._publish([(key, released)], figures)
+            self._publish([(key, released)], metrics)
 
-    def figures(self) -> Figures:
-        """Return the figures of this moment."""
+    def metrics(self) -> EngineMetrics:
+        """Return the metrics of this moment."""
         with self._lock:
-            return self._figures()
+            return self._metrics()
 
-    def inspect(self) -> tuple[tuple[SlotInfo, ...], Figures]:
-        """Return every slot, and the figures of the same moment."""
+    def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
+        """Return every slot, and the metrics of the same moment."""
         with self._lock:
-            return tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes)), self._figures()
+            return tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes)), self._metrics()
 
     def stop(self) -> None:
         """End `run`: the pass under way is aborted, and requests are left as they are."""
@@ -101,11 +101,11 @@ class StepLoop:
                 return False
             works = self._plan()
             news = [one for _, work in works for one in work.news]
-            figures = self._figures() if news else None
+            metrics = self._metrics() if news else None
         for lane, work in works:
             lane.carry_out(work.changes, self._lock)
-        if figures is not None:
-            self._publish(news, figures)
+        if metrics is not None:
+            self._publish(news, metrics)
         for lane, work in works:
             if work.plan is not None:
                 self._make_pass(lane, work.plan)
@@ -128,8 +128,8 @@ class StepLoop:
             return
         with self._lock:
             news = lane.scheduler.apply(plan, result)
-            figures = self._figures()
-        self._publish(news, figures)
+            metrics = self._metrics()
+        self._publish(news, metrics)
 
     def _arm(self, lane: AnyLane) -> bool:
         """Take the last look before a pass: one that carries a request cancelled since it was planned is dropped."""
@@ -145,9 +145,9 @@ class StepLoop:
         with self._lock:
             lane.scheduler.fail_all(why)
 
-    def _figures(self) -> Figures:
-        return reduce(_sum, (lane.scheduler.figures() for lane in self._lanes))
+    def _metrics(self) -> EngineMetrics:
+        return reduce(_sum, (lane.scheduler.metrics() for lane in self._lanes))
 
 
-def _sum(one: Figures, other: Figures) -> Figures:
-    return Figures(*map(add, _values(one), _values(other)))
+def _sum(one: EngineMetrics, other: EngineMetrics) -> EngineMetrics:
+    return EngineMetrics(*map(add, _values(one), _values(other)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine import logs
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.events import Event, Figures, Released
+from engine.events import EngineMetrics, Event, Released
 from engine.protocol.messages import (
     Answered,
     Ask,
@@ -92,7 +92,7 @@ class Worker:
                 intake.cancel_query(query_id)
             case Cancel(key):
                 if intake.withdraw(key):
-                    self._publish([(key, Released("intake", 0, 0))], loop.figures())
+                    self._publish([(key, Released("intake", 0, 0))], loop.metrics())
                 else:
                     loop.cancel(key)
             case _:
@@ -122,8 +122,8 @@ class Worker:
             self._write(Loaded(loaded.model.info))
             loop.run()
 
-    def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-        self._write(Step(tuple(news), figures))
+    def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
+        self._write(Step(tuple(news), metrics))
 
     def guard(self, work: Callable[[], None]) -> None:
         """Run a thread's work; whatever it cannot handle ends the process, and the gateway starts a new one."""

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from engine import Grammar, GrammarKind, ModelInfo, RequestError
-from gateway.chat.deltas import Content, Delta, FormatParser, Reasoning
+from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.lark import embedded
-from gateway.chat.shapes import Message, shape_for
+from gateway.chat.shapes import TemplateMessage, shape_for
 from gateway.chat.template import ChatTemplate
 from gateway.chat.tools import Tool, ToolChoice
 
@@ -32,7 +32,7 @@ class Conversation:
         open_answer: whether the prompt ends where an assistant's message begins; always if it continues one.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[TemplateMessage, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
@@ -120,7 +120,7 @@ class _Speaker:
         return text
 
     def _render(
-        self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[Message], *, opened: bool
+        self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool
     ) -> str:
         told = messages if self._shape.calls else self._format.prose.tell(messages)
         if (instructions := self._format.instructions(tools)) is not None:
@@ -166,7 +166,7 @@ class _OneCall:
 
 
 def _first_call(deltas: Iterable[Delta]) -> list[Delta]:
-    return [delta for delta in deltas if isinstance(delta, Content | Reasoning) or delta.index == 0]
+    return [delta for delta in deltas if isinstance(delta, ContentDelta | ReasoningDelta) or delta.index == 0]
 
 
 def _either(calls: Grammar, answer: Grammar) -> Grammar:

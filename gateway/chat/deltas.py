@@ -5,14 +5,14 @@ from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class ContentDelta:
     """Text for the reader; not empty."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
+class ReasoningDelta:
     """Text of the model's thinking; not empty."""
 
     text: str
@@ -44,7 +44,7 @@ class CallArguments:
     text: str
 
 
-Delta: TypeAlias = Content | Reasoning | CallBegan | CallArguments
+Delta: TypeAlias = ContentDelta | ReasoningDelta | CallBegan | CallArguments
 
 
 class FormatParser(Protocol):

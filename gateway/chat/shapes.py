@@ -10,20 +10,20 @@ import orjson
 
 from engine import RequestError
 
-Message: TypeAlias = dict[str, Any]
+TemplateMessage: TypeAlias = dict[str, Any]
 """A message in OpenAI's shape with its content as one text or None, and its calls' arguments as JSON text."""
 
-Render: TypeAlias = Callable[[Sequence[Message]], str]
+Render: TypeAlias = Callable[[Sequence[TemplateMessage]], str]
 
 _NEEDLE = "needle"
-_ASKED: Message = {"role": "user", "content": _NEEDLE}
-_INSTRUCTED: Message = {"role": "system", "content": _NEEDLE}
-_CALL: Message = {
+_ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
+_INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
+_CALL: TemplateMessage = {
     "id": "call_of_the_needle",
     "type": "function",
     "function": {"name": "f", "arguments": f'{{"{_NEEDLE}":"x"}}'},
 }
-_CALLED: tuple[Message, ...] = (
+_CALLED: tuple[TemplateMessage, ...] = (
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
@@ -54,11 +54,11 @@ class MessageShape:
     null_content: bool = False
     short_ids: bool = False
 
-    def apply(self, messages: Sequence[Message]) -> list[Message]:
+    def apply(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """The messages as the template wants them; those given stay as they are."""
         return [self._message(message) for message in messages]
 
-    def instruct(self, messages: Sequence[Message], instructions: str) -> list[Message]:
+    def instruct(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
         """The messages with instructions at the end of a first one that instructs already, or else before them all."""
         first, *others = messages
         if first["role"] in {"system", "developer"}:
@@ -67,7 +67,7 @@ class MessageShape:
             return [{"role": "system", "content": instructions}, *messages]
         return [{**first, "content": f"{instructions}\n\n{first['content']}"}, *others]
 
-    def _message(self, message: Message) -> Message:
+    def _message(self, message: TemplateMessage) -> TemplateMessage:
         shaped = {**message, "content": self._content(message)}
         if message["role"] == "developer" and not self.developer:
             shaped["role"] = "system"
@@ -79,13 +79,13 @@ class MessageShape:
             shaped["tool_call_id"] = _short_id(message["tool_call_id"])
         return shaped
 
-    def _content(self, message: Message) -> object:
+    def _content(self, message: TemplateMessage) -> object:
         content = message["content"] or ""
         if not content and self.null_content and "tool_calls" in message:
             return None
         return [{"type": "text", "text": content}] if self.typed_content else content
 
-    def _call(self, call: Message) -> Message:
+    def _call(self, call: TemplateMessage) -> TemplateMessage:
         function = call["function"]
         if self.object_arguments:
             function = {**function, "arguments": _as_object(function["arguments"])}
@@ -113,7 +113,7 @@ def _candidates(shape: MessageShape) -> Iterator[MessageShape]:
         yield replace(shape, short_ids=short, null_content=null, object_arguments=not text)
 
 
-def _shows(render: Render, shape: MessageShape, messages: Sequence[Message]) -> bool:
+def _shows(render: Render, shape: MessageShape, messages: Sequence[TemplateMessage]) -> bool:
     try:
         text = render(shape.apply(messages))
     except RequestError:

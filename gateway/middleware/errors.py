@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
-from gateway.middleware import request_id as ids
+from gateway.middleware.request_id import current_request_id
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def _of_http(error: HTTPException) -> Problem:
 def _of_defect() -> Problem:
     return Problem(
         status=500,
-        message=f"The server failed to process the request. Its id is {ids.request_id.get()}.",
+        message=f"The server failed to process the request. Its id is {current_request_id.get()}.",
         type=SERVER,
         code="internal_error",
         headers=NO_RETRY,  # it would meet the same defect

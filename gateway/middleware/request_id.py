@@ -1,4 +1,4 @@
-"""The id that follows a request through headers and logs."""
+"""Ids that follow requests through headers and logs."""
 
 import uuid
 from collections.abc import Iterable
@@ -7,20 +7,20 @@ from contextvars import ContextVar
 HEADER = b"x-request-id"
 LONGEST = 128
 
-request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""The id of the request that the current task serves; None outside of requests."""
+current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""Id of the request that the current task serves; None outside of requests."""
 
 
-def new() -> str:
-    """A fresh id."""
+def new_request_id() -> str:
+    """Return a new id."""
     return f"req_{uuid.uuid4().hex}"
 
 
-def of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The client's own id if it sent a printable one of at most 128 ASCII characters, else a fresh one."""
+def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the client's own id if it sent a printable one of at most 128 ASCII characters, else a new one."""
     for name, value in headers:
         if name.lower() == HEADER:
             given = value.decode("latin-1").strip()
             if given and len(given) <= LONGEST and given.isascii() and given.isprintable():
                 return given
-    return new()
+    return new_request_id()

@@ -8,12 +8,12 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.middleware import errors
-from gateway.middleware import request_id as ids
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.caller import Caller, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
+from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         caller = self._caller(scope)
-        ids.request_id.set(caller.request_id)
+        current_request_id.set(caller.request_id)
         reply = Reply(send, caller)
         try:
             body = await read_body(scope["headers"], receive, self._limits, caller.deadline)
@@ -75,7 +75,7 @@ class RequestScope:
 
     def _caller(self, scope: Scope) -> Caller:
         timeout = self._limits.request_timeout
-        request_id = ids.of(scope["headers"])
+        request_id = request_id_from(scope["headers"])
         credentials = digest_of_credentials(scope["headers"])
         return Caller(
             request_id=request_id,
@@ -83,7 +83,7 @@ class RequestScope:
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             encode_error=self._encoder_for(scope["path"]),
-            reply_headers=[(ids.HEADER, request_id.encode())],
+            reply_headers=[(HEADER, request_id.encode())],
         )
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, reply: "Reply") -> None:

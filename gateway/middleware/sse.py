@@ -24,7 +24,7 @@ HEADERS = [
 Take: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
 """Waits for events, encoded, and gives all that are ready; none means the end. Cancelled, it must lose none."""
 
-Source: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
+EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
 """Opens what the events come from. Leaving it must release everything it holds."""
 
 
@@ -41,7 +41,7 @@ class EventStream:
 
     def __init__(
         self,
-        source: Source,
+        source: EventSource,
         *,
         keep_alive: float = 10.0,
         end: bytes = DONE,

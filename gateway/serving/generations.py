@@ -8,11 +8,11 @@ import anyio
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
 from gateway.middleware.caller import Caller, Closing
-from gateway.middleware.sse import Source, Take
+from gateway.middleware.sse import EventSource, Take
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GenerationResult:
     """What came of a request that does not stream.
 
     Attributes:
@@ -46,15 +46,17 @@ class Generations:
         self._queue_timeout = queue_timeout
         self._patience = patience
 
-    async def run(self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None) -> Answer:
+    async def run(
+        self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
+    ) -> GenerationResult:
         """Wait for all of the answer. Raises `EngineError`, such as `Busy` after too long a wait for a slot."""
         async with self.open(caller, request, names) as admission:
             generation = await admission.granted()
-            return Answer(generation.prompt_tokens, await generation.outcomes())
+            return GenerationResult(generation.prompt_tokens, await generation.outcomes())
 
     def stream(
         self, caller: Caller, request: GenerationRequest, encode: Encode, names: Mapping[str, str] | None = None
-    ) -> Source:
+    ) -> EventSource:
         """Return the answer as it comes. Opening it and taking from it raise as `run` does."""
 
         @asynccontextmanager

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from engine.config import EngineConfig
-from engine.events import Event, Figures
+from engine.events import EngineMetrics, Event
 from engine.llama.runner import LlamaRunner
 from engine.protocol.codec import encode
 from engine.protocol.messages import Step
@@ -59,8 +59,8 @@ def main() -> None:
         runner._draw = draw.wrap(runner._draw)  # type: ignore[method-assign]
         frames: list[int] = []
 
-        def publish(news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-            frames.append(len(encode(Step(tuple(news), figures))))
+        def publish(news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
+            frames.append(len(encode(Step(tuple(news), metrics))))
 
         lanes = loaded.lanes(config)
         lane = lanes[GenerationRequest]
@@ -74,7 +74,7 @@ def main() -> None:
                 sampling=Sampling(temperature=0.0, ignore_eos=True),
             )
             loop.add(lane, lane.admit(key, request), lambda: None)
-        while loop.figures().prompt_tokens == 0 or loop.figures().rows_decoded < 2 * args.rows:
+        while loop.metrics().prompt_tokens == 0 or loop.metrics().rows_decoded < 2 * args.rows:
             loop._step()
         others, decodes, draws = [], [], []
         for _ in range(args.steps):

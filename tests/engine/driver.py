@@ -107,15 +107,15 @@ class Driver:
 
     def check(self) -> None:
         """What must hold between any two steps."""
-        figures = self.scheduler.figures()
-        assert figures.free + figures.held == figures.slots == len(self.ledger.slots)
-        assert figures.held == sum(slot.holder is not None for slot in self.ledger.slots)
+        metrics = self.scheduler.metrics()
+        assert metrics.free + metrics.held == metrics.slots == len(self.ledger.slots)
+        assert metrics.held == sum(slot.holder is not None for slot in self.ledger.slots)
         for slot in self.ledger.slots:
             assert not (slot.holder and slot.cached), "a held slot is not a cache"
             if slot.holder:
                 assert slot.holder.seq_id == slot.seq_id
         assert self.store.bytes == sum(bytes_of(stored.size) for stored in self.store) <= self.store_budget
-        assert figures.stored_tokens == sum(stored.size for stored in self.store)
+        assert metrics.stored_tokens == sum(stored.size for stored in self.store)
         if not self.ledger.unclean:
             assert self.run.saved == {stored.key: stored.prefix.tokens for stored in self.store}
 

@@ -284,7 +284,7 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
                     texts[event.choice] += event.text
     assert len(set(texts)) == 1
     assert texts[0]
-    assert scheduler.figures().active_tokens == 0
+    assert scheduler.metrics().active_tokens == 0
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, top_p=0.9, repeat_penalty=1.1, top_k=40)], ids=str)

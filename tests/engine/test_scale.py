@@ -1,6 +1,6 @@
 """Work per step grows with its rows and with nothing else: not with who waits, who was here, or how much was said.
 
-Counted, not timed, in all that a step does besides the model's pass: plan, news, figures, frame.
+Counted, not timed, in all that a step does besides the model's pass: plan, news, metrics, frame.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
 from engine.core.token import Token
 from engine.core.turns import Turns
-from engine.events import Event, Figures
+from engine.events import EngineMetrics, Event
 from engine.protocol.codec import encode
 from engine.protocol.messages import Step
 from engine.request import EmbeddingRequest, GenerationRequest, Request
@@ -106,7 +106,7 @@ class Steps:
     def serve(self, requests: int) -> None:
         """Unlike requests of one token each, as many at once as there are slots. Every tenth leaves a long prompt.
 
-        Without figures and frames, which keep nothing: it is the past that is wanted here.
+        Without metrics and frames, which keep nothing: it is the past that is wanted here.
         """
         slots, turns = self.model.info.slots, Turns(1)
         for first in range(0, requests, slots):
@@ -119,8 +119,8 @@ class Steps:
                 if plan is not None:
                     self.scheduler.apply(plan, self.runner.run(plan))
 
-    def _publish(self, news: Iterable[tuple[int, Event]], figures: Figures) -> None:
-        encode(Step(tuple(news), figures))
+    def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
+        encode(Step(tuple(news), metrics))
 
 
 def decoding(rows: int, *, slots: int = SLOTS, prompt: int = SHORT, repeats: bool = False, **fields: Any) -> Steps:

@@ -80,7 +80,7 @@ def walks_for_each_token(clients: int, seed: int, *, cache: bool) -> float:
         answered += just_now
         for _ in range(just_now):
             crowd.ask()
-    return sum(map(walks, crowd.driver.run.passes)) / crowd.driver.scheduler.figures().rows_decoded
+    return sum(map(walks, crowd.driver.run.passes)) / crowd.driver.scheduler.metrics().rows_decoded
 
 
 @pytest.mark.parametrize("cache", [True, False], ids=["prefixes reused", "nothing kept"])

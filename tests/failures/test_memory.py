@@ -15,7 +15,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.events import Event, Failed, Figures, Finished, Released
+from engine.events import EngineMetrics, Event, Failed, Finished, Released
 from engine.llama import devices, runner
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
@@ -77,7 +77,7 @@ class Steps:
     def text(self, key: int) -> str:
         return "".join(event.text for event in self.news[key] if isinstance(event, Finished))
 
-    def _publish(self, news: Iterable[tuple[int, Event]], _figures: Figures) -> None:
+    def _publish(self, news: Iterable[tuple[int, Event]], _metrics: EngineMetrics) -> None:
         for key, event in news:
             self.news.setdefault(key, []).append(event)
 
@@ -144,7 +144,7 @@ def test_saved_prefixes_are_freed_with_the_runner_and_before() -> None:
             states += [weakref.ref(state) for state in steps.runner._saved.values() if id(state) not in known]
         alive = [state for state in states if state() is not None]
         assert 1 < len(alive) < len(states), "there is room for some"
-        assert steps.loop.figures().stored_tokens > 0
+        assert steps.loop.metrics().stored_tokens > 0
         assert sum(state.nbytes for state in steps.runner._saved.values()) <= 250_000
     assert all(state() is None for state in states)
 

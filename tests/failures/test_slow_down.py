@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from engine.events import Figures
+from engine.events import EngineMetrics
 from engine.protocol.messages import Message, Step
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.system.answers import STREAMED
@@ -40,7 +40,7 @@ class Work:
     bytes_sent: int = 0
     frames_received: int = 0
     bytes_received: int = 0
-    figures: Figures = NO_FIGURES
+    metrics: EngineMetrics = NO_FIGURES
 
     def note_sent(self, message: Message) -> None:
         self.frames_sent += 1
@@ -50,11 +50,11 @@ class Work:
         self.frames_received += 1
         self.bytes_received += size(message)
         if isinstance(message, Step):
-            self.figures = message.figures
+            self.metrics = message.metrics
 
     def cost(self) -> Cost:
         crossed = (self.frames_sent, self.bytes_sent, self.frames_received, self.bytes_received)
-        return (*crossed, self.figures.steps, self.figures.rows_decoded, self.figures.prompt_tokens)
+        return (*crossed, self.metrics.steps, self.metrics.rows_decoded, self.metrics.prompt_tokens)
 
 
 async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list[Cost]:

@@ -95,5 +95,5 @@ async def test_an_engine_without_a_request_sleeps(
         assert max(used) <= 1
         assert frames == []
         assert (capfd.readouterr().err, caplog.records) == ("", [])
-        assert await served.figures() == before
+        assert await served.metrics() == before
         assert (before.active_tokens, before.waiting, before.held) == (0, 0, 0)

@@ -14,9 +14,9 @@ from engine import (
     EmbeddingResult,
     Engine,
     EngineError,
+    EngineMetrics,
     EngineState,
     EngineStatus,
-    Figures,
     Finished,
     FinishReason,
     GenerationRequest,
@@ -42,7 +42,7 @@ MODEL = ModelInfo(
     embedding_size=4,
     bos="<s>",
 )
-FIGURES = Figures(2, 1, 1, 0, 7, 0, 3, 0.1, 5, 6, 0)
+METRICS = EngineMetrics(2, 1, 1, 0, 7, 0, 3, 0.1, 5, 6, 0)
 SLOTS = (SlotInfo(0, "decode", "req_a", 7, 0), SlotInfo(1, "idle", None, 0, 3))
 
 
@@ -149,7 +149,7 @@ class FakeEngine:
     def __init__(self, script: Script = echo) -> None:
         self.status = EngineStatus(EngineState.READY, "The model is loaded.", 1.0, 0)
         self.model: ModelInfo | None = MODEL
-        self.figures: Figures | None = FIGURES
+        self.metrics: EngineMetrics | None = METRICS
         self.script = script
         self.refusal: EngineError | None = None
         self.generations: list[FakeGeneration] = []
@@ -165,10 +165,10 @@ class FakeEngine:
         """For who asks for the real one by type."""
         return cast("Engine", self)
 
-    async def inspect(self) -> tuple[tuple[SlotInfo, ...], Figures]:
+    async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
         if self.refusal is not None:
             raise self.refusal
-        return SLOTS, FIGURES
+        return SLOTS, METRICS
 
     @asynccontextmanager
     async def generate(

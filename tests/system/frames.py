@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from engine.client.process import EngineProcess
-from engine.events import Event, Figures, Finished
+from engine.events import EngineMetrics, Event, Finished
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Generate, Message, Step, ToEngine
 
-NO_FIGURES = Figures(*[0] * 11)
+NO_FIGURES = EngineMetrics(*[0] * 11)
 
 
 def watch_frames(

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import orjson
 
-from engine import Engine, Figures, SlotInfo, Supervision, open_engine
+from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
 from gateway.app import create_gateway
 from gateway.cli import read_settings
@@ -65,31 +65,31 @@ class Served:
     async def slots(self) -> tuple[SlotInfo, ...]:
         return (await self.engine.inspect())[0]
 
-    async def figures(self) -> Figures:
+    async def metrics(self) -> EngineMetrics:
         return (await self.engine.inspect())[1]
 
-    async def until(self, holds: Callable[[tuple[SlotInfo, ...], Figures], bool]) -> Figures:
-        """Wait until something holds of the slots and the figures."""
+    async def until(self, holds: Callable[[tuple[SlotInfo, ...], EngineMetrics], bool]) -> EngineMetrics:
+        """Wait until something holds of the slots and the metrics."""
         with anyio.fail_after(GUARD):
             while True:
-                slots, figures = await self.engine.inspect()
-                if holds(slots, figures):
-                    return figures
+                slots, metrics = await self.engine.inspect()
+                if holds(slots, metrics):
+                    return metrics
                 await anyio.sleep(0.001)
 
-    async def until_in(self, state: str, request_id: str) -> Figures:
+    async def until_in(self, state: str, request_id: str) -> EngineMetrics:
         """Wait until a slot is in a state for a request."""
         return await self.until(lambda slots, _: any(s.state == state and s.request_id == request_id for s in slots))
 
-    async def until_gone(self, request_id: str) -> Figures:
+    async def until_gone(self, request_id: str) -> EngineMetrics:
         return await self.until(lambda slots, _: all(s.request_id != request_id for s in slots))
 
-    async def until_idle(self) -> Figures:
+    async def until_idle(self) -> EngineMetrics:
         """Wait until nothing runs or waits and every slot is free; the ledger must balance."""
-        figures = await self.until(lambda slots, f: not f.waiting and all(slot.state == "idle" for slot in slots))
-        assert figures.active_tokens == 0
-        assert figures.free == figures.slots
-        return figures
+        metrics = await self.until(lambda slots, f: not f.waiting and all(slot.state == "idle" for slot in slots))
+        assert metrics.active_tokens == 0
+        assert metrics.free == metrics.slots
+        return metrics
 
 
 @asynccontextmanager

@@ -74,12 +74,12 @@ async def neighbours(served: Served, number: int) -> AsyncIterator[list[Client]]
 
 async def no_row_is_carried(served: Served, others: int) -> None:
     """What decodes from now on are the neighbours' rows, and without neighbours nothing."""
-    before = await served.figures()
+    before = await served.metrics()
     if others:
         after = await served.until(lambda _, f: f.steps >= before.steps + 3)
         assert after.rows_decoded - before.rows_decoded == others * (after.steps - before.steps)
     else:
-        assert await served.figures() == before
+        assert await served.metrics() == before
 
 
 async def connections_fall_to(served: Served, number: int) -> None:
@@ -94,9 +94,9 @@ async def leave_in(served: Served, state: str, leave: Callable[[Client], None], 
     await served.until_in(state, request_id)
     leave(client)
     await served.until_gone(request_id)
-    figures = await served.until(lambda _, f: f.held == others and not f.waiting)
-    assert figures.free + figures.held == figures.slots
-    assert figures.cached_tokens == 0, "a cancelled request keeps nothing"
+    metrics = await served.until(lambda _, f: f.held == others and not f.waiting)
+    assert metrics.free + metrics.held == metrics.slots
+    assert metrics.cached_tokens == 0, "a cancelled request keeps nothing"
     await no_row_is_carried(served, others)
     client.close()
     await connections_fall_to(served, others)
@@ -145,8 +145,8 @@ async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
         async with half_a_body(served, "never whole") as client:
             WAYS[way](client)
         await connections_fall_to(served, others)
-        figures = await served.figures()
-        assert (figures.held, figures.waiting) == (others, 0)
+        metrics = await served.metrics()
+        assert (metrics.held, metrics.waiting) == (others, 0)
         await no_row_is_carried(served, others)
 
 
@@ -155,7 +155,7 @@ async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
 async def test_leaving_while_the_last_bytes_are_written(stream: bool, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in (Client.close, Client.reset, Client.half_close):
-            computed = (await served.figures()).prompt_tokens
+            computed = (await served.metrics()).prompt_tokens
             client = served.client()
             await client.send(completion("short", max_tokens=5, stream=stream, cache_prompt=False))
             await served.until(lambda _, f, computed=computed: f.prompt_tokens > computed)  # type: ignore[misc]
@@ -183,16 +183,16 @@ async def test_a_lone_cancel_aborts_the_pass_under_way() -> None:
         await client.send(completion("stuck in a pass", max_tokens=5))
         await served.until_in("prefill", "stuck in a pass")
         client.close()
-        figures = await served.until_idle()
-        assert figures.aborted == 1
+        metrics = await served.until_idle()
+        assert metrics.aborted == 1
 
 
 async def test_a_neighbours_prompt_is_aborted_too_when_its_client_leaves() -> None:
     """The pass of a prompt alone carries nobody else's rows."""
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 1):
-        before = (await served.figures()).aborted
+        before = (await served.metrics()).aborted
         with anyio.fail_after(GUARD):
-            while (await served.figures()).aborted == before:
+            while (await served.metrics()).aborted == before:
                 await leave_in(served, "prefill", Client.close, 1, prompt=LONG_PROMPT, max_tokens=5)
 
 
@@ -323,7 +323,7 @@ async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
         assert answer.status == 503
         assert b"queue_timeout" in answer.body
         assert "retry-after" in answer.headers
-        assert (await served.figures()).waiting == 0
+        assert (await served.metrics()).waiting == 0
         client.close()
 
 

@@ -45,8 +45,8 @@ async def test_leaving_frees_everything(path: str, phase: str, stream: bool) -> 
             await served.until_in(phase, "leaver")
             leave(client)
             await served.until_gone("leaver")
-            figures = await served.figures()
-            assert (figures.held, figures.waiting, figures.cached_tokens) == (1, 0, 0)
+            metrics = await served.metrics()
+            assert (metrics.held, metrics.waiting, metrics.cached_tokens) == (1, 0, 0)
             await no_row_is_carried(served, 1)
             client.close()
 
@@ -57,7 +57,7 @@ async def test_leaving_the_queue(path: str, stream: bool) -> None:
         neighbours(served, 1),
     ):
         client = await send(served, "waits", path, "decode", stream=stream)
-        await served.until(lambda _, figures: figures.waiting > 0)
+        await served.until(lambda _, metrics: metrics.waiting > 0)
         client.close()
-        await served.until(lambda _, figures: figures.waiting == 0)
+        await served.until(lambda _, metrics: metrics.waiting == 0)
         await no_row_is_carried(served, 1)

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from engine import Figures
+from engine import EngineMetrics
 from tests.gateway.server.sockets import Client
 from tests.program import engines_of, serving_program
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
@@ -34,18 +34,18 @@ def embedding(texts: object, request_id: str = "embed") -> bytes:
     return post(request_id, "/v1/embeddings", input=texts)
 
 
-def is_under_way(figures: Figures) -> bool:
-    return figures.embedding_waiting > 0 and figures.embedding_tokens > 0
+def is_under_way(metrics: EngineMetrics) -> bool:
+    return metrics.embedding_waiting > 0 and metrics.embedding_tokens > 0
 
 
 async def nothing_is_embedded_any_more(served: Served) -> None:
     before = (await served.until(lambda _, f: f.embedding_waiting == 0)).embedding_tokens
-    if (await served.figures()).held:
-        steps = (await served.figures()).steps
+    if (await served.metrics()).held:
+        steps = (await served.metrics()).steps
         await served.until(lambda _, f: f.steps >= steps + 3)
-    assert (await served.figures()).embedding_tokens == before
+    assert (await served.metrics()).embedding_tokens == before
     with anyio.fail_after(GUARD):
-        await served.server.count_falls_to((await served.figures()).held)
+        await served.server.count_falls_to((await served.metrics()).held)
 
 
 @pytest.mark.anyio
@@ -54,11 +54,11 @@ async def nothing_is_embedded_any_more(served: Served) -> None:
 async def test_leaving_stops_the_embedding(inputs: str, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, others):
         for leave in WAYS.values():
-            tokens = (await served.figures()).embedding_tokens
+            tokens = (await served.metrics()).embedding_tokens
             client = served.client()
             await client.send(embedding(INPUTS[inputs]))
             await served.until(lambda _, f, tokens=tokens: f.embedding_tokens > tokens)  # type: ignore[misc]
-            assert (await served.figures()).embedding_waiting > 0
+            assert (await served.metrics()).embedding_waiting > 0
             leave(client)
             await nothing_is_embedded_any_more(served)
             client.close()
@@ -74,7 +74,7 @@ async def test_leaving_while_others_embed_frees_the_place() -> None:
         await served.until(lambda _, f: f.embedding_waiting > 2000)
         second.close()
         await served.until(lambda _, f: f.embedding_waiting <= 2000)
-        assert is_under_way(await served.figures())
+        assert is_under_way(await served.metrics())
         first.close()
         await nothing_is_embedded_any_more(served)
 
@@ -87,7 +87,7 @@ async def test_generations_go_on_beside_embeddings() -> None:
         await served.until(lambda _, f: is_under_way(f))
         answer = await served.answer(completion("beside", max_tokens=5))
         assert answer.status == 200
-        assert is_under_way(await served.figures())
+        assert is_under_way(await served.metrics())
         client.close()
         await nothing_is_embedded_any_more(served)
 

@@ -53,7 +53,7 @@ async def test_within_the_grace_period_everybody_is_served_to_the_end() -> None:
         await stream.see(b'"text":"')
         await served.until_in("decode", "whole")
         await queued.send(completion("queued", prompt="c", max_tokens=50, **STREAMED))
-        await served.until(lambda _, figures: figures.waiting == 1)
+        await served.until(lambda _, metrics: metrics.waiting == 1)
         async with shutting_down(served, *clients):
             texts = [read_text(await client.answer()) for client in clients]
             assert [await client.read_to_end() for client in clients] == [b""] * 3
@@ -68,7 +68,7 @@ async def test_after_it_each_is_told_and_what_it_held_is_free() -> None:
         await stream.see(b'"text":"')
         await served.until_in("decode", "whole")
         await queued.send(completion("queued", stream=True, max_tokens=MANY))
-        await served.until(lambda _, figures: figures.waiting == 1)
+        await served.until(lambda _, metrics: metrics.waiting == 1)
         async with shutting_down(served, *clients):
             answers = [await client.answer() for client in clients]
             assert [await client.read_to_end() for client in clients] == [b""] * 3
@@ -105,7 +105,7 @@ async def test_a_client_that_has_stopped_reading_cannot_hold_it() -> None:
 async def until_nothing_more_is_sent(served: Served) -> None:
     with anyio.fail_after(GUARD):
         while not any(connection._transport._unsent for connection in served.server.connections):
-            await served.figures()
+            await served.metrics()
 
 
 async def test_an_engine_that_hangs_cannot_hold_it() -> None:

@@ -105,10 +105,10 @@ class Crowd:
     async def leave_alone(self, request_id: str) -> None:
         """A long prompt whose client leaves while nobody else is there."""
         prompt = self._prompts[0] * (CONTEXT // len(self._prompts[0]) - 1)
-        before = await self._served.figures()
+        before = await self._served.metrics()
         client = self._served.client()
         await client.send(completion(request_id, prompt=prompt, max_tokens=5))
-        await self._served.until(lambda _, figures: figures.held == 1 or figures.steps > before.steps)
+        await self._served.until(lambda _, metrics: metrics.held == 1 or metrics.steps > before.steps)
         client.close()
         await self._served.until_idle()
 
@@ -151,13 +151,13 @@ async def test_survivors_get_what_they_get_alone_and_nothing_stays(
                     for number in range(CLIENTS):
                         tasks.start_soon(crowd.run_client, f"{burst}-{number}")
                 await served.until_idle()
-                aborted = (await served.figures()).aborted
-                while (await served.figures()).aborted == aborted:
+                aborted = (await served.metrics()).aborted
+                while (await served.metrics()).aborted == aborted:
                     await crowd.leave_alone(f"alone-{burst}")
             await served.server.count_falls_to(0)
-        figures = await served.until_idle()
-        assert (figures.free, figures.active_tokens, figures.waiting) == (SLOTS, 0, 0)
-        assert figures.aborted >= BURSTS
+        metrics = await served.until_idle()
+        assert (metrics.free, metrics.active_tokens, metrics.waiting) == (SLOTS, 0, 0)
+        assert metrics.aborted >= BURSTS
         assert served.server.connections == set()
         assert served.engine.status.restarts == 0
     assert crowd.survived + crowd.left == BURSTS * CLIENTS * REQUESTS

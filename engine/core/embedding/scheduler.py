@@ -17,7 +17,7 @@ from engine.core.lane import News, Outbox, PassMembers, Work
 from engine.core.queue import check_queue
 from engine.core.step import Outcome, Removal
 from engine.core.turns import Demand, Turn
-from engine.events import Embedded, Failed, Figures, Released, SlotInfo
+from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
 
 
 class EmbeddingScheduler:
@@ -111,10 +111,10 @@ class EmbeddingScheduler:
                 self._finish(text, vector, news)
         return news
 
-    def figures(self) -> Figures:
+    def metrics(self) -> EngineMetrics:
         """Return the state and the counters of this moment."""
         counters = self._counters
-        return Figures(
+        return EngineMetrics(
             steps=counters.steps,
             aborted=counters.aborted,
             embedding_waiting=self._open,

@@ -48,9 +48,9 @@ class Slot:
         return self.holder.computed if self.holder else len(self.cached)
 
 
-Source: TypeAlias = Slot | StoredPrefix
+PrefixSource: TypeAlias = Slot | StoredPrefix
 """A place to reuse cells from."""
-S = TypeVar("S", bound=Source)
+S = TypeVar("S", bound=PrefixSource)
 
 
 class KVLedger:
@@ -143,7 +143,7 @@ class KVLedger:
         sequence.begin_at(shared)
         return True
 
-    def best_source(self, sequence: Sequence) -> tuple[Source | None, int]:
+    def best_source(self, sequence: Sequence) -> tuple[PrefixSource | None, int]:
         """Return the source with most reusable tokens, and their number; the smallest of equal ones."""
         return self._best_of_all((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
 
@@ -268,9 +268,9 @@ class KVLedger:
         beside = (slot.seq_id - 1, slot.seq_id + 1)
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
 
-    def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[Source | None, int]:
+    def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[PrefixSource | None, int]:
         """Return the best source among these slots and the store."""
-        sources: list[Source] = [*slots]
+        sources: list[PrefixSource] = [*slots]
         if stored := self.store.find(wanted, can_trim=self.traits.can_trim):
             sources.append(stored)
         return self._best(sources, wanted)
@@ -285,13 +285,13 @@ class KVLedger:
                 best, most = source, shared
         return best, most
 
-    def _reusable(self, source: Source, wanted: Prefix) -> int:
+    def _reusable(self, source: PrefixSource, wanted: Prefix) -> int:
         """Return the number of cells that can be reused from a source."""
         shared = source.prefix.common(wanted)
         return shared if self.traits.can_trim or shared == source.size else 0
 
 
-def _pays(source: Source, tokens: int) -> bool:
+def _pays(source: PrefixSource, tokens: int) -> bool:
     """Return whether so many tokens are worth a copy of all cells of a source."""
     return tokens >= max(WORTH_COPYING, source.size // COPY_COST)
 

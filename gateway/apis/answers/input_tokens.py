@@ -3,10 +3,10 @@
 from typing import Literal
 
 from engine import Engine
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 
 
-class InputTokens(Answer):
+class InputTokens(JsonObject):
     """The number of tokens that the model would read."""
 
     object: Literal["response.input_tokens"]

@@ -13,11 +13,11 @@ Stop: TypeAlias = Annotated[str | int | None, Field(description="The stop string
 
 
 @with_config(ConfigDict(extra="forbid"))
-class Answer(TypedDict):
+class JsonObject(TypedDict):
     """An object that has its declared fields and no others."""
 
 
-class Error(Answer):
+class Error(JsonObject):
     """The reason of a failure."""
 
     message: str
@@ -26,26 +26,26 @@ class Error(Answer):
     code: Annotated[str | None, Field(description="A stable name for programs.")]
 
 
-class ErrorAnswer(Answer):
+class ErrorAnswer(JsonObject):
     """A failure."""
 
     error: Error
 
 
-class PromptDetails(Answer):
+class PromptDetails(JsonObject):
     """Tokens of the prompts that were not computed again."""
 
     cached_tokens: Count
 
 
-class CompletionDetails(Answer):
+class CompletionDetails(JsonObject):
     """Draft tokens, right and wrong."""
 
     accepted_prediction_tokens: Count
     rejected_prediction_tokens: Count
 
 
-class Usage(Answer):
+class Usage(JsonObject):
     """Tokens of the prompts, each once, and of all that was generated."""
 
     prompt_tokens: Count
@@ -55,7 +55,7 @@ class Usage(Answer):
     completion_tokens_details: CompletionDetails
 
 
-class Timings(Answer):
+class Timings(JsonObject):
     """Times of the passes through the model that worked for the request, by llama-server's names."""
 
     cache_n: Count
@@ -71,7 +71,7 @@ class Timings(Answer):
     draft_n_accepted: Count
 
 
-class LegacyLogprobs(Answer):
+class LegacyLogprobs(JsonObject):
     """Four lists that run in parallel."""
 
     text_offset: list[Count]

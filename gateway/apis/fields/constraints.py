@@ -30,7 +30,7 @@ SchemaText: TypeAlias = Annotated[str, Field(pattern=r"^\s*\{")]
 Schema: TypeAlias = Annotated[
     dict[str, Any], BeforeValidator(_schema, json_schema_input_type=dict[str, Any] | SchemaText)
 ]
-Source: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_GRAMMAR_CHARACTERS)]
+GrammarSource: TypeAlias = Annotated[str, Field(min_length=1, max_length=MOST_GRAMMAR_CHARACTERS)]
 Choices: TypeAlias = Annotated[list[str], Field(min_length=1, max_length=MAX_CHOICES)]
 
 
@@ -81,9 +81,9 @@ class StructuredOutputs(Fields):
     )
 
     json_: Schema | None = Field(None, alias="json")
-    regex: Source | None = None
+    regex: GrammarSource | None = None
     choice: Choices | None = None
-    grammar: Source | None = None
+    grammar: GrammarSource | None = None
     json_object: bool = False
     structural_tag: Any = Field(None, json_schema_extra={"type": "null"})
 
@@ -117,9 +117,9 @@ class GrammarFields(Fields):
     grammar: Annotated[str, Field(max_length=MOST_GRAMMAR_CHARACTERS)] | None = None
     json_schema: Schema | None = None
     guided_json: Schema | None = None
-    guided_regex: Source | None = None
+    guided_regex: GrammarSource | None = None
     guided_choice: Choices | None = None
-    guided_grammar: Source | None = None
+    guided_grammar: GrammarSource | None = None
     structured_outputs: StructuredOutputs | None = None
 
     @property

@@ -10,12 +10,12 @@ import orjson
 from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.prompt_ids import PromptIds
-from gateway.apis.answers.shapes import Answer, Count, Error, LegacyLogprobs, Time, Timings
+from gateway.apis.answers.shapes import Count, Error, JsonObject, LegacyLogprobs, Time, Timings
 from gateway.apis.answers.timings import timings
 from gateway.apis.generate.request import GenerateBody
 
 
-class Generated(Answer):
+class Generated(JsonObject):
     """A text, its token count and its times, in seconds."""
 
     id: str
@@ -30,21 +30,21 @@ class Generated(Answer):
     timings: NotRequired[Timings]
 
 
-class Success(Answer):
+class Success(JsonObject):
     """An answer of `/generate`."""
 
     success: Literal[True]
     data: Generated
 
 
-class Failure(Answer):
+class Failure(JsonObject):
     """A failure of `/generate`."""
 
     success: Literal[False]
     error: Error
 
 
-class GeneratedText(Answer):
+class GeneratedText(JsonObject):
     """More of the text."""
 
     text: str

@@ -1,13 +1,13 @@
 """`POST /apply-template`: the prompt that a conversation becomes, and nothing generated."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.shapes import Answer
+from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.serving.models import Models
 
 
-class Prompt(Answer):
+class Prompt(JsonObject):
     """The prompt that a conversation becomes."""
 
     prompt: str

@@ -8,19 +8,19 @@ from pydantic import Field
 
 from engine import EngineState
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.serving.models import Models
 
 
-class Healthy(Answer):
+class Healthy(JsonObject):
     """Requests are welcome. `restarts` counts those of the engine."""
 
     status: Literal["ok"]
     restarts: Count
 
 
-class Unhealthy(Answer):
+class Unhealthy(JsonObject):
     """Requests are not welcome now: the state, why, and how far loading has come."""
 
     status: EngineState | Literal["draining"]

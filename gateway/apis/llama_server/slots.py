@@ -5,12 +5,12 @@ from typing import Literal
 
 from engine import SlotInfo
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.serving.models import Models
 
 
-class Slot(Answer):
+class Slot(JsonObject):
     """The state of a slot."""
 
     id: Count
@@ -30,7 +30,7 @@ class Slots:
     async def list(self, _call: Call[None]) -> JsonReply[list[Slot]]:
         """Answer one object a slot. Raises `Unavailable` while there is no engine to ask."""
         served = await self._models.resolve(None)
-        slots, _figures = await served.engine.inspect()
+        slots, _metrics = await served.engine.inspect()
         return JsonReply([_encode(slot) for slot in slots])
 
 

@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
-from gateway.apis.llama_server.tokenize_answer import Content, Tokens, content, tokens
+from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, content, tokens
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
 
@@ -20,7 +20,7 @@ class Vocabulary:
         (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
         return JsonReply(tokens(details, with_pieces=body.with_pieces))
 
-    async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[Content]:
+    async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
         """Answer `{"content": …}`, with control tokens by their names. Bytes that are no characters become U+FFFD."""
         served = await self._models.resolve(call.body.model, Task.TOKENIZE)
         text = await served.engine.detokenize(call.body.tokens, special=True)
@@ -47,7 +47,7 @@ def vocabulary_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         summary="The text of some tokens.",
         handler=vocabulary.detokenize,
         body=DetokenizeBody,
-        answer=Content,
+        answer=DetokenizedText,
         refusals=NO_SUCH_MODEL,
     )
     return tokenize, detokenize

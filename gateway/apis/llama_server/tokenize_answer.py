@@ -3,23 +3,23 @@
 from collections.abc import Sequence
 
 from engine import TokenDetail
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 
 
-class TokenPiece(Answer):
+class TokenPiece(JsonObject):
     """A token and its text, or its bytes where they are no whole characters."""
 
     id: Count
     piece: str | list[Count]
 
 
-class Tokens(Answer):
+class Tokens(JsonObject):
     """The tokens of a text."""
 
     tokens: list[Count] | list[TokenPiece]
 
 
-class Content(Answer):
+class DetokenizedText(JsonObject):
     """The text of some tokens."""
 
     content: str
@@ -33,7 +33,7 @@ def tokens(details: Sequence[TokenDetail], *, with_pieces: bool) -> Tokens:
     return {"tokens": pieces}
 
 
-def content(text: bytes) -> Content:
+def content(text: bytes) -> DetokenizedText:
     """Return the text of tokens. Bytes that are not characters become U+FFFD."""
     return {"content": text.decode(errors="replace")}
 

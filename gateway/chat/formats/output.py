@@ -1,6 +1,6 @@
 """The deltas that a reader finds, with the blanks around reasoning and calls trimmed."""
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class Output:
@@ -16,9 +16,9 @@ class Output:
     def __init__(self) -> None:
         self.calls = 0
         self._deltas: list[Delta] = []
-        self._kind: type[Content | Reasoning | CallArguments] = Content  # of the parts told last
+        self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # of the parts told last
         self._parts: list[str] = []
-        self._prose: type[Content | Reasoning] | None = None
+        self._prose: type[ContentDelta | ReasoningDelta] | None = None
         self._blanks = ""
         self._fresh = True  # nothing but blanks was told of the prose that goes on
         self._leads = False  # that prose is content with nothing before it, whose first blanks are its own
@@ -26,15 +26,15 @@ class Output:
     @property
     def answered(self) -> bool:
         """Whether content or a call was told."""
-        return self.calls > 0 or (self._prose is Content and not self._fresh)
+        return self.calls > 0 or (self._prose is ContentDelta and not self._fresh)
 
     def content(self, text: str) -> None:
         """The answer's text goes on."""
-        self._tell(Content, text)
+        self._tell(ContentDelta, text)
 
     def reasoning(self, text: str) -> None:
         """The thinking goes on."""
-        self._tell(Reasoning, text)
+        self._tell(ReasoningDelta, text)
 
     def call(self, name: str) -> None:
         """Another call begins."""
@@ -55,15 +55,15 @@ class Output:
 
     def finish(self) -> None:
         """Nothing else comes."""
-        if self._prose is Content and self._blanks:
-            self._add(Content, self._blanks)
+        if self._prose is ContentDelta and self._blanks:
+            self._add(ContentDelta, self._blanks)
             self._blanks = ""
 
-    def _tell(self, kind: type[Content | Reasoning], text: str) -> None:
+    def _tell(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
         if not text:
             return
         if kind is not self._prose:
-            self._leads = kind is Content and self._prose is None and not self.calls
+            self._leads = kind is ContentDelta and self._prose is None and not self.calls
             self._prose, self._blanks, self._fresh = kind, "", True
         text = self._blanks + text
         if self._fresh and not self._leads:
@@ -74,7 +74,7 @@ class Output:
             self._fresh = False
             self._add(kind, told)
 
-    def _add(self, kind: type[Content | Reasoning | CallArguments], text: str) -> None:
+    def _add(self, kind: type[ContentDelta | ReasoningDelta | CallArguments], text: str) -> None:
         if kind is not self._kind:
             self._close()
             self._kind = kind
@@ -87,4 +87,4 @@ class Output:
         if text and self._kind is CallArguments:
             self._deltas.append(CallArguments(self.calls - 1, text))
         elif text:
-            self._deltas.append(Reasoning(text) if self._kind is Reasoning else Content(text))
+            self._deltas.append(ReasoningDelta(text) if self._kind is ReasoningDelta else ContentDelta(text))

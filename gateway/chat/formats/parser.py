@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.chat.deltas import Content, Delta
+from gateway.chat.deltas import ContentDelta, Delta
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.source import Broken, Cut, Reading, Source
 from gateway.chat.formats.values import JSON, Notation, read_value
@@ -49,7 +49,7 @@ class TextParser:
 
     def feed(self, text: str) -> list[Delta]:
         """See `FormatParser`."""
-        return [Content(text)] if text else []
+        return [ContentDelta(text)] if text else []
 
     def finish(self) -> list[Delta]:
         """See `FormatParser`."""

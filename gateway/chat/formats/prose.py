@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.chat.formats.parser import Tags
-from gateway.chat.shapes import Message
+from gateway.chat.shapes import TemplateMessage
 
 _PARAGRAPH = "\n\n"
 
@@ -24,12 +24,12 @@ class Prose:
     result: Tags
     written: Callable[[str, str], str]
 
-    def tell(self, messages: Sequence[Message]) -> list[Message]:
+    def tell(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """The messages with calls in their content, and results said by the user.
 
         Results in a row are one message, with what the user says next: many templates want the roles to alternate.
         """
-        told: list[Message] = []
+        told: list[TemplateMessage] = []
         answers = False  # the last one has results
         for message in messages:
             result = message["role"] == "tool"
@@ -43,7 +43,7 @@ class Prose:
             answers = result
         return told
 
-    def _content(self, message: Message) -> str | None:
+    def _content(self, message: TemplateMessage) -> str | None:
         content: str | None = message["content"]
         functions = [call["function"] for call in message.get("tool_calls", ())]
         if not functions:
@@ -51,7 +51,7 @@ class Prose:
         calls = [_between(self.call, self.written(function["name"], function["arguments"])) for function in functions]
         return "\n".join([content, *calls] if content else calls)
 
-    def _result(self, message: Message) -> str:
+    def _result(self, message: TemplateMessage) -> str:
         return _between(self.result, message["content"])
 
 

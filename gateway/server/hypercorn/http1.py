@@ -23,7 +23,7 @@ from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, T
 from starlette.types import ASGIApp
 
 from gateway.middleware import errors
-from gateway.middleware import request_id as ids
+from gateway.middleware.request_id import HEADER, request_id_from
 from gateway.server.hypercorn.parser import Parser
 from gateway.server.hypercorn.requests import Requests
 from gateway.server.limits import ServerLimits
@@ -252,7 +252,7 @@ class Http1(H11Protocol):
         response = errors.response_for(errors.protocol_problem(status_code))
         headers = [
             *response.raw_headers,
-            (ids.HEADER, ids.of(request.headers if request else ()).encode()),
+            (HEADER, request_id_from(request.headers if request else ()).encode()),
             *self.config.response_headers("h11"),
         ]
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))

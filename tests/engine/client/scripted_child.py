@@ -29,9 +29,9 @@ from pathlib import Path
 
 from engine.events import (
     Embedded,
+    EngineMetrics,
     Event,
     Failed,
-    Figures,
     Finished,
     FinishReason,
     ModelInfo,
@@ -146,7 +146,7 @@ class ScriptedChild:
             case Inspect():
                 self.note("inspect")
                 slots = (SlotInfo(0, "idle", None, 0, 0),)
-                self.write(Answered(query_id, Inspected(slots, self.figures())))
+                self.write(Answered(query_id, Inspected(slots, self.metrics())))
             case Tokenize(texts):
                 self.note(f"tokenize {query_id}")
                 self.tokenize(query_id, texts)
@@ -270,11 +270,11 @@ class ScriptedChild:
 
     def step(self, *events: tuple[int, Event]) -> None:
         self.steps += any(isinstance(event, Text | Finished | Embedded) for _, event in events)
-        self.write(Step(events, self.figures()))
+        self.write(Step(events, self.metrics()))
 
-    def figures(self) -> Figures:
+    def metrics(self) -> EngineMetrics:
         held = len(self.running)
-        return Figures(4, 4 - held, held, 0, 0, 0, self.steps, 0.0, 0, 0, 0)
+        return EngineMetrics(4, 4 - held, held, 0, 0, 0, self.steps, 0.0, 0, 0, 0)
 
 
 def failed(query_id: int) -> QueryFailed:

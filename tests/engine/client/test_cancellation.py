@@ -288,8 +288,8 @@ async def test_cancelled_after_any_number_of_turns(scripted: Scripted) -> None:
                 for _ in range(turns):
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
-        _, figures = await engine.inspect()
-    assert figures.held == 0
+        _, metrics = await engine.inspect()
+    assert metrics.held == 0
     assert sorted(line.split()[1] for line in scripted.lines() if line.startswith("end")) == sorted(scripted.keys())
     cancels = [line for line in scripted.lines() if line.startswith("cancel")]
     assert len(cancels) == len(set(cancels))

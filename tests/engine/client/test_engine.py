@@ -125,10 +125,10 @@ async def test_a_long_prompt_crosses_the_pipe(scripted: Scripted) -> None:
 
 async def test_the_slots_are_told_while_a_request_runs(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; start; wait")):
-        slots, figures = await engine.inspect()
+        slots, metrics = await engine.inspect()
         assert [slot.id for slot in slots] == [0]
-        assert figures.held == 1
-        assert engine.figures == figures
+        assert metrics.held == 1
+        assert engine.metrics == metrics
 
 
 async def test_an_engine_that_does_not_tell_of_its_slots_is_unavailable(scripted: Scripted) -> None:

@@ -9,7 +9,7 @@ from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavai
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import Failed, Figures, Finished, FinishReason, Released, Started, Text
+from engine.events import EngineMetrics, Failed, Finished, FinishReason, Released, Started, Text
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask
@@ -285,5 +285,5 @@ async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> Non
 
 
 async def test_an_answer_to_a_cancelled_query_is_dropped() -> None:
-    figures = Figures(1, 1, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
-    Queries().settle(Answered(1, Inspected((), figures)))
+    metrics = EngineMetrics(1, 1, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
+    Queries().settle(Answered(1, Inspected((), metrics)))

@@ -10,7 +10,7 @@ from engine import Engine, EngineConfig, EngineState, EngineStatus, Supervision
 from engine.client.exchange import Exchange
 from engine.client.queries import Queries
 from engine.client.supervisor import Supervisor
-from engine.events import Event, Figures, Finished, FinishReason, Started, Text
+from engine.events import EngineMetrics, Event, Finished, FinishReason, Started, Text
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Accepted, Answered, Generate, Inspect, Inspected, Step, ToEngine
 from tests.engine.client.harness import GUARD, ask
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 FEW, MANY = 10, 1000
 ROWS, CLIENTS = 8, 20
-FIGURES = Figures(8, 0, 8, 0, 0, 0, 1, 0.1, 8, 8, 0)
+METRICS = EngineMetrics(8, 0, 8, 0, 0, 0, 1, 0.1, 8, 8, 0)
 END = Finished(0, "", FinishReason.STOP, 1, 0)
 
 
@@ -33,7 +33,7 @@ class Crowd:
         self.mailboxes = [self.exchange.open(ask(""), patience=5) for _ in range(requests)]
         self._decoder = Decoder()
         events: list[tuple[int, Event]] = [(requests - row, Text(0, "a")) for row in range(ROWS)]
-        self._frame = encode(Step(tuple(events), FIGURES))
+        self._frame = encode(Step(tuple(events), METRICS))
 
     def read_step(self) -> None:
         for message in self._decoder.feed(self._frame):
@@ -66,7 +66,7 @@ async def test_others_who_ask_add_nothing_to_an_answer() -> None:
                 tasks.start_soon(queries.ask, Inspect())
             await anyio.wait_all_tasks_blocked()
             with counted() as work:
-                queries.settle(Answered(askers // 2, Inspected((), FIGURES)))
+                queries.settle(Answered(askers // 2, Inspected((), METRICS)))
                 await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
         return work

@@ -122,7 +122,7 @@ async def test_while_restarting_requests_are_turned_away_and_the_status_says_why
         status = await until(engine, EngineState.RESTARTING)
         while "SIGKILL" not in status.detail:
             status = await engine.status_changed(status)
-        assert engine.figures is None
+        assert engine.metrics is None
         assert engine.model is not None
         with pytest.raises(Unavailable, match="SIGKILL"):
             await text(engine, SERVES)

@@ -107,8 +107,8 @@ class Engine(RuleBasedStateMachine):
         for key, asked in self.asked.items():
             self.check_outcome(key, len(asked.prompts) * asked.n)
             self.check_told(key, asked)
-        figures = self.driver.scheduler.figures()
-        assert (figures.free, figures.waiting, figures.active_tokens) == (figures.slots, 0, 0)
+        metrics = self.driver.scheduler.metrics()
+        assert (metrics.free, metrics.waiting, metrics.active_tokens) == (metrics.slots, 0, 0)
         assert not self.driver.run.open
 
     def check_outcome(self, key: int, choices: int) -> None:

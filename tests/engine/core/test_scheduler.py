@@ -264,7 +264,7 @@ def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
     assert seen == [False, True]
     driver.drain()
     assert all(isinstance(driver.last(key), Released) for key in keys)
-    assert driver.scheduler.figures().free == 4
+    assert driver.scheduler.metrics().free == 4
 
 
 def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> None:
@@ -280,7 +280,7 @@ def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> 
         driver.run.abort()
 
     driver.step(during=hang_up)
-    assert driver.scheduler.figures().aborted == 1
+    assert driver.scheduler.metrics().aborted == 1
     driver.drain()
     assert driver.text(stays) == alone("stays", max_tokens=9)
 
@@ -292,8 +292,8 @@ def test_cancelling_one_request_takes_all_its_choices() -> None:
         driver.step()
     driver.cancel(key)
     driver.drain()
-    figures = driver.scheduler.figures()
-    assert (figures.free, figures.waiting, figures.active_tokens, figures.cached_tokens) == (2, 0, 0, 0)
+    metrics = driver.scheduler.metrics()
+    assert (metrics.free, metrics.waiting, metrics.active_tokens, metrics.cached_tokens) == (2, 0, 0, 0)
     assert not driver.run.open
 
 
@@ -311,7 +311,7 @@ def test_nothing_is_drawn_for_max_tokens_0_but_the_prompt_is_computed() -> None:
     key = driver.add("warm", max_tokens=0)
     driver.drain()
     assert driver.last(key) == Finished(0, "", FinishReason.LENGTH, 0, 0, prompt_seconds=1.0)
-    assert driver.scheduler.figures().cached_tokens == 4
+    assert driver.scheduler.metrics().cached_tokens == 4
 
 
 def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
@@ -331,7 +331,7 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
     driver.drain()
     assert driver.last(bad) == Failed("no candidate", "engine_failed")
     assert driver.text(good) == alone("good")
-    assert driver.scheduler.figures().free == 4
+    assert driver.scheduler.metrics().free == 4
 
 
 def test_without_room_one_sequence_is_put_back_and_all_end_as_they_would_alone() -> None:
@@ -367,10 +367,10 @@ def test_equal_requests_cost_equal_work() -> None:
     driver = Driver()
     work = set()
     for _ in range(200):
-        before = driver.scheduler.figures()
+        before = driver.scheduler.metrics()
         driver.add("the same", cache_prompt=False)
         driver.drain()
-        after = driver.scheduler.figures()
+        after = driver.scheduler.metrics()
         work.add(
             (
                 after.steps - before.steps,

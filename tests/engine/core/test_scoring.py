@@ -168,7 +168,7 @@ def test_the_choices_go_on_where_the_one_that_scored_was_put_back() -> None:
     other = driver.add("z" * 100, max_tokens=20, cache_prompt=False)
     key = driver.add(PROMPT, **ASKED, n=2)
     driver.drain(1000)
-    assert driver.scheduler.figures().prompt_tokens > 100 + len(PROMPT), "its first rows were computed twice"
+    assert driver.scheduler.metrics().prompt_tokens > 100 + len(PROMPT), "its first rows were computed twice"
     assert isinstance(driver.last(other), Finished)
     check(driver, key, choices=2)
     assert driver.run.scored == len(PROMPT) - 1

@@ -11,8 +11,8 @@ PREFIX = "".join(random.Random(1).choices("abcdefgh", k=512))
 
 
 def computed(driver: Driver) -> int:
-    figures = driver.scheduler.figures()
-    return figures.prompt_tokens + figures.rows_decoded
+    metrics = driver.scheduler.metrics()
+    return metrics.prompt_tokens + metrics.rows_decoded
 
 
 def test_requests_that_come_at_once_share_one_computation_of_their_prefix() -> None:
@@ -72,11 +72,11 @@ def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
     driver.add(PREFIX, max_tokens=500)
     driver.step()
     driver.step()
-    before = driver.scheduler.figures().prompt_tokens
+    before = driver.scheduler.metrics().prompt_tokens
     key = driver.add(PREFIX + "xyz", max_tokens=1)
     while key not in driver.news or not isinstance(driver.last(key), Finished):
         driver.step()
-    assert driver.scheduler.figures().prompt_tokens - before == 2
+    assert driver.scheduler.metrics().prompt_tokens - before == 2
     assert driver.run.copied == len(PREFIX)
 
 
@@ -89,10 +89,10 @@ def test_a_cancelled_computation_of_a_shared_prefix_is_continued_by_another_sequ
         driver.step()
     driver.cancel(keys[0])
     before = computed(driver)
-    steps = driver.scheduler.figures().rows_decoded
+    steps = driver.scheduler.metrics().rows_decoded
     while any(not isinstance(driver.last(key), Finished) for key in keys[1:]):
         driver.step()
-    rows = driver.scheduler.figures().rows_decoded - steps
+    rows = driver.scheduler.metrics().rows_decoded - steps
     assert isinstance(driver.last(keys[0]), Released)
     assert computed(driver) - before - rows <= len(PREFIX) + 2
 
@@ -134,7 +134,7 @@ def test_nothing_is_shared_that_may_not_be() -> None:
     driver.drain()
     assert computed(driver) == 3 * len(PREFIX)
     assert driver.run.copied == 0
-    assert driver.scheduler.figures().cached_tokens == 0
+    assert driver.scheduler.metrics().cached_tokens == 0
 
 
 def test_a_model_whose_sequences_cannot_be_cut_still_answers_rightly() -> None:

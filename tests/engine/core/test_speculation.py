@@ -165,20 +165,20 @@ def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> No
     while made.scheduler.busy:
         made.step()
         resident = sum(map(len, made.run.cells.values()))
-        figures = made.scheduler.figures()
-        assert resident - figures.active_tokens - figures.cached_tokens <= LENGTHS[-1]
-    assert made.scheduler.figures().accepted < made.scheduler.figures().drafted
+        metrics = made.scheduler.metrics()
+        assert resident - metrics.active_tokens - metrics.cached_tokens <= LENGTHS[-1]
+    assert made.scheduler.metrics().accepted < made.scheduler.metrics().drafted
 
 
 def test_a_request_cancelled_in_a_pass_with_drafts_releases_everything() -> None:
     made = driver()
     key = made.add("begin", max_tokens=500, speculative=True)
-    while made.scheduler.figures().accepted == 0:
+    while made.scheduler.metrics().accepted == 0:
         made.step()
     made.step(during=lambda: made.cancel(key))
     made.step()
     assert made.run.cells[0] == []
-    assert made.scheduler.figures().free == 4
+    assert made.scheduler.metrics().free == 4
 
 
 def test_many_texts_at_once_are_each_what_they_are_alone() -> None:
@@ -196,7 +196,7 @@ def test_many_texts_at_once_are_each_what_they_are_alone() -> None:
         for _ in range(rng.randint(0, 60)):
             made.step()
     made.drain()
-    assert made.scheduler.figures().accepted > 100
+    assert made.scheduler.metrics().accepted > 100
     for key, (prompt, limit) in asked.items():
         lone = driver(mostly, slots=1)
         same = lone.add(prompt, max_tokens=limit, speculative=False)

@@ -12,7 +12,7 @@ from engine.core.lane import News, PassMembers, Work
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
 from engine.errors import Busy, EngineFault, LoadError
-from engine.events import Embedded, Event, Failed, Figures, Finished, Released, SlotInfo
+from engine.events import Embedded, EngineMetrics, Event, Failed, Finished, Released, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
@@ -112,8 +112,8 @@ class ErrandLane:
                     news.append((key, DONE))
         return news
 
-    def figures(self) -> Figures:
-        return Figures(waiting=len(self.errands))
+    def metrics(self) -> EngineMetrics:
+        return EngineMetrics(waiting=len(self.errands))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         return ()
@@ -182,7 +182,7 @@ class Engine:
     def _note_plan(self, plan: StepPlan) -> None:
         self._note("D" if plan.decode else "P")
 
-    def _publish(self, news: Iterable[tuple[int, Event]], _figures: Figures) -> None:
+    def _publish(self, news: Iterable[tuple[int, Event]], _metrics: EngineMetrics) -> None:
         for key, event in news:
             self.news.setdefault(key, []).append(event)
 
@@ -245,8 +245,8 @@ def test_a_lane_that_cannot_make_its_pass_fails_its_own_requests_only(broken: st
     engine.drain()
     failed = {kind for kind, key in keys.items() if Failed("no memory", "engine_failed") in engine.news[key]}
     assert failed == {broken}
-    figures = engine.loop.figures()
-    assert (figures.active_tokens, figures.held, figures.embedding_waiting) == (0, 0, 0)
+    metrics = engine.loop.metrics()
+    assert (metrics.active_tokens, metrics.held, metrics.embedding_waiting) == (0, 0, 0)
     assert not any(engine.runner.cells.values())
     assert engine.embedder.cells == {}
     engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass = noted
@@ -303,9 +303,9 @@ def test_the_figures_of_all_lanes_are_added() -> None:
     engine.embed("hello", "you")
     engine.drain()
     engine.send()
-    figures = engine.loop.figures()
-    assert figures.steps == len(engine.passes)
-    assert (figures.slots, figures.embeddings, figures.prompt_tokens, figures.waiting) == (4, 2, 5, 1)
+    metrics = engine.loop.metrics()
+    assert metrics.steps == len(engine.passes)
+    assert (metrics.slots, metrics.embeddings, metrics.prompt_tokens, metrics.waiting) == (4, 2, 5, 1)
 
 
 def test_a_full_queue_is_its_lanes_own() -> None:

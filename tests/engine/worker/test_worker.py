@@ -46,7 +46,7 @@ def test_what_can_never_run_is_refused_at_once(client: Client, fields: dict[str,
     client.worker.receive(Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
     refused = client.expect(Refused)
     assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", param, code)
-    assert client.inspect().figures.steps == 0
+    assert client.inspect().metrics.steps == 0
 
 
 def test_a_prompt_that_just_fits_is_served_to_its_last_token(client: Client) -> None:
@@ -62,14 +62,14 @@ def test_slots_are_told_while_a_pass_runs(client: Client, gate: Gate) -> None:
     inspected = client.inspect()
     assert [slot.state for slot in inspected.slots] == ["prefill", "idle", "idle", "idle"]
     assert inspected.slots[0].request_id == "test"
-    assert inspected.figures.held == 1
+    assert inspected.metrics.held == 1
 
 
 def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, gate: Gate) -> None:
     client.generate(1, "hello")
     gate.wait()
     assert client.cancel(1) == Released("prefill", 0, 0)
-    inspected = client.inspect().figures
+    inspected = client.inspect().metrics
     assert (inspected.aborted, inspected.free, inspected.active_tokens) == (1, 4, 0)
 
 
@@ -87,7 +87,7 @@ def test_a_cancel_beside_a_neighbour_waits_for_the_pass_and_no_longer(client: Cl
     assert client.event(2, Released).phase in {"prefill", "decode"}
     client.event(1, Finished)
     assert all(seq_id == 0 for made in client.runner.passes[passes:] for seq_id, _ in made)
-    assert client.inspect().figures.active_tokens == 0
+    assert client.inspect().metrics.active_tokens == 0
 
 
 def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -> None:
@@ -159,19 +159,19 @@ def test_a_second_cancel_and_one_after_the_end_find_it_gone(client: Client) -> N
 def test_an_idle_engine_makes_no_pass_and_writes_no_frame(client: Client) -> None:
     client.generate(1, "hello", max_tokens=2)
     client.event(1, Finished)
-    before = client.inspect().figures
+    before = client.inspect().metrics
     frames = client.frames
-    after = client.inspect().figures
+    after = client.inspect().metrics
     assert (after, client.frames) == (before, frames + 1)
 
 
 def test_equal_requests_cost_equal_steps_frames_and_bytes(client: Client) -> None:
     costs = set()
     for key in range(100, 200):
-        before = client.inspect().figures, client.frames, client.bytes
+        before = client.inspect().metrics, client.frames, client.bytes
         client.generate(key, "the same", max_tokens=5, cache_prompt=False, stream=True)
         client.event(key, Finished)
-        while (after := client.inspect().figures).cached_tokens or after.held:
+        while (after := client.inspect().metrics).cached_tokens or after.held:
             pass
         costs.add((after.steps - before[0].steps, after.prompt_tokens - before[0].prompt_tokens))
     assert len(costs) == 1
@@ -198,8 +198,8 @@ def test_a_prefix_outlives_its_slot_where_there_is_memory_to_save_it(room: int, 
         client.generate(key, prompt, max_tokens=1)
         finished = client.event(key, Finished)
     assert finished.cached == cached
-    figures = client.inspect().figures
-    assert (figures.restored_tokens, figures.stored_tokens > 0) == (cached, room > 0)
+    metrics = client.inspect().metrics
+    assert (metrics.restored_tokens, metrics.stored_tokens > 0) == (cached, room > 0)
     client.worker.stop()
 
 

@@ -54,9 +54,9 @@ def test_a_request_is_accepted_with_its_size_and_each_input_told_once(client: Cl
     assert client.expect(Accepted) == Accepted(1, (4, 3))
     told = {client.event(1, Embedded) for _ in range(2)}
     assert told == {Embedded(0, vector_of(list(b"four"))), Embedded(1, vector_of([1, 2, 3]))}
-    figures = client.inspect().figures
-    assert (figures.embeddings, figures.embedding_tokens, figures.embedding_waiting) == (2, 7, 0)
-    assert figures.steps == 1
+    metrics = client.inspect().metrics
+    assert (metrics.embeddings, metrics.embedding_tokens, metrics.embedding_waiting) == (2, 7, 0)
+    assert metrics.steps == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_what_can_never_be_embedded_is_refused_at_once(
     client.embed(1, *inputs)
     refused = client.expect(Refused)
     assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", "input", code)
-    assert client.inspect().figures.steps == 0
+    assert client.inspect().metrics.steps == 0
 
 
 def test_the_embedder_is_made_for_the_first_request_and_once(client: Client) -> None:
@@ -116,8 +116,8 @@ def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_ga
     client.embed(1, "hello")
     embedding_gate.wait()
     assert client.cancel(1) == Released("embedding", 0, 0)
-    figures = client.inspect().figures
-    assert (figures.aborted, figures.embedding_waiting) == (1, 0)
+    metrics = client.inspect().metrics
+    assert (metrics.aborted, metrics.embedding_waiting) == (1, 0)
     assert client.embedder.cells == {}
 
 
@@ -134,8 +134,8 @@ def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Cli
     client.worker.receive(Cancel(1))
     go_on.set()
     assert client.event(1, Released) == Released("embedding", 0, 0)
-    figures = client.inspect().figures
-    assert (figures.aborted, figures.embedding_tokens, client.embedder.cells) == (1, 0, {})
+    metrics = client.inspect().metrics
+    assert (metrics.aborted, metrics.embedding_tokens, client.embedder.cells) == (1, 0, {})
     client.embed(2, "next")
     client.event(2, Embedded)
 
@@ -175,7 +175,7 @@ def test_a_cancel_while_an_input_is_tokenised_leaves_nothing(client: Client) -> 
     go_on.set()
     client.embed(2, "next")
     client.event(2, Embedded)
-    assert client.inspect().figures.embeddings == 1
+    assert client.inspect().metrics.embeddings == 1
 
 
 def test_an_embedder_that_fails_ends_the_process(client: Client) -> None:
@@ -204,6 +204,6 @@ def test_a_model_that_only_embeds_has_no_slots_and_refuses_to_generate() -> None
     client.embed(2, "hello")
     client.event(2, Embedded)
     inspected = client.inspect()
-    assert (inspected.slots, inspected.figures.free) == ((), 0)
+    assert (inspected.slots, inspected.metrics.free) == ((), 0)
     client.worker.stop()
     assert client.closed.wait(GUARD)

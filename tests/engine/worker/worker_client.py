@@ -140,7 +140,7 @@ class Client:
         [event] = [event for k, event in step.events if k == key and isinstance(event, kinds)][:1]
         rest = tuple(pair for pair in step.events if pair[1] is not event)
         if rest:
-            self._waiting.insert(0, Step(rest, step.figures))
+            self._waiting.insert(0, Step(rest, step.metrics))
         return event
 
     def ask(self, query_id: int, query: AnyQuery) -> None:

@@ -8,14 +8,14 @@ from llguidance import LLMatcher, LLTokenizer
 
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Reasoning
-from gateway.chat.shapes import Message
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
+from gateway.chat.shapes import TemplateMessage
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 
-ASKED: Message = {"role": "user", "content": "Hi"}
-SAID: Message = {"role": "assistant", "content": "Well "}
+ASKED: TemplateMessage = {"role": "user", "content": "Hi"}
+SAID: TemplateMessage = {"role": "assistant", "content": "Well "}
 ADD = Tool("add", "Adds.", {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]})
 SUB = Tool("sub", "Subtracts.")
 OBJECT = Grammar(GrammarKind.JSON_SCHEMA, '{"type":"object","properties":{"y":{"const":1}},"required":["y"]}')
@@ -23,7 +23,7 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"x":1}}\n</tool_call>'
 TWO_CALLS = f"{CALL}\n{CALL}"
 
 
-def prompt_of(source: str | None, *messages: Message, **fields: Any) -> ChatPrompt:
+def prompt_of(source: str | None, *messages: TemplateMessage, **fields: Any) -> ChatPrompt:
     model = ChatModel(replace(MODEL, chat_template=source))
     return model.prompt(Conversation(messages=messages or (ASKED,), **fields))
 
@@ -125,9 +125,9 @@ def test_where_the_template_shows_no_tools_the_first_message_does() -> None:
 
 def test_an_answer_that_begins_inside_reasoning() -> None:
     parser = prompt_of(templates.THINKING).parser()
-    assert parser.feed("Hm.\n</think>\n\nWell.") + parser.finish() == [Reasoning("Hm."), Content("Well.")]
+    assert parser.feed("Hm.\n</think>\n\nWell.") + parser.finish() == [ReasoningDelta("Hm."), ContentDelta("Well.")]
     parser = prompt_of(templates.THINKING, template_kwargs={"enable_thinking": False}).parser()
-    assert parser.feed("Well.") + parser.finish() == [Content("Well.")]
+    assert parser.feed("Well.") + parser.finish() == [ContentDelta("Well.")]
 
 
 def test_calls_are_found_where_tools_are_offered() -> None:
@@ -137,7 +137,7 @@ def test_calls_are_found_where_tools_are_offered() -> None:
     one = prompt_of(templates.CHATML, tools=(ADD,), parallel_tool_calls=False).parser()
     assert one.feed(TWO_CALLS) + one.finish() == call
     none = prompt_of(templates.CHATML, tools=(ADD,), tool_choice="none").parser()
-    assert none.feed(CALL) + none.finish() == [Content(CALL)]
+    assert none.feed(CALL) + none.finish() == [ContentDelta(CALL)]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_gbnf_and_tools_do_not_go_together() -> None:
 
 def test_where_the_template_shows_no_calls_their_text_does() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
-    called: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    result: Message = {"role": "tool", "content": "2", "tool_call_id": "1"}
+    called: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}
     text = prompt_of(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,)).text
     assert text.endswith(
         "<start_of_turn>assistant\n```tool_code\nadd(x=1)\n```<end_of_turn>\n"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from gateway.chat.shapes import Message, MessageShape, shape_for
+from gateway.chat.shapes import MessageShape, TemplateMessage, shape_for
 from gateway.chat.template import ChatTemplate
 from tests.gateway.chat import templates
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
-CALLED: Message = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-RESULT: Message = {"role": "tool", "content": "2", "tool_call_id": "call_1"}
+CALLED: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "call_1"}
 
 
 def shape_of(source: str) -> MessageShape:
@@ -65,7 +65,7 @@ def test_every_trait_is_served() -> None:
 
 
 def test_reasoning_alone_has_a_second_name() -> None:
-    thought: Message = {**CALLED, "reasoning_content": "Hm."}
+    thought: TemplateMessage = {**CALLED, "reasoning_content": "Hm."}
     assert MessageShape().apply([thought])[0]["thinking"] == "Hm."
     assert "thinking" not in MessageShape().apply([{**thought, "content": "Well."}])[0]
 

@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
 from gateway.middleware import errors
-from gateway.middleware import request_id as ids
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.middleware.request_id import current_request_id
 
 
 class SlowReader(EngineError):
@@ -93,9 +93,9 @@ def test_our_own_refusals() -> None:
 
 
 def test_a_defect_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    token = ids.request_id.set("req_1")
+    token = current_request_id.set("req_1")
     problem = errors.report(ValueError("a secret"))
-    ids.request_id.reset(token)
+    current_request_id.reset(token)
     assert (problem.status, problem.code, problem.unexpected) == (500, "internal_error", True)
     assert "req_1" in problem.message
     assert "secret" not in problem.message

@@ -11,10 +11,10 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
-from gateway.middleware import request_id as ids
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
+from gateway.middleware.request_id import current_request_id
 from gateway.middleware.request_scope import RequestScope
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
@@ -263,7 +263,7 @@ async def test_a_request_id_is_made(given: str) -> None:
 
 async def tell_id(scope: Scope, _receive: Receive, send: Send) -> None:
     await send(OK)
-    await send(chunk(f"{caller_of(scope).request_id} {ids.request_id.get()}".encode(), more=False))
+    await send(chunk(f"{caller_of(scope).request_id} {current_request_id.get()}".encode(), more=False))
 
 
 async def test_other_scopes_pass() -> None:

@@ -5,10 +5,10 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Answer, Count, Logprob, Stop, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Count, JsonObject, Logprob, Stop, Timestamp, Timings, Usage
 
 
-class TokenLogprob(Answer):
+class TokenLogprob(JsonObject):
     """A likely token in one place."""
 
     token: str
@@ -22,21 +22,21 @@ class ChosenLogprob(TokenLogprob):
     top_logprobs: list[TokenLogprob]
 
 
-class ChatLogprobs(Answer):
+class ChatLogprobs(JsonObject):
     """Log-probabilities of a message's tokens."""
 
     content: list[ChosenLogprob]
     refusal: None
 
 
-class FunctionCallAnswer(Answer):
+class FunctionCallAnswer(JsonObject):
     """A function's name and arguments; the arguments are JSON text, as the model wrote them."""
 
     name: str
     arguments: str
 
 
-class ToolCallAnswer(Answer):
+class ToolCallAnswer(JsonObject):
     """A call by the model."""
 
     id: str
@@ -44,7 +44,7 @@ class ToolCallAnswer(Answer):
     function: FunctionCallAnswer
 
 
-class ChatMessage(Answer):
+class ChatMessage(JsonObject):
     """The model's text, reasoning and calls."""
 
     role: Literal["assistant"]
@@ -59,7 +59,7 @@ ChatFinishReason: TypeAlias = FinishReason | Literal["tool_calls", "function_cal
 ServiceTier: TypeAlias = Literal["default"]
 
 
-class ChatChoice(Answer):
+class ChatChoice(JsonObject):
     """One choice: a message and its end."""
 
     index: Count
@@ -70,7 +70,7 @@ class ChatChoice(Answer):
     token_ids: NotRequired[list[Count]]
 
 
-class ChatHead(Answer):
+class ChatHead(JsonObject):
     """Fields that a whole answer and the chunks of a stream share."""
 
     id: str
@@ -90,14 +90,14 @@ class ChatCompletion(ChatHead):
     usage: Usage
 
 
-class FunctionDelta(Answer):
+class FunctionDelta(JsonObject):
     """More of a call: first its name, then its arguments."""
 
     name: NotRequired[str]
     arguments: str
 
 
-class ToolCallDelta(Answer):
+class ToolCallDelta(JsonObject):
     """More of one call. Only its first delta has `id` and `type`."""
 
     index: Count
@@ -106,7 +106,7 @@ class ToolCallDelta(Answer):
     function: FunctionDelta
 
 
-class ChatDelta(Answer):
+class ChatDelta(JsonObject):
     """More of a message. The first one has the role, and the last one is empty."""
 
     role: NotRequired[Literal["assistant"]]
@@ -116,7 +116,7 @@ class ChatDelta(Answer):
     function_call: NotRequired[FunctionDelta]
 
 
-class ChatPart(Answer):
+class ChatPart(JsonObject):
     """More of one choice."""
 
     index: Count

@@ -12,7 +12,7 @@ from gateway.apis.openai.chat.message import finish_reason, read_message
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
-from gateway.serving.generations import Answer
+from gateway.serving.generations import GenerationResult
 
 
 def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
@@ -34,7 +34,9 @@ def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
     return head
 
 
-def completion(head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds, answer: Answer) -> ChatCompletion:
+def completion(
+    head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds, answer: GenerationResult
+) -> ChatCompletion:
     """Return the whole answer. `ids` has the prompt's tokens if the request asks for them."""
     whole: ChatCompletion = {
         "id": head["id"],

@@ -6,7 +6,7 @@ from uuid import uuid4
 from engine import Finished, FinishReason
 from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, FunctionCallAnswer
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 def new_call_id() -> str:
@@ -54,9 +54,9 @@ class _Collector:
 
     def _add(self, delta: Delta) -> None:
         match delta:
-            case Content(text):
+            case ContentDelta(text):
                 self._content.append(text)
-            case Reasoning(text):
+            case ReasoningDelta(text):
                 self._reasoning.append(text)
             case CallBegan(_, name):
                 self._names.append(name)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import TextPart, as_parts
-from gateway.chat.shapes import Message
+from gateway.chat.shapes import TemplateMessage
 
 MAX_MESSAGES = 2**13
 """In one request. It is far above the size of a usual slot, and bounds the cost of reading."""
@@ -41,7 +41,7 @@ class _MessageFields(Nested):
 
     name: str | None = None
 
-    def plain(self, role: str, content: str | None) -> Message:
+    def plain(self, role: str, content: str | None) -> TemplateMessage:
         """Return the message for a template."""
         named = {} if self.name is None else {"name": self.name}
         return {"role": role, "content": content, **named}
@@ -75,7 +75,7 @@ class ToolCall(Nested):
     type: Literal["function"]
     function: CalledFunction
 
-    def plain(self) -> Message:
+    def plain(self) -> TemplateMessage:
         """Return the call for a template."""
         function = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": self.type, "function": function}
@@ -113,7 +113,7 @@ class AssistantMessage(_MessageFields):
             raise ValueError("should have content, a refusal or tool_calls")
         return self
 
-    def spoken(self) -> Message:
+    def spoken(self) -> TemplateMessage:
         """Return the message for a template, without its calls."""
         message = self.plain(self.role, self.refusal if self.content is None else joined(self.content))
         if self.reasoning_content is not None:
@@ -159,7 +159,7 @@ def read_messages(value: object) -> tuple[RequestMessage, ...]:
     return tuple(read_kind(_KINDS, message, f"messages[{at}]", told_by="role") for at, message in enumerate(value))
 
 
-def for_template(messages: Sequence[RequestMessage]) -> tuple[Message, ...]:
+def for_template(messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:
     """Return the messages as `Conversation` has them. Calls of the deprecated kind become tool calls.
 
     Raises `RequestError` for a tool's output without its call.
@@ -174,10 +174,10 @@ class _Translation:
         self._names: dict[str, str] = {}  # of the functions called, by the calls' ids
         self._ids: dict[str, str] = {}  # of the latest call of each function of the deprecated kind
 
-    def messages(self, messages: Sequence[RequestMessage]) -> tuple[Message, ...]:
+    def messages(self, messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:
         return tuple(self._message(message, f"messages[{at}]") for at, message in enumerate(messages))
 
-    def _message(self, message: RequestMessage, place: str) -> Message:
+    def _message(self, message: RequestMessage, place: str) -> TemplateMessage:
         match message:
             case AssistantMessage():
                 return self._assistant(message, place)
@@ -187,7 +187,7 @@ class _Translation:
                 return self._function(message, place)
         return message.plain(message.role, joined(message.content))
 
-    def _assistant(self, message: AssistantMessage, place: str) -> Message:
+    def _assistant(self, message: AssistantMessage, place: str) -> TemplateMessage:
         calls = list(message.tool_calls)
         if message.function_call is not None:
             calls.append(ToolCall(id=f"call_{place}", type="function", function=message.function_call))
@@ -196,13 +196,13 @@ class _Translation:
         spoken = message.spoken()
         return {**spoken, "tool_calls": [call.plain() for call in calls]} if calls else spoken
 
-    def _tool(self, message: ToolMessage, place: str) -> Message:
+    def _tool(self, message: ToolMessage, place: str) -> TemplateMessage:
         if message.tool_call_id not in self._names:
             raise refusal(f"{place}.tool_call_id", "should be the id of a call in an earlier assistant message")
         called = {"name": self._names[message.tool_call_id], "tool_call_id": message.tool_call_id}
         return {**called, **message.plain(message.role, joined(message.content))}
 
-    def _function(self, message: FunctionMessage, place: str) -> Message:
+    def _function(self, message: FunctionMessage, place: str) -> TemplateMessage:
         if message.name not in self._ids:
             raise refusal(f"{place}.name", "should be the name of a function called in an earlier assistant message")
         return {**message.plain("tool", joined(message.content or ())), "tool_call_id": self._ids[message.name]}

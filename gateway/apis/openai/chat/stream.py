@@ -13,7 +13,7 @@ from gateway.apis.openai.chat.message import finish_reason, new_call_id
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class ChatChunks:
@@ -104,9 +104,9 @@ class _Choice:
 
     def _delta(self, delta: Delta) -> ChatDelta:
         match delta:
-            case Content(text):
+            case ContentDelta(text):
                 return {"content": text}
-            case Reasoning(text):
+            case ReasoningDelta(text):
                 return {"reasoning_content": text}
             case CallBegan(index, name):
                 self._called = True

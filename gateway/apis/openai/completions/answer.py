@@ -3,10 +3,10 @@
 from typing import Literal, NotRequired
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Answer, Count, LegacyLogprobs, Stop, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Count, JsonObject, LegacyLogprobs, Stop, Timestamp, Timings, Usage
 
 
-class CompletionChoice(Answer):
+class CompletionChoice(JsonObject):
     """One text."""
 
     index: Count
@@ -18,7 +18,7 @@ class CompletionChoice(Answer):
     prompt_token_ids: NotRequired[list[Count] | None]
 
 
-class CompletionHead(Answer):
+class CompletionHead(JsonObject):
     """Fields that a whole answer and the chunks of a stream share."""
 
     id: str
@@ -36,7 +36,7 @@ class Completion(CompletionHead):
     usage: Usage
 
 
-class CompletionPart(Answer):
+class CompletionPart(JsonObject):
     """More of one text."""
 
     index: Count

@@ -11,7 +11,7 @@ from gateway.apis.answers.timings import timings
 from gateway.apis.openai.completions.answer import Completion, CompletionChoice, CompletionHead
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.usage import usage
-from gateway.serving.generations import Answer
+from gateway.serving.generations import GenerationResult
 
 
 def completion_head(model: str, fingerprint: str) -> CompletionHead:
@@ -30,7 +30,7 @@ def completion_head(model: str, fingerprint: str) -> CompletionHead:
     }
 
 
-def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: Answer) -> Completion:
+def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: GenerationResult) -> Completion:
     """Return the whole answer. Its usage includes choices that were generated and are not shown."""
     whole: Completion = {
         **head,
@@ -42,7 +42,7 @@ def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answe
     return whole
 
 
-def best(answer: Answer, body: CompletionBody) -> Iterator[Finished]:
+def best(answer: GenerationResult, body: CompletionBody) -> Iterator[Finished]:
     """Yield the choices to show: of each prompt the `n` likeliest for their length, the likeliest first."""
     if body.choices == body.n:
         yield from answer.outcomes

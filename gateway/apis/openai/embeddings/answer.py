@@ -6,11 +6,11 @@ import anyio.lowlevel
 from pydantic import Field
 
 from engine import EmbeddingResult
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 
 
-class Embedding(Answer):
+class Embedding(JsonObject):
     """A vector; as base64, its numbers are float32 with the low byte first."""
 
     object: Literal["embedding"]
@@ -18,14 +18,14 @@ class Embedding(Answer):
     embedding: list[float] | Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
 
 
-class EmbeddingUsage(Answer):
+class EmbeddingUsage(JsonObject):
     """Tokens of the inputs."""
 
     prompt_tokens: Count
     total_tokens: Count
 
 
-class Embeddings(Answer):
+class Embeddings(JsonObject):
     """One vector an input, in order."""
 
     object: Literal["list"]

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Literal, NotRequired
 
 from engine import ModelInfo
-from gateway.apis.answers.shapes import Answer, Count, Timestamp
+from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 
 
-class ModelMeta(Answer):
+class ModelMeta(JsonObject):
     """Properties of a loaded model, by llama-server's names."""
 
     description: str
@@ -19,7 +19,7 @@ class ModelMeta(Answer):
     size: Count
 
 
-class Model(Answer):
+class Model(JsonObject):
     """A model that is served."""
 
     id: str
@@ -29,7 +29,7 @@ class Model(Answer):
     meta: NotRequired[ModelMeta]
 
 
-class ModelList(Answer):
+class ModelList(JsonObject):
     """The models that are served."""
 
     object: Literal["list"]

@@ -2,37 +2,37 @@
 
 from typing import Any, Literal, NotRequired, TypeAlias
 
-from gateway.apis.answers.shapes import Answer, Count, Timestamp
+from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 from gateway.apis.openai.responses.items import Item, OutputItem
 
 
-class ResponseError(Answer):
+class ResponseError(JsonObject):
     """The reason for which a response failed."""
 
     code: Literal["invalid_prompt", "rate_limit_exceeded", "server_error"]
     message: str
 
 
-class Incomplete(Answer):
+class Incomplete(JsonObject):
     """The reason for which a response is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
-class InputDetails(Answer):
+class InputDetails(JsonObject):
     """Input tokens that were not computed again, and those that later requests may reuse."""
 
     cached_tokens: Count
     cache_write_tokens: Count
 
 
-class OutputDetails(Answer):
+class OutputDetails(JsonObject):
     """Output tokens of the reasoning."""
 
     reasoning_tokens: Count
 
 
-class ResponseUsage(Answer):
+class ResponseUsage(JsonObject):
     """Token counts of a response."""
 
     input_tokens: Count
@@ -42,7 +42,7 @@ class ResponseUsage(Answer):
     total_tokens: Count
 
 
-class ResponseProgress(Answer):
+class ResponseProgress(JsonObject):
     """The state of a response, and the result that it ended with."""
 
     status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -52,20 +52,20 @@ class ResponseProgress(Answer):
     usage: NotRequired[ResponseUsage]
 
 
-class ResponseReasoning(Answer):
+class ResponseReasoning(JsonObject):
     """The request's options of reasoning."""
 
     effort: str | None
     summary: str | None
 
 
-class ResponseTextFormat(Answer):
+class ResponseTextFormat(JsonObject):
     """Text, or any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
-class ResponseSchemaFormat(Answer):
+class ResponseSchemaFormat(JsonObject):
     """JSON that a schema allows."""
 
     type: Literal["json_schema"]
@@ -75,14 +75,14 @@ class ResponseSchemaFormat(Answer):
     strict: bool
 
 
-class ResponseTextOptions(Answer):
+class ResponseTextOptions(JsonObject):
     """The request's options of text."""
 
     format: ResponseTextFormat | ResponseSchemaFormat
     verbosity: str | None
 
 
-class ResponseTool(Answer):
+class ResponseTool(JsonObject):
     """A function that the model may call."""
 
     type: Literal["function"]
@@ -92,14 +92,14 @@ class ResponseTool(Answer):
     strict: bool
 
 
-class ToolChoiceFunction(Answer):
+class ToolChoiceFunction(JsonObject):
     """The one function that the model must call."""
 
     type: Literal["function"]
     name: str
 
 
-class ToolChoiceAllowed(Answer):
+class ToolChoiceAllowed(JsonObject):
     """The functions that the model may or must choose from."""
 
     type: Literal["allowed_tools"]
@@ -110,7 +110,7 @@ class ToolChoiceAllowed(Answer):
 ResponseToolChoice: TypeAlias = Literal["none", "auto", "required"] | ToolChoiceFunction | ToolChoiceAllowed
 
 
-class RequestEcho(Answer):
+class RequestEcho(JsonObject):
     """The fields of its request that a response repeats."""
 
     background: bool
@@ -145,7 +145,7 @@ class Response(ResponseProgress, RequestEcho):
     output: list[OutputItem]
 
 
-class ItemList(Answer):
+class ItemList(JsonObject):
     """A page of items."""
 
     object: Literal["list"]
@@ -155,7 +155,7 @@ class ItemList(Answer):
     last_id: str
 
 
-class Deleted(Answer):
+class Deleted(JsonObject):
     """The confirmation that a response was deleted."""
 
     id: str

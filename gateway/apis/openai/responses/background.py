@@ -22,7 +22,7 @@ OVERDUE = "the request's deadline passed"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BackgroundWork:
     """A response to run in the background."""
 
     answer: ResponseAnswer
@@ -41,14 +41,14 @@ class Work:
 
 @dataclass(slots=True)
 class _Running:
-    """Work under way.
+    """BackgroundWork under way.
 
     Attributes:
         scope: ends it.
         over: set when the engine holds nothing for it any more and the response is stored.
     """
 
-    work: Work
+    work: BackgroundWork
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     over: anyio.Event = field(default_factory=anyio.Event)
 
@@ -79,7 +79,7 @@ class BackgroundResponses:
                     running.work.caller.closing.reason = SHUTDOWN
                 tasks.cancel_scope.cancel()
 
-    async def start(self, work: Work) -> None:
+    async def start(self, work: BackgroundWork) -> None:
         """Run a response; waits until the engine accepted it.
 
         Raises what `Generations.open` raises, and `Unavailable` where the server ends.
@@ -88,7 +88,7 @@ class BackgroundResponses:
             raise Unavailable("The server is shutting down.", code="shutting_down")
         await self._tasks.start(self._run, work)
 
-    def find(self, response_id: str) -> Work | None:
+    def find(self, response_id: str) -> BackgroundWork | None:
         """A response that still runs."""
         running = self._running.get(response_id)
         return running.work if running else None
@@ -100,7 +100,7 @@ class BackgroundResponses:
             running.scope.cancel()
             await running.over.wait()
 
-    async def _run(self, work: Work, *, task_status: TaskStatus[None]) -> None:
+    async def _run(self, work: BackgroundWork, *, task_status: TaskStatus[None]) -> None:
         running = _Running(work)
         try:
             with running.scope:

@@ -4,7 +4,7 @@ from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.openai.responses.answer import Response
-from gateway.apis.openai.responses.background import BackgroundResponses, Work
+from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
 from gateway.apis.openai.responses.input import resolve
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.request import ResponseBody
@@ -40,7 +40,9 @@ class Responses:
                 self._store.put(answer.content(), inputs)
 
         if body.background:
-            await self._background.start(Work(answer, served.generations, caller, request, body.engine_names, inputs))
+            await self._background.start(
+                BackgroundWork(answer, served.generations, caller, request, body.engine_names, inputs)
+            )
         elif body.stream:
             events = ResponseEvents(answer, keep)
             source = served.generations.stream(caller, request, events.encode, body.engine_names)

@@ -2,13 +2,13 @@
 
 from typing import Literal, TypeAlias
 
-from gateway.apis.answers.shapes import Answer, Count
+from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.items import OutputItem, OutputReasoningText, OutputText
 
 
-class Event(Answer):
+class Event(JsonObject):
     """An event of a stream, numbered from 0."""
 
     sequence_number: Count
@@ -103,7 +103,7 @@ class ArgumentsDone(InItem):
     arguments: str
 
 
-class EventProblem(Answer):
+class EventProblem(JsonObject):
     """The failure."""
 
     type: str

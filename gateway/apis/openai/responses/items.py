@@ -6,20 +6,20 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from gateway.apis.answers.shapes import Answer
+from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.openai.chat.answer import ChosenLogprob
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
-class InputText(Answer):
+class InputText(JsonObject):
     """A text given to the model."""
 
     type: Literal["input_text"]
     text: str
 
 
-class OutputText(Answer):
+class OutputText(JsonObject):
     """A text written by the model."""
 
     type: Literal["output_text"]
@@ -28,21 +28,21 @@ class OutputText(Answer):
     logprobs: list[ChosenLogprob]
 
 
-class RefusalText(Answer):
+class RefusalText(JsonObject):
     """A refusal written by the model."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-class OutputReasoningText(Answer):
+class OutputReasoningText(JsonObject):
     """The model's reasoning."""
 
     type: Literal["reasoning_text"]
     text: str
 
 
-class ReasoningSummary(Answer):
+class ReasoningSummary(JsonObject):
     """A summary of reasoning."""
 
     type: Literal["summary_text"]
@@ -52,7 +52,7 @@ class ReasoningSummary(Answer):
 MessagePart: TypeAlias = InputText | OutputText | RefusalText
 
 
-class StoredMessage(Answer):
+class StoredMessage(JsonObject):
     """A message of the input."""
 
     id: str
@@ -62,7 +62,7 @@ class StoredMessage(Answer):
     content: list[MessagePart]
 
 
-class StoredReasoning(Answer):
+class StoredReasoning(JsonObject):
     """Reasoning of the input."""
 
     id: str
@@ -72,7 +72,7 @@ class StoredReasoning(Answer):
     content: list[OutputReasoningText]
 
 
-class StoredCallOutput(Answer):
+class StoredCallOutput(JsonObject):
     """The output of a function call."""
 
     id: str
@@ -82,7 +82,7 @@ class StoredCallOutput(Answer):
     output: list[MessagePart]
 
 
-class OutputMessage(Answer):
+class OutputMessage(JsonObject):
     """A message written by the model."""
 
     id: str
@@ -92,7 +92,7 @@ class OutputMessage(Answer):
     content: list[OutputText]
 
 
-class OutputReasoning(Answer):
+class OutputReasoning(JsonObject):
     """Reasoning written by the model, in full."""
 
     id: str
@@ -102,7 +102,7 @@ class OutputReasoning(Answer):
     content: list[OutputReasoningText]
 
 
-class OutputCall(Answer):
+class OutputCall(JsonObject):
     """A function call by the model; the arguments are JSON text, as the model wrote them."""
 
     id: str

@@ -7,10 +7,10 @@ from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.items import ItemStatus, OutputItem
 from gateway.apis.openai.responses.open_items import OpenCall, OpenItem, OpenMessage, OpenReasoning
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
-class Output:
+class ResponseOutput:
     """Turns deltas into items and their events. Only the last item can be open."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
@@ -22,9 +22,9 @@ class Output:
     def add(self, delta: Delta, logprobs: Sequence[ChosenLogprob] = ()) -> list[ResponseEvent]:
         """Add a delta and return its events. `logprobs` are those of a content's tokens."""
         match delta:
-            case Content():
+            case ContentDelta():
                 return self._continue(OpenMessage, delta.text, logprobs)
-            case Reasoning():
+            case ReasoningDelta():
                 return self._continue(OpenReasoning, delta.text)
             case CallBegan(name=name):
                 return self._begin(partial(OpenCall, name=name))

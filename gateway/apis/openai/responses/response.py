@@ -10,11 +10,11 @@ from gateway.apis.openai.chat.logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import Response, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
-from gateway.apis.openai.responses.output import Output
+from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import Content, Reasoning
+from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
 ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
@@ -45,7 +45,7 @@ class ResponseAnswer:
         self._logprobs = body.logprobs
         self._caches = body.cache_prompt
         self._reader = TokenReader(prompt.parser())
-        self._output = Output(self.numbers)
+        self._output = ResponseOutput(self.numbers)
         self._reasoning_tokens = 0
 
     @property
@@ -96,9 +96,9 @@ class ResponseAnswer:
     def _written(self, found: Sequence[TracedDelta]) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []
         for traced in found:
-            shown = self._logprobs and isinstance(traced.delta, Content)
+            shown = self._logprobs and isinstance(traced.delta, ContentDelta)
             events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
-            self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, Reasoning)
+            self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, ReasoningDelta)
         return events
 
     def _finish(self, input_tokens: int, end: Finished) -> list[ResponseEvent]:

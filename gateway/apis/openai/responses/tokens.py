@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from engine import TokenDetail
-from gateway.chat.deltas import CallBegan, Content, Delta, FormatParser, Reasoning
+from gateway.chat.deltas import CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TokenReader:
         yield text[at:], tokens[-1] if tokens else None
 
     def _traced(self, delta: Delta) -> TracedDelta:
-        if not isinstance(delta, Content | Reasoning):
+        if not isinstance(delta, ContentDelta | ReasoningDelta):
             self._pending.clear()
             return TracedDelta(delta)
         return TracedDelta(delta, tuple(self._take(delta.text)))

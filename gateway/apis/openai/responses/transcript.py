@@ -12,10 +12,10 @@ from gateway.apis.openai.responses.items import (
     ReasoningSummary,
     StoredCallOutput,
 )
-from gateway.chat.shapes import Message
+from gateway.chat.shapes import TemplateMessage
 
 
-def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[Message, ...]:
+def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[TemplateMessage, ...]:
     """Return the items as messages. The model's output of one turn (reasoning, text, calls) is one message.
 
     Raises `RequestError` for a call's output without its call.
@@ -32,7 +32,7 @@ class _Transcript:
     """One pass over the items, which knows the calls made so far."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[TemplateMessage] = []
         self._names: dict[str, str] = {}  # of the functions called, by the calls' ids
 
     def add(self, item: Item) -> None:
@@ -50,7 +50,7 @@ class _Transcript:
             case "function_call_output":
                 self.messages.append(self._output(item))
 
-    def _turn(self, before: tuple[str, ...] = ()) -> Message:
+    def _turn(self, before: tuple[str, ...] = ()) -> TemplateMessage:
         """Return the assistant's open message, or a new one if it has a field that cannot come before the next."""
         last = self.messages[-1] if self.messages else None
         if last is None or last["role"] != "assistant" or any(last.get(field) is not None for field in before):
@@ -58,7 +58,7 @@ class _Transcript:
             self.messages.append(last)
         return last
 
-    def _output(self, item: StoredCallOutput) -> Message:
+    def _output(self, item: StoredCallOutput) -> TemplateMessage:
         call = item["call_id"]
         if call not in self._names:
             raise refusal("input", f"no function call before its output has the call_id {call[:100]!r}")

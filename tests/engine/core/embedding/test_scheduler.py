@@ -12,7 +12,7 @@ from engine.core.lane import News
 from engine.core.step import Removal
 from engine.core.turns import Turn
 from engine.errors import Busy
-from engine.events import Embedded, Event, Failed, Figures, Released
+from engine.events import Embedded, EngineMetrics, Event, Failed, Released
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 
 
@@ -55,8 +55,8 @@ class Driver:
             computes = self.scheduler.demand().bulk
             assert bool(self.step()) is computes, "busy with nothing"
 
-    def figures(self) -> Figures:
-        return self.scheduler.figures()
+    def metrics(self) -> EngineMetrics:
+        return self.scheduler.metrics()
 
     def _record(self, news: News) -> None:
         for key, event in news:
@@ -162,7 +162,7 @@ def test_a_pass_is_abandoned_when_nobody_in_it_is_left() -> None:
     assert abandoned == [False, False, True]
     driver.embedder.abort()
     assert driver.scheduler.apply(chunks, driver.embedder.run(chunks)) == []
-    assert driver.figures().aborted == 1
+    assert driver.metrics().aborted == 1
 
 
 def test_what_was_cancelled_during_a_pass_gets_nothing_of_it() -> None:
@@ -203,10 +203,10 @@ def test_figures_count_what_was_done() -> None:
     driver = Driver()
     driver.add(1, 100, 3)
     driver.step()
-    assert driver.figures().embedding_waiting == 2
+    assert driver.metrics().embedding_waiting == 2
     driver.drain()
-    figures = driver.figures()
-    assert (figures.embedding_waiting, figures.embeddings, figures.embedding_tokens, figures.steps) == (0, 2, 103, 2)
+    metrics = driver.metrics()
+    assert (metrics.embedding_waiting, metrics.embeddings, metrics.embedding_tokens, metrics.steps) == (0, 2, 103, 2)
 
 
 @pytest.mark.parametrize("seed", range(20))

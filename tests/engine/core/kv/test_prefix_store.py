@@ -52,8 +52,8 @@ def crowd_out(driver: Driver) -> None:
 
 
 def computed(driver: Driver) -> int:
-    figures = driver.scheduler.figures()
-    return figures.prompt_tokens + figures.rows_decoded
+    metrics = driver.scheduler.metrics()
+    return metrics.prompt_tokens + metrics.rows_decoded
 
 
 def stored(driver: Driver) -> list[int]:
@@ -72,7 +72,7 @@ def test_the_next_turn_of_a_conversation_computes_only_new_tokens_after_its_slot
         assert computed(driver) - before == known + WORTH_SAVING - 1
         crowd_out(driver)
         text += driver.text(key) + "and now?"
-    assert driver.scheduler.figures().restored_tokens == sum(
+    assert driver.scheduler.metrics().restored_tokens == sum(
         len(PREFIX) + turn * (WORTH_SAVING + len("and now?")) + WORTH_SAVING - 1 for turn in range(3)
     )
 
@@ -91,7 +91,7 @@ def test_a_longer_prefix_supersedes_what_it_begins_with() -> None:
     driver = driven(1)
     ask(driver, PREFIX, other(1), PREFIX + "x" * WORTH_SAVING, other(2))
     assert stored(driver) == [204, 640]
-    assert driver.scheduler.figures().saved_tokens == 512 + 204 + 640
+    assert driver.scheduler.metrics().saved_tokens == 512 + 204 + 640
 
 
 def test_what_is_kept_elsewhere_or_soon_computed_again_is_not_saved() -> None:
@@ -149,7 +149,7 @@ def test_a_cancelled_request_leaves_nothing_and_what_it_took_over_stays_stored()
     driver.step()
     driver.cancel(key)
     driver.drain()
-    assert driver.scheduler.figures().cached_tokens == 0
+    assert driver.scheduler.metrics().cached_tokens == 0
     assert stored(driver) == [204, 512]
     assert ask(driver, PREFIX + other(3)) == 204
 
@@ -199,7 +199,7 @@ def test_what_there_is_no_memory_for_is_computed_again() -> None:
     driver.run.room = 300
     ask(driver, PREFIX, other(1), PREFIX)
     assert stored(driver) == [204]
-    assert driver.scheduler.figures().saved_tokens == 204
+    assert driver.scheduler.metrics().saved_tokens == 204
     assert ask(driver, other(1)) == 1
 
 
@@ -277,9 +277,9 @@ def test_at_random_all_cells_are_right_and_all_bytes_counted(
     for _ in range(600):
         crowd.step()
     driver.drain()
-    figures = driver.scheduler.figures()
-    assert min(figures.saved_tokens, figures.restored_tokens) > 0
-    assert (figures.free, figures.active_tokens) == (3, 0)
+    metrics = driver.scheduler.metrics()
+    assert min(metrics.saved_tokens, metrics.restored_tokens) > 0
+    assert (metrics.free, metrics.active_tokens) == (3, 0)
     assert not driver.run.open
 
 

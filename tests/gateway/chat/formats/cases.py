@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 from tests.gateway.chat.formats.parsing import call, weather
 
 BAR = "\uff5c"
@@ -53,20 +53,24 @@ _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json
 _CHANNEL_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>'
 
 CASES = [
-    Case("hermes", "an answer", " It rains.\n\nBye.\n", [Content(" It rains.\n\nBye.\n")]),
+    Case("hermes", "an answer", " It rains.\n\nBye.\n", [ContentDelta(" It rains.\n\nBye.\n")]),
     Case("hermes", "a call", _HERMES_CALL, weather()),
     Case(
         "hermes",
         "thoughts, words and calls",
         f"<think>\nThe weather.\n</think>\n\nI look.\n{_HERMES_CALL}\n{_HERMES_CALL}\n",
-        [Reasoning("The weather."), Content("I look."), *weather(0), *weather(1)],
+        [ReasoningDelta("The weather."), ContentDelta("I look."), *weather(0), *weather(1)],
     ),
     Case(
-        "hermes", "thoughts begun by the prompt", "\nHm.\n</think>\n\nYes.", [Reasoning("Hm."), Content("Yes.")], True
+        "hermes",
+        "thoughts begun by the prompt",
+        "\nHm.\n</think>\n\nYes.",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+        True,
     ),
-    Case("hermes", "thoughts without an end", "<think>Hm.\n", [Reasoning("Hm.")]),
-    Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [Content("Yes.")]),
-    Case("hermes", "a tag named later", "The <think> tag.", [Content("The <think> tag.")]),
+    Case("hermes", "thoughts without an end", "<think>Hm.\n", [ReasoningDelta("Hm.")]),
+    Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [ContentDelta("Yes.")]),
+    Case("hermes", "a tag named later", "The <think> tag.", [ContentDelta("The <think> tag.")]),
     Case(
         "hermes",
         "the name last, other members, no space",
@@ -95,31 +99,31 @@ CASES = [
         "hermes",
         "another tool",
         'See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there',
-        [Content('See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there')],
+        [ContentDelta('See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there')],
     ),
     Case(
         "hermes",
         "no JSON",
         "<tool_call>\nget_weather(Oslo)\n</tool_call>\n",
-        [Content("<tool_call>\nget_weather(Oslo)\n</tool_call>\n")],
+        [ContentDelta("<tool_call>\nget_weather(Oslo)\n</tool_call>\n")],
     ),
     Case(
         "hermes",
         "a call behind one that is none",
         f"<tool_call><tool_call>{_HERMES_CALL}",
-        [Content("<tool_call><tool_call>"), *weather()],
+        [ContentDelta("<tool_call><tool_call>"), *weather()],
     ),
     Case(
         "hermes",
         "arguments that break",
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", days}}</tool_call> Sorry.',
-        [*call(0, "get_weather", '{"city": "Oslo", '), Content("days}}</tool_call> Sorry.")],
+        [*call(0, "get_weather", '{"city": "Oslo", '), ContentDelta("days}}</tool_call> Sorry.")],
     ),
     Case(
         "hermes",
         "a number that is none",
         '<tool_call>{"name": "get_weather", "arguments": {"days": 1-2}}</tool_call>',
-        [*call(0, "get_weather", '{"days": '), Content("1-2}}</tool_call>")],
+        [*call(0, "get_weather", '{"days": '), ContentDelta("1-2}}</tool_call>")],
     ),
     Case(
         "hermes",
@@ -127,12 +131,17 @@ CASES = [
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 1',
         call(0, "get_weather", '{"city": "Oslo", "days": 1'),
     ),
-    Case("hermes", "cut short before it begins", '<tool_call>{"name": "get_w', [Content('<tool_call>{"name": "get_w')]),
+    Case(
+        "hermes",
+        "cut short before it begins",
+        '<tool_call>{"name": "get_w',
+        [ContentDelta('<tool_call>{"name": "get_w')],
+    ),
     Case("hermes", "cut short in its end", f"{_HERMES_CALL[:-3]}", weather()),
-    Case("hermes", "no end", f"{_HERMES_CALL[:-12]}Bye.", [*weather(), Content("Bye.")]),
+    Case("hermes", "no end", f"{_HERMES_CALL[:-12]}Bye.", [*weather(), ContentDelta("Bye.")]),
     Case("plain", "a call", _HERMES_CALL, weather()),
-    Case("plain", "no thoughts", "<think>\nHm.\n</think>", [Content("<think>\nHm.\n</think>")]),
-    Case("qwen-coder", "a call", f"I look.\n{_CODER_CALL}", [Content("I look."), *weather()]),
+    Case("plain", "no thoughts", "<think>\nHm.\n</think>", [ContentDelta("<think>\nHm.\n</think>")]),
+    Case("qwen-coder", "a call", f"I look.\n{_CODER_CALL}", [ContentDelta("I look."), *weather()]),
     Case("qwen-coder", "calls", f"{_CODER_CALL}\n{_CODER_CALL}", [*weather(0), *weather(1)]),
     Case("qwen-coder", "no arguments", "<tool_call>\n<function=now>\n</function>\n</tool_call>", call(0, "now", "{}")),
     Case(
@@ -156,12 +165,15 @@ CASES = [
         "qwen-coder",
         "broken",
         "<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\noops</function>",
-        [*call(0, "get_weather", '{"city": "Oslo"'), Content("oops</function>")],
+        [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops</function>")],
     ),
     Case("qwen-coder", "cut short", _CODER_CALL.partition("lo\n")[0], call(0, "get_weather", '{"city": "Os')),
-    Case("qwen-coder", "another tool", "<function=rm>\n</function>", [Content("<function=rm>\n</function>")]),
+    Case("qwen-coder", "another tool", "<function=rm>\n</function>", [ContentDelta("<function=rm>\n</function>")]),
     Case(
-        "glm", "a call", f"<think>Hm.</think>\nI look.\n{_GLM_CALL}", [Reasoning("Hm."), Content("I look."), *weather()]
+        "glm",
+        "a call",
+        f"<think>Hm.</think>\nI look.\n{_GLM_CALL}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather()],
     ),
     Case("glm", "calls on one line", _GLM_CALL.replace("\n", "") * 2, [*weather(0), *weather(1)]),
     Case("glm", "no arguments", "<tool_call>now\n</tool_call>", call(0, "now", "{}")),
@@ -172,7 +184,7 @@ CASES = [
         '<arg_value>5</arg_value>\n<arg_key>tags</arg_key>\n<arg_value>["a"]</arg_value>\n</tool_call>',
         call(0, "get_weather", '{"city": "\\n5\\n", "days": 5, "tags": ["a"]}'),
     ),
-    Case("glm", "another tool", "<tool_call>rm\n</tool_call>", [Content("<tool_call>rm\n</tool_call>")]),
+    Case("glm", "another tool", "<tool_call>rm\n</tool_call>", [ContentDelta("<tool_call>rm\n</tool_call>")]),
     Case("llama", "a call", '{"name": "get_weather", "parameters": {"city": "Oslo"}}', weather()),
     Case(
         "llama",
@@ -184,18 +196,18 @@ CASES = [
         "llama",
         "a call behind words",
         'I look.<|python_tag|>{"name": "get_weather", "parameters": {"city": "Oslo"}}',
-        [Content("I look."), *weather()],
+        [ContentDelta("I look."), *weather()],
     ),
     Case("llama", "Python", '<|python_tag|>get_weather.call(city="Oslo")', weather()),
-    Case("llama", "code", "<|python_tag|>print(1)", [Content("<|python_tag|>print(1)")]),
-    Case("llama", "an answer in JSON", '{"name": "Ann", "age": 3}', [Content('{"name": "Ann", "age": 3}')]),
-    Case("llama", "a list", "[1, 2]", [Content("[1, 2]")]),
-    Case("llama", "JSON behind words", 'So: {"name": "now"}', [Content('So: {"name": "now"}')]),
+    Case("llama", "code", "<|python_tag|>print(1)", [ContentDelta("<|python_tag|>print(1)")]),
+    Case("llama", "an answer in JSON", '{"name": "Ann", "age": 3}', [ContentDelta('{"name": "Ann", "age": 3}')]),
+    Case("llama", "a list", "[1, 2]", [ContentDelta("[1, 2]")]),
+    Case("llama", "JSON behind words", 'So: {"name": "now"}', [ContentDelta('So: {"name": "now"}')]),
     Case(
         "llama",
         "words behind a call",
         '{"name": "now", "parameters": {}}, that is it.',
-        [*call(0, "now", "{}"), Content(", that is it.")],
+        [*call(0, "now", "{}"), ContentDelta(", that is it.")],
     ),
     Case(
         "llama-pythonic",
@@ -206,21 +218,21 @@ CASES = [
             *call(1, "now", "{}"),
         ],
     ),
-    Case("llama-pythonic", "another tool", "[rm(path='/')]", [Content("[rm(path='/')]")]),
+    Case("llama-pythonic", "another tool", "[rm(path='/')]", [ContentDelta("[rm(path='/')]")]),
     Case(
         "llama-pythonic",
         "broken",
         "[get_weather(city='Oslo', 7)]",
-        [*call(0, "get_weather", '{"city": "Oslo"'), Content("7)]")],
+        [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("7)]")],
     ),
     Case(
         "mistral",
         "thoughts and calls",
         '[THINK]Hm.[/THINK]I look.[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]now[CALL_ID]x1[ARGS]{}',
-        [Reasoning("Hm."), Content("I look."), *weather(), *call(1, "now", "{}")],
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
     ),
     Case("mistral", "no mark of arguments", '[TOOL_CALLS]get_weather{"city": "Oslo"}', weather()),
-    Case("mistral", "another tool", "[TOOL_CALLS]rm[ARGS]{}", [Content("[TOOL_CALLS]rm[ARGS]{}")]),
+    Case("mistral", "another tool", "[TOOL_CALLS]rm[ARGS]{}", [ContentDelta("[TOOL_CALLS]rm[ARGS]{}")]),
     Case(
         "mistral-listed",
         "calls",
@@ -232,7 +244,7 @@ CASES = [
         "mistral-listed",
         "the second is another tool's",
         '[TOOL_CALLS][{"name": "now", "arguments": {}}, {"name": "rm", "arguments": {}}]',
-        [*call(0, "now", "{}"), Content(', {"name": "rm", "arguments": {}}]')],
+        [*call(0, "now", "{}"), ContentDelta(', {"name": "rm", "arguments": {}}]')],
     ),
     Case(
         "deepseek",
@@ -241,13 +253,13 @@ CASES = [
             'I look.<|tool▁calls▁begin|><|tool▁call▁begin|>get_weather<|tool▁sep|>{"city": "Oslo"}<|tool▁call▁end|>'
             "<|tool▁call▁begin|>now<|tool▁sep|>{}<|tool▁call▁end|><|tool▁calls▁end|>"
         ),
-        [Content("I look."), *weather(), *call(1, "now", "{}")],
+        [ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
     ),
     Case(
         "deepseek-typed",
         "thoughts and calls",
         wide(f"Hm.\n</think>\n\n<|tool▁calls▁begin|>{_TYPED_CALL}\n{_TYPED_CALL}<|tool▁calls▁end|>"),
-        [Reasoning("Hm."), *weather(0), *weather(1)],
+        [ReasoningDelta("Hm."), *weather(0), *weather(1)],
         True,
     ),
     Case("deepseek-typed", "no frame around the call", wide(_TYPED_CALL), weather()),
@@ -255,22 +267,22 @@ CASES = [
         "deepseek",
         "another tool",
         wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"),
-        [Content(wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"))],
+        [ContentDelta(wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"))],
     ),
     Case(
         "harmony",
         "thoughts and an answer",
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>",
-        [Reasoning("Hm."), Content("Yes.")],
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
     ),
     Case(
         "harmony",
         "thoughts, a preamble and a call",
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
         f"<|start|>assistant{_CHANNEL_CALL}",
-        [Reasoning("Hm."), Content("I look."), *weather()],
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather()],
     ),
-    Case("harmony", "thoughts begun by the prompt", "Hm.<|end|>", [Reasoning("Hm.")], True),
+    Case("harmony", "thoughts begun by the prompt", "Hm.<|end|>", [ReasoningDelta("Hm.")], True),
     Case(
         "harmony",
         "for whom it is in the role",
@@ -281,15 +293,15 @@ CASES = [
         "harmony",
         "another tool",
         "<|channel|>commentary to=functions.rm<|message|>{}<|call|>",
-        [Content("<|channel|>commentary to=functions.rm<|message|>{}<|call|>")],
+        [ContentDelta("<|channel|>commentary to=functions.rm<|message|>{}<|call|>")],
     ),
-    Case("harmony", "no header", "Yes.", [Content("Yes.")]),
+    Case("harmony", "no header", "Yes.", [ContentDelta("Yes.")]),
     Case("harmony", "a header cut short", "<|channel|>fin", []),
     Case(
         "harmony",
         "messages in a row",
         "<|channel|>final<|message|>One.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
-        [Content("One.\n\nTwo.")],
+        [ContentDelta("One.\n\nTwo.")],
     ),
     Case(
         "gemma-4",
@@ -297,14 +309,17 @@ CASES = [
         '<|channel>thought\nHm.\n<channel|>I look.<|tool_call>call:get_weather{city:<|"|>O\'{s}"lo<|"|>,days:3,'
         'tags:[<|"|>a<|"|>,{b:null}]}<tool_call|><|tool_call>call:now{}<tool_call|>',
         [
-            Reasoning("Hm."),
-            Content("I look."),
+            ReasoningDelta("Hm."),
+            ContentDelta("I look."),
             *call(0, "get_weather", '{"city":"O\'{s}\\"lo","days":3,"tags":["a",{"b":null}]}'),
             *call(1, "now", "{}"),
         ],
     ),
     Case(
-        "gemma-4", "another tool", "<|tool_call>call:rm{}<tool_call|>", [Content("<|tool_call>call:rm{}<tool_call|>")]
+        "gemma-4",
+        "another tool",
+        "<|tool_call>call:rm{}<tool_call|>",
+        [ContentDelta("<|tool_call>call:rm{}<tool_call|>")],
     ),
     Case(
         "function-gemma",
@@ -316,11 +331,16 @@ CASES = [
         "function-gemma",
         "broken",
         "<start_function_call>call:get_weather{city:Oslo}<end_function_call>",
-        [*call(0, "get_weather", '{"city":'), Content("Oslo}<end_function_call>")],
+        [*call(0, "get_weather", '{"city":'), ContentDelta("Oslo}<end_function_call>")],
     ),
-    Case("gemma-3", "a call", "I look.\n```tool_code\nget_weather(city='Oslo')\n```", [Content("I look."), *weather()]),
+    Case(
+        "gemma-3",
+        "a call",
+        "I look.\n```tool_code\nget_weather(city='Oslo')\n```",
+        [ContentDelta("I look."), *weather()],
+    ),
     Case("gemma-3", "calls", "```tool_code\nnow()\nnow()\n```", [*call(0, "now", "{}"), *call(1, "now", "{}")]),
-    Case("gemma-3", "other code", "```tool_code\nprint(1)\n```", [Content("```tool_code\nprint(1)\n```")]),
+    Case("gemma-3", "other code", "```tool_code\nprint(1)\n```", [ContentDelta("```tool_code\nprint(1)\n```")]),
     Case(
         "gemma-3",
         "cut short in a name",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, FormatParser, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import Format
 from gateway.chat.tools import Tool
 
@@ -42,10 +42,10 @@ def joined(deltas: Iterable[Delta]) -> list[Delta]:
     for delta in deltas:
         last = whole[-1] if whole else None
         match delta, last:
-            case (Content(text), Content(before)):
-                whole[-1] = Content(before + text)
-            case (Reasoning(text), Reasoning(before)):
-                whole[-1] = Reasoning(before + text)
+            case (ContentDelta(text), ContentDelta(before)):
+                whole[-1] = ContentDelta(before + text)
+            case (ReasoningDelta(text), ReasoningDelta(before)):
+                whole[-1] = ReasoningDelta(before + text)
             case (CallArguments(index, text), CallArguments(at, before)) if at == index:
                 whole[-1] = CallArguments(index, before + text)
             case _:

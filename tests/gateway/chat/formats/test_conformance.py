@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
 from gateway.chat.formats import choose
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES, Case, wide
 from tests.gateway.chat.formats.parsing import TOOLS, joined, parse
@@ -115,8 +115,8 @@ def test_noise_is_never_an_exception_and_nothing_is_lost(family: str, data: st.D
     assert parse(chosen, text, thinking=thinking) == whole
     assert parse(chosen, _TOKEN.findall(text), thinking=thinking) == whole
     _check_calls(whole)
-    if family != "harmony" and all(isinstance(delta, Content) for delta in whole) and not thinking:
-        kept = "".join(delta.text for delta in whole if isinstance(delta, Content))
+    if family != "harmony" and all(isinstance(delta, ContentDelta) for delta in whole) and not thinking:
+        kept = "".join(delta.text for delta in whole if isinstance(delta, ContentDelta))
         assert kept == text or any(tag in text for tag in ("<think>", "[THINK]", "<|channel>thought"))
 
 

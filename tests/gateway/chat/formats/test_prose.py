@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.prose import IN_JSON, IN_PYTHON, Prose
-from gateway.chat.shapes import Message
+from gateway.chat.shapes import TemplateMessage
 from gateway.chat.tools import Tool
 
 GEMMA_3 = "<start_of_turn>"
-ASKED: Message = {"role": "user", "content": "What is 1 + 1?"}
+ASKED: TemplateMessage = {"role": "user", "content": "What is 1 + 1?"}
 
 
-def called(*arguments: str, content: str | None = None) -> Message:
+def called(*arguments: str, content: str | None = None) -> TemplateMessage:
     calls: list[dict[str, Any]] = [
         {"id": f"call_{at}", "type": "function", "function": {"name": "add", "arguments": text}}
         for at, text in enumerate(arguments)
@@ -22,11 +22,11 @@ def called(*arguments: str, content: str | None = None) -> Message:
     return {"role": "assistant", "content": content, "tool_calls": calls}
 
 
-def gave(text: str) -> Message:
+def gave(text: str) -> TemplateMessage:
     return {"role": "tool", "content": text, "tool_call_id": "call_0", "name": "add"}
 
 
-def told(prose: Prose, *messages: Message) -> list[tuple[str, str]]:
+def told(prose: Prose, *messages: TemplateMessage) -> list[tuple[str, str]]:
     assert all(set(message) == {"role", "content"} for message in prose.tell(messages))
     return [(message["role"], message["content"]) for message in prose.tell(messages)]
 
@@ -66,5 +66,5 @@ def test_what_is_told_is_what_is_read(template: str) -> None:
     ((_, text),) = told(form.prose, called('{"x": 1}', content="I add."))
     parser = form.parser(tools=[Tool("add")], thinking=False)
     content, began, *arguments = parser.feed(text) + parser.finish()
-    assert (content, began) == (Content("I add."), CallBegan(0, "add"))
+    assert (content, began) == (ContentDelta("I add."), CallBegan(0, "add"))
     assert "".join(part.text for part in arguments if isinstance(part, CallArguments)).replace(" ", "") == '{"x":1}'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
 from gateway.chat.formats import choose
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.parsing import TOOLS, stream
@@ -14,11 +14,11 @@ def _told(family: str, *pieces: str, thinking: bool = False) -> list[list[object
 
 def test_content_waits_only_while_it_may_begin_a_call() -> None:
     told = _told("hermes", "a <", "b <tool", "box> c")
-    assert told == [[Content("a")], [Content(" <b")], [Content(" <toolbox> c")], []]
+    assert told == [[ContentDelta("a")], [ContentDelta(" <b")], [ContentDelta(" <toolbox> c")], []]
 
 
 def test_blanks_wait_for_what_follows_them() -> None:
-    assert _told("hermes", "a\n", "\nb\n") == [[Content("a")], [Content("\n\nb")], [Content("\n")]]
+    assert _told("hermes", "a\n", "\nb\n") == [[ContentDelta("a")], [ContentDelta("\n\nb")], [ContentDelta("\n")]]
 
 
 def test_arguments_are_told_as_they_come_once_the_name_is_known() -> None:
@@ -59,14 +59,14 @@ def test_a_value_of_another_type_waits_for_its_end() -> None:
 
 def test_reasoning_is_told_as_it_comes() -> None:
     told = _told("hermes", "Hm", ", so", "</think>", "\n\nYes", thinking=True)
-    assert told == [[Reasoning("Hm")], [Reasoning(", so")], [], [Content("Yes")], []]
+    assert told == [[ReasoningDelta("Hm")], [ReasoningDelta(", so")], [], [ContentDelta("Yes")], []]
 
 
 def test_an_answer_in_json_waits_for_its_first_key_only() -> None:
-    assert _told("llama", '{"a', 'nswer": 1', "}") == [[], [Content('{"answer": 1')], [Content("}")], []]
+    assert _told("llama", '{"a', 'nswer": 1', "}") == [[], [ContentDelta('{"answer": 1')], [ContentDelta("}")], []]
 
 
 @pytest.mark.parametrize("piece", ["", "\n"])
 def test_without_tools_and_thoughts_text_passes_at_once(piece: str) -> None:
     parser = choose("").parser(tools=(), thinking=False)
-    assert stream(parser, [f"a <tool_call>{piece}"]) == [[Content(f"a <tool_call>{piece}")], []]
+    assert stream(parser, [f"a <tool_call>{piece}"]) == [[ContentDelta(f"a <tool_call>{piece}")], []]

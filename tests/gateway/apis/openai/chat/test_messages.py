@@ -6,7 +6,7 @@ import pytest
 
 from engine import RequestError
 from gateway.apis.openai.chat.messages import MAX_MESSAGES, for_template, read_messages
-from gateway.chat.shapes import Message
+from gateway.chat.shapes import TemplateMessage
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
 CALLED = {"role": "assistant", "tool_calls": [CALL]}
@@ -14,7 +14,7 @@ OLD_CALL = {"role": "assistant", "content": None, "function_call": {"name": "add
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
 
 
-def plain(*messages: dict[str, Any]) -> list[Message]:
+def plain(*messages: dict[str, Any]) -> list[TemplateMessage]:
     return list(for_template(read_messages([*messages])))
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from engine import GenerationRequest, Grammar, GrammarKind, RequestError, Sampling
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import ChatPrompt, Conversation
-from gateway.chat.deltas import Content, Delta
+from gateway.chat.deltas import ContentDelta, Delta
 from gateway.chat.tools import Tool
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
@@ -17,7 +17,7 @@ GRAMMAR = Grammar(GrammarKind.REGEX, "a+")
 
 class NoParser:
     def feed(self, text: str) -> list[Delta]:
-        return [Content(text)]
+        return [ContentDelta(text)]
 
     def finish(self) -> list[Delta]:
         return []

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.apis.openai.responses.items import ItemStatus
-from gateway.apis.openai.responses.output import Output
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.apis.openai.responses.output import ResponseOutput
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], list[Any]]:
     """The events and the items as the JSON that they become."""
-    output = Output(count())
+    output = ResponseOutput(count())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
     return list(events), list(output.items())
@@ -25,7 +25,7 @@ def names(events: list[Any]) -> list[str]:
 
 
 def test_a_message() -> None:
-    events, (item,) = run(Content("a"), Content("b"))
+    events, (item,) = run(ContentDelta("a"), ContentDelta("b"))
     assert names(events) == [
         "output_item.added",
         "content_part.added",
@@ -50,7 +50,7 @@ def test_reasoning_then_two_calls() -> None:
         CallBegan(1, "g"),
         CallArguments(1, "{}"),
     ]
-    events, (thought, first, second) = run(Reasoning("hm"), *calls)
+    events, (thought, first, second) = run(ReasoningDelta("hm"), *calls)
     assert names(events) == [
         "output_item.added",
         "content_part.added",
@@ -77,11 +77,11 @@ def test_reasoning_then_two_calls() -> None:
 
 
 def test_log_probabilities_belong_to_their_message() -> None:
-    output: Any = Output(count())
+    output: Any = ResponseOutput(count())
     first, second = {"token": "a"}, {"token": "b"}
-    *_, delta = output.add(Content("a"), [first])
+    *_, delta = output.add(ContentDelta("a"), [first])
     assert delta["logprobs"] == [first]
-    done, part, item = (output.add(Content("b"), [second]), output.close("completed"))[1]
+    done, part, item = (output.add(ContentDelta("b"), [second]), output.close("completed"))[1]
     assert done["logprobs"] == part["part"]["logprobs"] == item["item"]["content"][0]["logprobs"] == [first, second]
 
 
@@ -91,17 +91,17 @@ def test_nothing_at_all_is_an_empty_message() -> None:
     assert item["content"][0]["text"] == ""
 
 
-@pytest.mark.parametrize("last", [Content("a"), Reasoning("a"), CallBegan(0, "f")])
+@pytest.mark.parametrize("last", [ContentDelta("a"), ReasoningDelta("a"), CallBegan(0, "f")])
 def test_only_the_last_item_is_incomplete(last: Delta) -> None:
-    _, items = run(Content("x"), Reasoning("y"), last, status="incomplete")
+    _, items = run(ContentDelta("x"), ReasoningDelta("y"), last, status="incomplete")
     assert {item["status"] for item in items[:-1]} == {"completed"}
     assert items[-1]["status"] == "incomplete"
 
 
 DELTAS = st.lists(
     st.one_of(
-        st.text(min_size=1).map(Content),
-        st.text(min_size=1).map(Reasoning),
+        st.text(min_size=1).map(ContentDelta),
+        st.text(min_size=1).map(ReasoningDelta),
         st.just(CallBegan(0, "f")),
         st.text(min_size=1).map(lambda text: CallArguments(0, text)),
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine import TokenDetail
 from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
-from gateway.chat.deltas import CallArguments, CallBegan, Content, Delta, Reasoning
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class TaggedParser:
@@ -36,7 +36,7 @@ class TaggedParser:
         return self._told(held)
 
     def _told(self, text: str) -> list[Delta]:
-        told: dict[str, Delta] = {"t": Content(text), "r": Reasoning(text), "c": CallArguments(0, text)}
+        told: dict[str, Delta] = {"t": ContentDelta(text), "r": ReasoningDelta(text), "c": CallArguments(0, text)}
         return [told[self._mode]] if text else []
 
 
@@ -62,34 +62,34 @@ def told(found: Sequence[TracedDelta]) -> list[tuple[Delta, list[int]]]:
 def test_markup_and_calls_have_no_tokens() -> None:
     found = read("<r", ">", "I", " t", "<t>", "\n", "t", "<c>", "{", "}")
     assert told(found) == [
-        (Reasoning("I t"), [2, 3]),
-        (Content("\nt"), [5, 6]),
+        (ReasoningDelta("I t"), [2, 3]),
+        (ContentDelta("\nt"), [5, 6]),
         (CallBegan(0, "f"), []),
         (CallArguments(0, "{}"), []),
     ]
 
 
 def test_a_token_that_lies_in_two_deltas_is_told_once() -> None:
-    assert told(read("<r>a", "b<t>c", "d")) == [(Reasoning("ab"), [0, 1]), (Content("cd"), [2])]
+    assert told(read("<r>a", "b<t>c", "d")) == [(ReasoningDelta("ab"), [0, 1]), (ContentDelta("cd"), [2])]
 
 
 def test_held_back_text_keeps_its_tokens() -> None:
-    assert told(read("a", "<")) == [(Content("a"), [0]), (Content("<"), [1])]
+    assert told(read("a", "<")) == [(ContentDelta("a"), [0]), (ContentDelta("<"), [1])]
 
 
 def test_tokens_that_are_parts_of_a_character() -> None:
     whole = "🐉".encode()
-    assert told(read("a", whole[:1], whole[1:], "b")) == [(Content("a🐉b"), [0, 1, 2, 3])]
+    assert told(read("a", whole[:1], whole[1:], "b")) == [(ContentDelta("a🐉b"), [0, 1, 2, 3])]
 
 
 def test_text_behind_a_stop_string_is_missing_from_the_last_token() -> None:
     reader = TokenReader(TaggedParser())
-    assert told(reader.feed("ab", tokens_of("a", "bcd"))) == [(Content("ab"), [0, 1])]
+    assert told(reader.feed("ab", tokens_of("a", "bcd"))) == [(ContentDelta("ab"), [0, 1])]
 
 
 def test_text_without_tokens_is_told_all_the_same() -> None:
     reader = TokenReader(TaggedParser())
-    assert told(reader.feed("a<r>b", ())) == [(Content("a"), []), (Reasoning("b"), [])]
+    assert told(reader.feed("a<r>b", ())) == [(ContentDelta("a"), []), (ReasoningDelta("b"), [])]
 
 
 @pytest.mark.parametrize("text", ["", "<"])
