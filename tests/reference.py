@@ -99,8 +99,8 @@ def _default(field: FieldInfo) -> str:
         return f"{field.default:g}"
     if isinstance(field.default, int | str):
         return str(field.default)
-    told = _DEFAULT.search(field.description or "")
-    return told[1] if told else "none"
+    described = _DEFAULT.search(field.description or "")
+    return described[1] if described else "none"
 
 
 def _about(field: FieldInfo) -> str:

@@ -1,4 +1,4 @@
-"""The README files say what is true: lists, flags and defaults, error codes, links, paths."""
+"""The README files are true to the code: lists, flags and defaults, error codes, links, paths."""
 
 import re
 from pathlib import Path
