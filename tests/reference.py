@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from gateway.apis.endpoint import AnyEndpoint, has_body
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields
 from gateway.openapi.document import plain_path
@@ -23,7 +24,12 @@ from gateway.settings import Settings
 from tests.gateway.application import apis
 
 ROOT = Path(__file__).parents[1]
-SHARED: Mapping[str, type[Fields]] = {"sampling": SamplingFields, "constraints": GrammarFields, "report": ReportFields}
+SHARED: Mapping[str, type[Fields]] = {
+    "sampling": SamplingFields,
+    "constraints": GrammarFields,
+    "report": ReportFields,
+    "labels": LabelFields,
+}
 """Fields that several bodies have, by the name of their group."""
 
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
