@@ -1,5 +1,6 @@
 """A file of requests, many at a time: OpenAI's batch format in, its results out, in the order in which they end.
 
+Needs: pip install openai tqdm
 Usage: python examples/batch.py REQUESTS.jsonl RESULTS.jsonl [URL of a running server]
 
 A request: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": […]}}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Every route, by curl. Usage: examples/curl.sh [URL of a running server]
+# Every route, by curl. Needs: curl and nothing else.
+# Usage: examples/curl.sh [URL of a running server]
 set -euo pipefail
 url=${1:-http://localhost:8000}
 

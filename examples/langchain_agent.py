@@ -1,5 +1,6 @@
 """LangChain against a local server: an agent that uses tools, its words shown as they come.
 
+Needs: pip install langchain langchain-openai
 Usage: python examples/langchain_agent.py [URL of a running server]
 """
 

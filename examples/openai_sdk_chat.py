@@ -1,5 +1,6 @@
 """OpenAI's SDK against a local server: a conversation, by chat completions and by responses.
 
+Needs: pip install openai
 Usage: python examples/openai_sdk_chat.py [URL of a running server]
 """
 

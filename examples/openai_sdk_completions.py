@@ -1,5 +1,6 @@
 """OpenAI's SDK against a local server: a prompt goes on, whole, streamed, and left in the middle.
 
+Needs: pip install openai
 Usage: python examples/openai_sdk_completions.py [URL of a running server]
 """
 

@@ -3,6 +3,7 @@
 While the model writes, the server lets through only what fits the schema. So every model keeps the form, however
 small it is. What it writes into the form is its own: a tiny one judges no soup.
 
+Needs: pip install openai
 Usage: python examples/openai_sdk_structured.py [URL of a running server]
 """
 

@@ -1,5 +1,6 @@
 """OpenAI's SDK against a local server: the model calls functions of this script, and answers from their results.
 
+Needs: pip install openai
 Usage: python examples/openai_sdk_tools.py [URL of a running server]
 """
 

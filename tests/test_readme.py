@@ -1,15 +1,38 @@
-"""The README tells what the program does: its flags and their defaults."""
+"""The README files are true to the code: lists, flags and defaults, error codes, links, paths."""
 
 import re
 from pathlib import Path
 
-from gateway.settings import Settings
+import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+from gateway.settings import Settings
+from tests.reference import BLOCKS, ROOT, readmes, refreshed
+
+FRONT = ROOT / "README.md"
+GATEWAY = (ROOT / "gateway" / "README.md").read_text(encoding="utf-8")
+FILES = pytest.mark.parametrize("path", readmes(), ids=lambda path: str(path.relative_to(ROOT)))
+
+ERROR_CODE = re.compile(r'code="([a-z_]+)"')
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NAMED_PATH = re.compile(r"`((?:engine|gateway|tests|examples|\.ci)(?:/[\w.-]+)*/?)`")
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of a file's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", text_of(path), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(text_of(FRONT).splitlines()) <= 150
 
 
 def test_every_flag_is_there_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([^|]+?) \|", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([^|]+?) \|", GATEWAY, re.MULTILINE))
     assert rows.pop("config") == "none"
     assert list(rows) == [name.replace("_", "-") for name in Settings.model_fields]
     for name, field in Settings.model_fields.items():
@@ -18,3 +41,43 @@ def test_every_flag_is_there_with_its_default() -> None:
         elif isinstance(field.default, int | float | str):
             default = f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
             assert rows[name.replace("_", "-")] == default
+
+
+@FILES
+def test_generated_lists_are_what_the_code_gives(path: Path) -> None:
+    assert refreshed(text_of(path)) == text_of(path), "run: python -m tests.reference"
+
+
+def test_every_generated_list_is_shown() -> None:
+    assert sorted(re.findall(r"<!-- generated: (\w+) -->", GATEWAY)) == sorted(BLOCKS)
+
+
+def test_every_error_code_is_there() -> None:
+    sources = [text_of(path) for folder in ("engine", "gateway") for path in sorted((ROOT / folder).rglob("*.py"))]
+    raised = {code for source in sources for code in ERROR_CODE.findall(source)}
+    table = GATEWAY.partition("| code | status | meaning |")[2].partition("\n## ")[0]
+    listed = {code for row in table.splitlines() for code in re.findall(r"`([a-z_]+)`", row.partition(" | ")[0])}
+    assert raised <= listed
+    assert {code for code in listed if not any(f'"{code}"' in source for source in sources)} == set()
+
+
+@FILES
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in LINK.findall(text_of(path)):
+        if link.startswith("https://"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), link
+        assert not anchor or anchor in headings(target), link
+
+
+@FILES
+def test_named_paths_exist(path: Path) -> None:
+    assert [name for name in NAMED_PATH.findall(text_of(path)) if not (ROOT / name).exists()] == []
+
+
+def test_every_folder_of_the_code_is_described() -> None:
+    described = {name for path in readmes() for name in NAMED_PATH.findall(text_of(path))}
+    packages = {path.parent for folder in ("engine", "gateway") for path in (ROOT / folder).glob("*/__init__.py")}
+    assert {package.relative_to(ROOT).as_posix() for package in packages} - described == set()

@@ -1,0 +1,139 @@
+"""The generated lists of the README files, made from the tables that the program itself uses.
+
+    python -m tests.reference
+
+writes each list between its marks, `<!-- generated: routes -->` and `<!-- end -->`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from gateway.apis.endpoint import AnyEndpoint, has_body
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.labels import LabelFields
+from gateway.apis.fields.refusing import RefusingFields
+from gateway.apis.fields.sampling import ReportFields, SamplingFields
+from gateway.openapi.document import plain_path
+from gateway.openapi.statuses import REASONS
+from gateway.settings import Settings
+from tests.gateway.application import apis
+
+ROOT = Path(__file__).parents[1]
+SHARED: Mapping[str, type[Fields]] = {
+    "sampling": SamplingFields,
+    "constraints": GrammarFields,
+    "report": ReportFields,
+    "labels": LabelFields,
+}
+"""Fields that several bodies have, by the name of their group."""
+
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_DEFAULT = re.compile(r"; default: (.+)$")
+
+
+def routes() -> str:
+    """Every endpoint, in the order of routing."""
+    rows = ((_route(one), one.summary, "yes" if one.events is not None else "") for one in _endpoints())
+    return _table(("route", "what it does", "streams"), rows)
+
+
+def flags() -> str:
+    """Every setting, with its default and its help text, and the file that may have them."""
+    rows = [(_flag(name, field), _default(field), _about(field)) for name, field in Settings.model_fields.items()]
+    config = ("`--config` FILE", "none", "a TOML file of settings")
+    return _table(("flag", "default", "what it sets"), (*rows, config))
+
+
+def fields() -> str:
+    """The fields of every body, those that several bodies share first."""
+    groups = ((f"*{name}*", _names(group.model_fields), "") for name, group in SHARED.items())
+    return _table(("body of", "fields", "refused fields"), (*groups, *_bodies()))
+
+
+def statuses() -> str:
+    """Every status of a failure."""
+    return _table(("status", "meaning"), ((str(status), reason) for status, reason in REASONS.items()))
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {"routes": routes, "flags": flags, "fields": fields, "statuses": statuses}
+"""The lists, by the names in their marks."""
+
+
+def readmes() -> list[Path]:
+    """Return the project's README files."""
+    folders = (ROOT / name for name in ("engine", "gateway", "tests", "examples"))
+    return [ROOT / "README.md", *sorted(path for folder in folders for path in folder.rglob("*.md"))]
+
+
+def refreshed(text: str) -> str:
+    """Return the text of a file with its lists made again. Raises `KeyError` for a list that does not exist."""
+    return _BLOCK.sub(lambda block: f"{block[1]}\n{BLOCKS[block[2]]()}\n{block[3]}", text)
+
+
+def main() -> None:
+    """Refresh the README files."""
+    for path in readmes():
+        text = path.read_text(encoding="utf-8")
+        if (new := refreshed(text)) != text:
+            path.write_text(new, encoding="utf-8")
+
+
+def _endpoints() -> Iterator[AnyEndpoint]:
+    for api in apis():
+        yield from api.endpoints
+
+
+def _route(endpoint: AnyEndpoint) -> str:
+    return f"`{endpoint.method} {plain_path(endpoint.path)}`"
+
+
+def _flag(name: str, field: FieldInfo) -> str:
+    choices: Iterable[str] = () if field.title else getattr(field.annotation, "__args__", ())
+    value = field.title or ", ".join(choices)
+    return f"`--{name.replace('_', '-')}` {value}".rstrip()
+
+
+def _default(field: FieldInfo) -> str:
+    if isinstance(field.default, bool):
+        return "on" if field.default else "off"
+    if isinstance(field.default, float):
+        return f"{field.default:g}"
+    if isinstance(field.default, int | str):
+        return str(field.default)
+    described = _DEFAULT.search(field.description or "")
+    return described[1] if described else "none"
+
+
+def _about(field: FieldInfo) -> str:
+    return _DEFAULT.sub("", field.description or "")
+
+
+def _bodies() -> Iterator[tuple[str, str, str]]:
+    routes_of: dict[type[Any], list[str]] = {}
+    for endpoint in _endpoints():
+        if has_body(endpoint):
+            routes_of.setdefault(endpoint.body, []).append(_route(endpoint))
+    for body, its_routes in routes_of.items():
+        shared = {name: group for name, group in SHARED.items() if issubclass(body, group)}
+        inherited = {field for group in shared.values() for field in group.model_fields}
+        own = _names(name for name in body.model_fields if name not in inherited)
+        refused = _names(body.unsupported) if issubclass(body, RefusingFields) else ""
+        yield ", ".join(its_routes), ", ".join([own, *(f"*{name}*" for name in shared)]), refused
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
