@@ -14,17 +14,17 @@ from gateway.middleware.errors import Problem
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
-LAST_WORDS_TIMEOUT = 2.0
+FINAL_EVENT_TIMEOUT = 2.0
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
 ]
 
-Take: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
+NextEvents: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
 """Waits for events, encoded, and gives all that are ready; none means the end. Cancelled, it must lose none."""
 
-EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
+EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[NextEvents]]
 """Opens what the events come from. Leaving it must release everything it holds."""
 
 
@@ -65,11 +65,11 @@ class EventStream:
         """Send the whole response. Waits for the source and for the client. Needs `RequestScope` around it."""
         caller = caller_of(scope)
         try:
-            async with self._source() as take:
-                await self._send_events(take, send)
+            async with self._source() as next_events:
+                await self._send_events(next_events, send)
         except anyio.get_cancelled_exc_class():
             if self._begun and caller.closing.error is not None:
-                with anyio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+                with anyio.move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
                     await self._fail(caller.closing.error, caller, send)
             raise
         except Exception as error:
@@ -79,7 +79,7 @@ class EventStream:
         else:
             await self._send(self._end, send, last=True)
 
-    async def _send_events(self, take: Take, send: Send) -> None:
+    async def _send_events(self, next_events: NextEvents, send: Send) -> None:
         """Send all events, and a comment in each silence.
 
         A silence is a cancel scope, and one for each event would cost as much as the sending. So it is made anew only
@@ -88,7 +88,7 @@ class EventStream:
         while True:
             events = None
             with anyio.move_on_after(self._keep_alive) as silence:
-                while (events := await take()) and not silence.cancel_called:
+                while (events := await next_events()) and not silence.cancel_called:
                     silence.deadline = math.inf
                     await self._send(b"".join(events), send)
                     silence.deadline, events = anyio.current_time() + self._keep_alive, None

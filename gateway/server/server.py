@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
 from gateway.server.connection import Connection
-from gateway.server.hypercorn.http1 import Worker
+from gateway.server.hypercorn.http1 import ServerContext
 from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ async def serve(
     """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
 
     Runs on Trio and asyncio. Sends no lifespan events. The sockets are closed as soon as `shutdown` is set, then
-    `on_draining` is called; what remains takes at most `limits.grace` + `limits.farewell` seconds, and whatever
+    `on_draining` is called; what remains takes at most `limits.grace` + `limits.close_timeout` seconds, and whatever
     bounded clean-up the application shields.
     """
     await Server(app, limits).run(sockets, shutdown, on_draining)
@@ -45,8 +45,8 @@ class Server:
         self.connections: set[Connection] = set()
         self._app = app
         self._limits = limits
-        self._worker = Worker(limits)
-        self._room = anyio.Semaphore(limits.connections, fast_acquire=True)
+        self._context = ServerContext(limits)
+        self._free_connections = anyio.Semaphore(limits.connections, fast_acquire=True)
         self._changed = anyio.Event()
 
     async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
@@ -71,9 +71,9 @@ class Server:
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
         listener.setblocking(False)
         while True:
-            await self._room.acquire()
+            await self._free_connections.acquire()
             sock, address = await next_client(listener)
-            connection = Connection(self._app, self._worker, sock, address[:2])
+            connection = Connection(self._app, self._context, sock, address[:2])
             self.connections.add(connection)
             tasks.start_soon(self._run, connection)
 
@@ -82,7 +82,7 @@ class Server:
             await connection.run()
         finally:
             self.connections.remove(connection)
-            self._room.release()
+            self._free_connections.release()
             self._changed.set()
 
     async def count_falls_to(self, count: int) -> None:
@@ -92,14 +92,14 @@ class Server:
             await self._changed.wait()
 
     async def _drain(self) -> None:
-        self._worker.terminated.set()
+        self._context.terminated.set()
         for connection in self.connections:
             connection.drain()
         with anyio.move_on_after(self._limits.grace):
             await self.count_falls_to(0)
         for connection in self.connections:
-            connection.dismiss()
-        with anyio.move_on_after(self._limits.farewell):
+            connection.cancel_requests()
+        with anyio.move_on_after(self._limits.close_timeout):
             await self.count_falls_to(0)
         for connection in self.connections:
             connection.abort("the server stopped")

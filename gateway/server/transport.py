@@ -89,12 +89,12 @@ class Transport:
             return 0
 
     async def _flush(self) -> None:
-        with anyio.move_on_after(self._write_timeout) as patience, contextlib.suppress(anyio.ClosedResourceError):
+        with anyio.move_on_after(self._write_timeout) as timeout, contextlib.suppress(anyio.ClosedResourceError):
             async with self._flushing:
                 while self._unsent and not self.closed:
                     await anyio.wait_writable(self._sock)
                     del self._unsent[: self._offer(self._unsent)]
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             raise StalledError
 
     async def _yield_now_and_then(self) -> None:

@@ -57,7 +57,7 @@ class PausedError(Exception):
     """h11 has bytes of a next request, and the response to this one is not complete."""
 
 
-class NeverPark:
+class NonBlockingEvent:
     """The event on which Hypercorn parks its reader then. Here parsing ends instead, and reading goes on."""
 
     async def clear(self) -> None:
@@ -71,14 +71,14 @@ class NeverPark:
         raise PausedError
 
 
-class Worker:
+class ServerContext:
     """What all connections share: as much of Hypercorn's worker context as HTTP/1.1 asks for.
 
     Attributes:
         terminated: set when the server shuts down; then connections close after their response.
     """
 
-    event_class = NeverPark
+    event_class = NonBlockingEvent
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
@@ -101,11 +101,13 @@ class Http1(H11Protocol):
 
     connection: Parser
 
-    def __init__(self, app: ASGIApp, worker: Worker, requests: Requests, wire: Wire, state: dict[str, Any]) -> None:
+    def __init__(
+        self, app: ASGIApp, context: ServerContext, requests: Requests, wire: Wire, state: dict[str, Any]
+    ) -> None:
         super().__init__(
             ASGIWrapper(cast("ASGIFramework", app)),
-            worker.config,
-            cast("WorkerContext", worker),
+            context.config,
+            cast("WorkerContext", context),
             cast("TaskGroup", requests),
             ConnectionState(state),
             False,
@@ -116,7 +118,7 @@ class Http1(H11Protocol):
         self.connection = self._new_parser()
         self._request: h11.Request | None = None
         self._wire = wire
-        self._limits = worker.limits
+        self._limits = context.limits
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
         self._chunked = False  # the body of the response under way
@@ -130,7 +132,7 @@ class Http1(H11Protocol):
             self.connection.receive_data(data)
             await self._parse()
 
-    async def hung_up(self) -> None:
+    async def disconnected(self) -> None:
         """The connection is over: the running request is told, and nothing more is parsed."""
         self._open = False
         await self.handle(Closed())
@@ -163,9 +165,9 @@ class Http1(H11Protocol):
             case Updated(idle=idle):
                 self._wire.set_idle(idle)
             case Closed():
-                await self._close(self._why_over())
+                await self._close(self._close_reason())
 
-    def _why_over(self) -> str:
+    def _close_reason(self) -> str:
         if self.connection.their_state is h11.ERROR:
             return "client broke the protocol"
         complete = self.connection.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}
@@ -173,7 +175,7 @@ class Http1(H11Protocol):
 
     async def _close(self, reason: str) -> None:
         self._wire.finish(reason)
-        await self.hung_up()
+        await self.disconnected()
 
     async def _check_protocol(self, event: h11.Request) -> None:
         """Never switch protocols."""

@@ -12,7 +12,7 @@ class Inbox:
         self._more_body = True
         self._has_body = False
         self._disconnects: list[Message] = []
-        self._news = anyio.Event()
+        self._arrived = anyio.Event()
 
     @property
     def unread(self) -> int:
@@ -27,14 +27,14 @@ class Inbox:
             self._has_body = True
         else:
             self._disconnects.append(message)
-        self._news.set()
+        self._arrived.set()
 
     async def get(self) -> Message:
         """ASGI's `receive`: waits for the next message. Cancelled, it loses none."""
         while not (self._has_body or self._disconnects):
-            if self._news.is_set():
-                self._news = anyio.Event()
-            await self._news.wait()
+            if self._arrived.is_set():
+                self._arrived = anyio.Event()
+            await self._arrived.wait()
         if not self._has_body:
             return self._disconnects.pop(0)
         body, self._body, self._has_body = bytes(self._body), bytearray(), False

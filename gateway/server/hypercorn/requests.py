@@ -83,7 +83,7 @@ class Requests:
             self._inboxes.discard(inbox)
         await send(None)  # Hypercorn's mark of the end: an incomplete response closes the connection
 
-    def dismiss(self) -> None:
+    def cancel_all(self) -> None:
         """Ask every running request to end, while its client can still be told so."""
         for inbox in self._inboxes:
             inbox.put({"type": "http.disconnect", "reason": SHUTDOWN, "shutdown": True})
