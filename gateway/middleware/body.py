@@ -36,9 +36,9 @@ async def read_body(
     """
     if declared_length(headers) > limits.body:
         raise too_large(limits)
-    with anyio.CancelScope(deadline=deadline), anyio.move_on_after(limits.body_timeout) as patience:
+    with anyio.CancelScope(deadline=deadline), anyio.move_on_after(limits.body_timeout) as timeout:
         return await collect(receive, limits)
-    raise too_slow(limits) if patience.cancelled_caught else RefusedError(DEADLINE_PASSED_IN_BODY)
+    raise too_slow(limits) if timeout.cancelled_caught else RefusedError(DEADLINE_PASSED_IN_BODY)
 
 
 async def collect(receive: Receive, limits: RequestLimits) -> bytes:

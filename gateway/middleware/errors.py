@@ -124,17 +124,17 @@ def problem_for(error: Exception) -> Problem:
         case RefusedError():
             return error.problem
         case EngineError():
-            return _of_engine(error)
+            return _engine_problem(error)
         case ValidationError():
-            return _of_validation(error)
+            return _validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
         case HTTPException():
-            return _of_http(error)
-    return _of_defect()
+            return _http_problem(error)
+    return _internal_problem()
 
 
-def _of_engine(error: EngineError) -> Problem:
+def _engine_problem(error: EngineError) -> Problem:
     status, type_, headers = next(
         row[2:] for row in ENGINE_ROWS if isinstance(error, row[0]) and row[1] in {None, error.code}
     )
@@ -143,7 +143,7 @@ def _of_engine(error: EngineError) -> Problem:
     )
 
 
-def _of_validation(error: ValidationError) -> Problem:
+def _validation_problem(error: ValidationError) -> Problem:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # Behind the field's name come indices, and for a union the names of its variants, which are no fields.
     param = str(first["loc"][0]) if first["loc"] else None
@@ -160,7 +160,7 @@ def _validation_code(kind: str) -> str:
     return "invalid_type" if kind.endswith("_type") else "invalid_value"
 
 
-def _of_http(error: HTTPException) -> Problem:
+def _http_problem(error: HTTPException) -> Problem:
     return Problem(
         status=error.status_code,
         message=error.detail,
@@ -170,7 +170,7 @@ def _of_http(error: HTTPException) -> Problem:
     )
 
 
-def _of_defect() -> Problem:
+def _internal_problem() -> Problem:
     return Problem(
         status=500,
         message=f"The server failed to process the request. Its id is {current_request_id.get()}.",

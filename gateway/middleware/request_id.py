@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 
 HEADER = b"x-request-id"
-LONGEST = 128
+MAX_LENGTH = 128
 
 current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the request that the current task serves; None outside of requests."""
@@ -21,6 +21,6 @@ def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name.lower() == HEADER:
             given = value.decode("latin-1").strip()
-            if given and len(given) <= LONGEST and given.isascii() and given.isprintable():
+            if given and len(given) <= MAX_LENGTH and given.isascii() and given.isprintable():
                 return given
     return new_request_id()

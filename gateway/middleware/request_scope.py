@@ -18,7 +18,7 @@ from gateway.middleware.request_id import HEADER, current_request_id, request_id
 logger = logging.getLogger(__name__)
 
 
-def _one_shape(_path: str) -> EncodeError:
+def _openai_shape(_path: str) -> EncodeError:
     return encode_error
 
 
@@ -38,7 +38,7 @@ class RequestScope:
         app: ASGIApp,
         limits: RequestLimits,
         *,
-        encoder_for: Callable[[str], EncodeError] = _one_shape,
+        encoder_for: Callable[[str], EncodeError] = _openai_shape,
         partition_cache: bool = False,
     ) -> None:
         """Wrap an application.
@@ -92,7 +92,7 @@ class RequestScope:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await end_of_waiting(receive, reply.caller.deadline)
+                reason, error = await wait_for_closing(receive, reply.caller.deadline)
                 if not reply.complete:
                     closing.reason, closing.error = reason, error
                     tasks.cancel_scope.cancel()
@@ -109,7 +109,7 @@ class RequestScope:
             raise failure
 
 
-async def end_of_waiting(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
+async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
     """Wait until nobody waits for the response: say who ended it, and what the client is told if it still listens."""
     with anyio.CancelScope(deadline=deadline):
         while (message := await receive())["type"] != "http.disconnect":
