@@ -1,4 +1,4 @@
-"""The server: accepts clients, and ends in bounded time."""
+"""Server that accepts clients and shuts down in bounded time."""
 
 import logging
 import socket
@@ -15,6 +15,7 @@ from gateway.server.limits import ServerLimits
 logger = logging.getLogger(__name__)
 
 ACCEPT_PAUSE = 0.1
+"""Seconds until the next attempt after a failure to accept a client."""
 
 
 async def serve(
@@ -27,22 +28,25 @@ async def serve(
 ) -> None:
     """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
 
-    Runs on Trio and asyncio. Sends no lifespan events. The sockets are closed as soon as `shutdown` is set, then
-    `on_draining` is called; what remains takes at most `limits.grace` + `limits.close_timeout` seconds, and whatever
-    bounded clean-up the application shields.
+    Runs on Trio and asyncio. Sends no lifespan events. After `shutdown` is set, it takes at most `limits.grace` +
+    `limits.close_timeout` seconds, plus the bounded clean-up that the application shields.
+
+    Args:
+        app: The ASGI application.
+        sockets: Listening sockets, which are closed as soon as `shutdown` is set.
+        limits: Limits of the server and of each connection.
+        shutdown: Starts the shutdown when it is set.
+        on_draining: Called once the listening sockets are closed.
     """
     await Server(app, limits).run(sockets, shutdown, on_draining)
 
 
 class Server:
-    """One application's connections.
-
-    Attributes:
-        connections: those that are open, or have a request that still runs.
-    """
+    """Server of one application, with its connections."""
 
     def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
         self.connections: set[Connection] = set()
+        """Connections that are open or have a request that still runs."""
         self._app = app
         self._limits = limits
         self._context = ServerContext(limits)
@@ -50,7 +54,7 @@ class Server:
         self._changed = anyio.Event()
 
     async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
-        """See `serve`."""
+        """Serve until `shutdown` is set and every connection has ended. The arguments are those of `serve`."""
         async with anyio.create_task_group() as tasks:
             try:
                 await self._accept_until(shutdown, sockets, tasks)
@@ -86,7 +90,7 @@ class Server:
             self._changed.set()
 
     async def count_falls_to(self, count: int) -> None:
-        """Wait until at most `count` connections are left."""
+        """Wait until at most `count` connections remain."""
         while len(self.connections) > count:
             self._changed = anyio.Event()
             await self._changed.wait()
@@ -106,9 +110,10 @@ class Server:
 
 
 async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
-    """The next client; waits only where none waits already, so that a burst is taken at once.
+    """Return the socket and the address of the next client.
 
-    A failure to accept is the network's, or a lack of files: it passes, and the server goes on.
+    Waits only if the backlog is empty, so that a burst of clients is accepted at once. A failure to accept is logged
+    and tried again: it comes from the network or from a lack of files, and is temporary.
     """
     while True:
         try:
