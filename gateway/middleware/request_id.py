@@ -1,4 +1,4 @@
-"""Ids that follow requests through headers and logs."""
+"""Ids of requests in headers and logs."""
 
 import uuid
 from collections.abc import Iterable
@@ -6,9 +6,10 @@ from contextvars import ContextVar
 
 HEADER = b"x-request-id"
 MAX_LENGTH = 128
+"""Maximum characters of an id that the client chooses."""
 
 current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Id of the request that the current task serves; None outside of requests."""
+"""Id of the request that the current task serves; None outside a request."""
 
 
 def new_request_id() -> str:
@@ -17,7 +18,7 @@ def new_request_id() -> str:
 
 
 def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's own id if it sent a printable one of at most 128 ASCII characters, else a new one."""
+    """Return the client's own id if it has 1 to 128 printable ASCII characters, else a new id."""
     for name, value in headers:
         if name.lower() == HEADER:
             given = value.decode("latin-1").strip()
