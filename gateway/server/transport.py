@@ -43,7 +43,7 @@ class Transport:
         self.closed = False
 
     def prepare(self) -> tuple[str, int] | None:
-        """Set the TCP options that detect a vanished peer, as far as the system has them.
+        """Set TCP options, most of them to detect a vanished peer, as far as the system has them.
 
         Returns:
             The local address, or None if it is unknown.
