@@ -1,1 +1,1 @@
-"""Where clients misbehave: the hardened server, the request's scope, deadlines, event streams, errors as statuses."""
+"""Guards between the HTTP server and the routes: request scope, deadlines, origins, event streams, error statuses."""

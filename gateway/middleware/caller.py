@@ -1,4 +1,4 @@
-"""The caller of a request: identity, limits, and why the request closes early."""
+"""Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,40 +14,40 @@ _KEY = "llama_gateway.caller"
 
 @dataclass(slots=True)
 class Closing:
-    """Why a request is left before its response is complete. Empty while it goes on; filled before it is cancelled."""
+    """Reason for ending a request before its response is complete. It is set before the request is cancelled."""
 
     reason: str = ""
-    """Who closed it and why, for the log."""
+    """Side that closed the request, and the reason, for the log. Empty while the request runs."""
     error: Exception | None = None
-    """What the client gets if it still listens; None if it is gone."""
+    """Error for a client that still listens; None if the client is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sent a request and on which terms. Made once, by `RequestScope`."""
+    """Sender of a request and the terms of the request. `RequestScope` creates one for each request."""
 
     request_id: str
-    """Follows the request through headers and logs."""
+    """Id of the request in headers and logs."""
     credentials: str = ""
-    """Digest of the `Authorization` headers, the same for the same credentials."""
+    """Digest of the `Authorization` headers. Equal credentials have equal digests."""
     cache_partition: str = ""
-    """Requests share cached prompts only within a partition."""
+    """Partition of the prompt cache. Requests share cached prompts only within one partition."""
     deadline: float = float("inf")
-    """When the response must be complete, on the event loop's clock."""
+    """Time on the event loop's clock at which the response must be complete."""
     encode_error: EncodeError = encode_error
-    """The error shape of the API that the request's path belongs to."""
+    """Encoder of errors in the shape of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
-    """Why the request closes early."""
+    """Reason for closing the request early."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Headers that every response to the request carries. May be added to until the response begins."""
+    """Headers of every response to the request. More can be added until the response begins."""
 
     def why(self) -> str:
-        """Return the reason for leaving the request's work unfinished."""
+        """Return the reason for ending the request's work early."""
         return self.closing.reason or "the request failed"
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Return the caller that `RequestScope` has put into an ASGI scope."""
+    """Return the caller that `RequestScope` stored in an ASGI scope."""
     return cast("Caller", scope[_KEY])
 
 

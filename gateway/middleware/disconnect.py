@@ -1,4 +1,4 @@
-"""The meaning of ASGI's `http.disconnect`."""
+"""Interpretation of ASGI's `http.disconnect`."""
 
 from starlette.types import Message
 
@@ -8,7 +8,7 @@ from engine.errors import Unavailable
 def read_disconnect(message: Message) -> tuple[str, Exception | None]:
     """Return the reason of an `http.disconnect`, and the error for a client that still listens.
 
-    This server adds `reason` and `shutdown` to the message.
+    The gateway's own server adds `reason` and `shutdown` to the message.
     """
     reason = message.get("reason", "client closed the connection")
     error = Unavailable("The server is shutting down.", code="shutting_down") if message.get("shutdown") else None

@@ -1,7 +1,7 @@
-"""The one table from exceptions to problems, which each API then encodes in its own shape.
+"""Mapping of exceptions to problems in one table. Each API encodes the problems in its own shape.
 
-The OpenAI SDK tries 408, 409, 429 and every 5xx twice more, after `retry-after-ms` if that is given, and never where
-`x-should-retry` is `false`. Every row is chosen with that in mind.
+The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms` if it is present, and never if
+`x-should-retry` is `false`. Every row of the table is chosen for this behavior.
 """
 
 import logging
@@ -31,36 +31,36 @@ CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class RefusedError(Exception):
-    """The gateway's own refusal of a request."""
+    """The gateway refuses a request."""
 
     def __init__(self, problem: "Problem") -> None:
         super().__init__(problem.message)
         self.problem = problem
-        """What the client is told."""
+        """Problem that the client receives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A failure as the client sees it, in no API's shape."""
+    """Failure as the client sees it, independent of the shape of an API."""
 
     status: int
-    """Of the response, if its head was not sent yet."""
+    """Status of the response, if its head was not sent yet."""
     message: str
-    """One sentence."""
+    """Explanation in one sentence."""
     type: str = INVALID_REQUEST
     """OpenAI's error class. Other APIs map it to theirs."""
     code: str | None = None
-    """A stable name for programs."""
+    """Stable name of the failure, for programs."""
     param: str | None = None
-    """The request's field at fault."""
+    """Field of the request that is at fault."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of the response."""
+    """Headers of the response."""
     unexpected: bool = False
-    """Whether this is a defect of ours, whose traceback belongs in the log."""
+    """True for a defect of the gateway. Its traceback belongs in the log."""
 
 
 EncodeError: TypeAlias = Callable[[Problem], bytes]
-"""An API's shape of errors: the JSON body of a response."""
+"""Encoder of a problem in an API's shape. Returns the JSON body of a response."""
 
 
 def error_object(problem: Problem) -> dict[str, str | None]:
@@ -69,12 +69,12 @@ def error_object(problem: Problem) -> dict[str, str | None]:
 
 
 def encode_error(problem: Problem) -> bytes:
-    """Return `{"error": {...}}`: OpenAI's shape, which also serves where no API is known yet."""
+    """Return `{"error": {...}}`, OpenAI's shape, which is also used while the API is still unknown."""
     return orjson.dumps({"error": error_object(problem)})
 
 
 def response_for(problem: Problem, encode: EncodeError = encode_error) -> Response:
-    """Return the whole response."""
+    """Return the error response for a problem."""
     return Response(encode(problem), problem.status, dict(problem.headers), "application/json")
 
 
@@ -95,21 +95,21 @@ PROTOCOL_MESSAGES = {
 
 
 def protocol_problem(status: int) -> Problem:
-    """Return the problem of bytes that are no valid request. The connection then closes."""
+    """Return the problem for bytes that are not a valid request. The connection then closes."""
     message = PROTOCOL_MESSAGES.get(status, "These bytes are no valid HTTP/1.1 request.")
     return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
 
 
 def retry_after(seconds: int) -> dict[str, str]:
-    """Headers that ask for another try in `seconds`."""
+    """Return headers that ask the client to retry after `seconds`."""
     return {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1000)}
 
 
 ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (
-    # error, its code (None: any), status, type, headers; the first row that fits
+    # error, its code (None: any), status, type, headers; the first row that matches is used
     (RequestError, None, 400, INVALID_REQUEST, {}),
     (Busy, "queue_full", 429, RATE_LIMIT, retry_after(1)),
-    (Busy, None, 503, SERVER, retry_after(1)),  # it had a place in the queue, and waited too long there
+    (Busy, None, 503, SERVER, retry_after(1)),  # it had a place in the queue, but waited too long there
     (Unavailable, None, 503, SERVER, retry_after(2)),
     (EngineFault, "engine_died", 503, SERVER, retry_after(2)),
     (EngineFault, None, 500, SERVER, {}),
@@ -119,22 +119,22 @@ ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, s
 
 
 def problem_for(error: Exception) -> Problem:
-    """Return the problem that `error` is to the client."""
+    """Return the problem that the client receives for `error`."""
     match error:
         case RefusedError():
             return error.problem
         case EngineError():
-            return _of_engine(error)
+            return _engine_problem(error)
         case ValidationError():
-            return _of_validation(error)
+            return _validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
         case HTTPException():
-            return _of_http(error)
-    return _of_defect()
+            return _http_problem(error)
+    return _internal_problem()
 
 
-def _of_engine(error: EngineError) -> Problem:
+def _engine_problem(error: EngineError) -> Problem:
     status, type_, headers = next(
         row[2:] for row in ENGINE_ROWS if isinstance(error, row[0]) and row[1] in {None, error.code}
     )
@@ -143,9 +143,9 @@ def _of_engine(error: EngineError) -> Problem:
     )
 
 
-def _of_validation(error: ValidationError) -> Problem:
+def _validation_problem(error: ValidationError) -> Problem:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # Behind the field's name come indices, and for a union the names of its variants, which are no fields.
+    # Indices follow the field's name, and for a union the names of its variants, which are not fields.
     param = str(first["loc"][0]) if first["loc"] else None
     reason = first["msg"].removeprefix("Value error, ")
     message = f"{param}: {reason}" if param else reason
@@ -160,7 +160,7 @@ def _validation_code(kind: str) -> str:
     return "invalid_type" if kind.endswith("_type") else "invalid_value"
 
 
-def _of_http(error: HTTPException) -> Problem:
+def _http_problem(error: HTTPException) -> Problem:
     return Problem(
         status=error.status_code,
         message=error.detail,
@@ -170,19 +170,19 @@ def _of_http(error: HTTPException) -> Problem:
     )
 
 
-def _of_defect() -> Problem:
+def _internal_problem() -> Problem:
     return Problem(
         status=500,
         message=f"The server failed to process the request. Its id is {current_request_id.get()}.",
         type=SERVER,
         code="internal_error",
-        headers=NO_RETRY,  # it would meet the same defect
+        headers=NO_RETRY,  # a retry would meet the same defect
         unexpected=True,
     )
 
 
 def report(error: Exception) -> Problem:
-    """Return `problem_for(error)`, and log a defect of ours with its traceback."""
+    """Return `problem_for(error)`, and log a defect of the gateway with its traceback."""
     problem = problem_for(error)
     if problem.unexpected:
         logger.error("unexpected %s", type(error).__name__, exc_info=error)

@@ -1,4 +1,4 @@
-"""Starlette's exception handlers: every failure in the shape of the API that the request belongs to."""
+"""Starlette's exception handlers. They encode a failure in the shape of the API that the request belongs to."""
 
 from json import JSONDecodeError
 
@@ -20,4 +20,4 @@ async def handle(request: Request, error: Exception) -> Response:
 EXCEPTION_HANDLERS = dict.fromkeys(
     (RefusedError, EngineError, ValidationError, JSONDecodeError, HTTPException, Exception), handle
 )
-"""For `Starlette(exception_handlers=...)`."""
+"""Argument `exception_handlers` of `Starlette`."""

@@ -7,15 +7,14 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """Limits of one request.
-
-    Attributes:
-        body: bytes; more is answered 413.
-        body_timeout: seconds for the whole body; longer is answered 408.
-        request_timeout: seconds from the head to the response's last byte, the body included; longer is answered 504.
-            None sets no bound.
-    """
+    """Limits of one request."""
 
     body: int = 8 * MIB
+    """Maximum bytes of the body. A larger body is answered with 413."""
     body_timeout: float = 30.0
+    """Seconds for the whole body. A slower body is answered with 408."""
     request_timeout: float | None = None
+    """Seconds from the head to the last byte of the response, including the body. None sets no limit.
+
+    A slower request is answered with 504.
+    """

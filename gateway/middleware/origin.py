@@ -1,13 +1,13 @@
-"""Which web pages may use the server. Anything that is no browser sends no `Origin` and is not asked.
+"""Access control for web pages, by origin. A client that is not a browser sends no `Origin` and is not checked.
 
-A page is refused unless the operator allowed its origin, because visiting it must not spend the visitor's machine.
-Not even its POST of a plain text form, which browsers send without asking first, gets past.
+A page is refused unless the operator allowed its origin, because a visit to a page must not use the visitor's machine.
+This includes its POST of a plain text form, which browsers send without a preflight request.
 
-A page that this server delivered itself is of the same origin: its `Origin` names the request's own `Host`. But a page
-can also point its own host name at 127.0.0.1 once it is loaded (DNS rebinding), and its requests look just so. So the
-same origin counts only where the host is an address or `localhost`, which nobody can point elsewhere. A page under any
-other name of this server must be allowed by its origin. A GET of such a page carries no `Origin` and cannot be told
-from curl: it can read what `GET` routes tell, and make the model do nothing.
+A page that this server delivered itself has the same origin: its `Origin` names the request's own `Host`. But a page
+can also point its own host name at 127.0.0.1 after it is loaded (DNS rebinding), and its requests look the same.
+Therefore the same origin is accepted only if the host is an IP address or `localhost`, which a page cannot point
+elsewhere. A page under any other name of this server must be allowed by its origin. A GET of such a page carries no
+`Origin` and looks the same as one of curl: the page can read the responses of `GET` routes, but cannot use the model.
 """
 
 import ipaddress
@@ -25,13 +25,18 @@ EXPOSED_HEADERS = ("x-request-id", "retry-after", "retry-after-ms", "x-should-re
 
 
 class OriginGuard:
-    """Refuses requests of foreign web pages (403), and answers the CORS questions of those that are allowed.
+    """Middleware that refuses requests of foreign web pages (403) and answers CORS requests of allowed ones.
 
-    Belongs inside `RequestScope`, which answers the refusal and drains the body.
+    It belongs inside `RequestScope`, which sends the refusal and drains the body.
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
-        """Args: `allowed` are origins (`https://example.org`), or `*` for all. Browsers write them in lower case."""
+        """Wrap an application.
+
+        Args:
+            app: Serves the requests that are not refused.
+            allowed: Origins (`https://example.org`), or `*` for all. Browsers send them in lower case.
+        """
         self._allowed = frozenset(origin.lower().rstrip("/") for origin in allowed)
         self._same_origin_app = app
         self._allowed_origin_app = CORSMiddleware(
@@ -44,7 +49,11 @@ class OriginGuard:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Raises `RefusedError` for a foreign page's."""
+        """Serve one request.
+
+        Raises:
+            RefusedError: The request comes from a foreign page.
+        """
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         origin = headers.get("origin")
         if origin is None:
@@ -61,20 +70,24 @@ class OriginGuard:
 
 
 def check_preflight(headers: Headers) -> None:
-    """Raises `RefusedError` for a method of which `CORSMiddleware` says in plain text that it is not allowed."""
+    """Check the method of a preflight request, because `CORSMiddleware` refuses it in plain text.
+
+    Raises:
+        RefusedError: The method is not allowed.
+    """
     if (method := headers.get("access-control-request-method", "GET")) not in ALL_METHODS:
         message = f"Web pages may not use the method {method}."
         raise RefusedError(Problem(status=400, message=message, code="method_not_allowed"))
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Whether `origin` names the request's own host, and that host cannot be another's name for this machine."""
+    """Return True if `origin` names the request's own host, and a foreign page cannot use that host as its own name."""
     _, separator, authority = origin.partition("://")
     return bool(separator) and authority.lower() == host.lower() and is_own_host(host)
 
 
 def is_own_host(host: str) -> bool:
-    """Whether a `Host` header is an IP address or `localhost`, with or without a port."""
+    """Return True if a `Host` header is an IP address or `localhost`, with or without a port."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         return name == "localhost" or ipaddress.ip_address(name) is not None

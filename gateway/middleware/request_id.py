@@ -1,14 +1,15 @@
-"""Ids that follow requests through headers and logs."""
+"""Ids of requests in headers and logs."""
 
 import uuid
 from collections.abc import Iterable
 from contextvars import ContextVar
 
 HEADER = b"x-request-id"
-LONGEST = 128
+MAX_LENGTH = 128
+"""Maximum characters of an id that the client chooses."""
 
 current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""Id of the request that the current task serves; None outside of requests."""
+"""Id of the request that the current task serves; None outside a request."""
 
 
 def new_request_id() -> str:
@@ -17,10 +18,10 @@ def new_request_id() -> str:
 
 
 def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's own id if it sent a printable one of at most 128 ASCII characters, else a new one."""
+    """Return the client's own id if it has 1 to 128 printable ASCII characters, else a new id."""
     for name, value in headers:
         if name.lower() == HEADER:
             given = value.decode("latin-1").strip()
-            if given and len(given) <= LONGEST and given.isascii() and given.isprintable():
+            if given and len(given) <= MAX_LENGTH and given.isascii() and given.isprintable():
                 return given
     return new_request_id()

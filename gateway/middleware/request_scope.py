@@ -1,4 +1,4 @@
-"""One request's scope: its body, its caller, its deadline, and its end when the client goes away."""
+"""Scope of one request: its body, its caller, its deadline, and its cancellation when the client hangs up."""
 
 import logging
 import math
@@ -18,18 +18,18 @@ from gateway.middleware.request_id import HEADER, current_request_id, request_id
 logger = logging.getLogger(__name__)
 
 
-def _one_shape(_path: str) -> EncodeError:
+def _openai_shape(_path: str) -> EncodeError:
     return encode_error
 
 
 class RequestScope:
-    """Runs each request of `app` in a task group that ends when the client no longer waits for the response.
+    """Middleware that runs each request in a task group and cancels it when the client stops waiting for the response.
 
-    The outermost layer. It makes the request's `Caller`, reads the whole body, then is the only owner of the server's
-    `receive`: a disconnect before the response's last byte cancels the request, one after it cancels nothing. `app`
-    receives its body once and then waits; a hang-up reaches it as cancellation.
+    It is the outermost layer. It creates the request's `Caller`, reads the whole body, and is then the only owner of
+    the server's `receive`: a disconnect before the last byte of the response cancels the request, a later one is
+    ignored. `app` receives its body once and then waits; a hang-up reaches it as cancellation.
 
-    An exception of `app` before the response's head becomes the response that `errors` has for it. A later one is
+    An exception of `app` before the head of the response becomes the error response from `errors`. A later one is
     raised: the server logs it and closes the connection.
     """
 
@@ -38,16 +38,16 @@ class RequestScope:
         app: ASGIApp,
         limits: RequestLimits,
         *,
-        encoder_for: Callable[[str], EncodeError] = _one_shape,
+        encoder_for: Callable[[str], EncodeError] = _openai_shape,
         partition_cache: bool = False,
     ) -> None:
         """Wrap an application.
 
         Args:
-            app: serves the requests.
-            limits: of each request.
-            encoder_for: the error shape of the API that a path belongs to.
-            partition_cache: whether only callers with the same credentials share cached prompts.
+            app: Serves the requests.
+            limits: Limits of each request.
+            encoder_for: Returns the error encoder of the API that a path belongs to.
+            partition_cache: Share cached prompts only among callers with the same credentials.
         """
         self._app = app
         self._limits = limits
@@ -55,7 +55,7 @@ class RequestScope:
         self._partition_cache = partition_cache
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. Waits until it is over and everything it held is released."""
+        """Serve one request. Waits until it has ended and has released all its resources."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -92,7 +92,7 @@ class RequestScope:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await end_of_waiting(receive, reply.caller.deadline)
+                reason, error = await wait_for_closing(receive, reply.caller.deadline)
                 if not reply.complete:
                     closing.reason, closing.error = reason, error
                     tasks.cancel_scope.cancel()
@@ -101,7 +101,7 @@ class RequestScope:
             try:
                 await self._app(scope, body_once(body), reply.send)
             except Exception as error:  # noqa: BLE001 - raised below
-                failure = error  # leaves the task group bare, so that whoever handles it finds it by its type
+                failure = error  # carried out of the task group unwrapped, so that handlers match its type
             tasks.cancel_scope.cancel()
         if failure is None and not reply.begun:
             failure = closing.error if closing.reason else RuntimeError("the application ended without a response")
@@ -109,8 +109,12 @@ class RequestScope:
             raise failure
 
 
-async def end_of_waiting(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
-    """Wait until nobody waits for the response: say who ended it, and what the client is told if it still listens."""
+async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
+    """Wait until the client hangs up, the server shuts down, or the deadline passes.
+
+    Returns:
+        The reason, and the error for a client that still listens.
+    """
     with anyio.CancelScope(deadline=deadline):
         while (message := await receive())["type"] != "http.disconnect":
             pass
@@ -119,25 +123,25 @@ async def end_of_waiting(receive: Receive, deadline: float) -> tuple[str, Except
 
 
 def log_cancel(request_id: str, reason: str) -> None:
-    """The line of a request that ended before the engine had it: it held its body, and that is gone already."""
+    """Log the end of a request that did not reach the engine. It held only its body, which is already released."""
     fields = {"request_id": request_id, "reason": reason, "phase": "body", "tokens": 0, "freed": 0, "ms": 0.0}
     logger.info("request cancelled", extra=fields)
 
 
 class Reply:
-    """The response as far as it went."""
+    """Progress of the response to one request."""
 
     def __init__(self, send: Send, caller: Caller) -> None:
         self.caller = caller
-        """Whose `reply_headers` the head carries."""
+        """Caller that provides the `reply_headers` of the head."""
         self.begun = False
-        """Whether the head was sent, and with it the status."""
+        """True once the head, with the status, was sent."""
         self.complete = False
-        """Whether the last byte was handed to the server."""
+        """True once the last byte was passed to the server."""
         self._send = send
 
     async def send(self, message: Message) -> None:
-        """Send as ASGI's `send`, and add the caller's headers to the head."""
+        """Send a message as ASGI's `send` does, and add the caller's headers to the head."""
         if message["type"] == "http.response.start":
             self.begun = True
             logger.debug("response begins", extra={"status": message["status"]})

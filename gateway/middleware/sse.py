@@ -1,4 +1,4 @@
-"""A response of server-sent events that sends itself."""
+"""Response that streams server-sent events."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,29 +14,34 @@ from gateway.middleware.errors import Problem
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
-LAST_WORDS_TIMEOUT = 2.0
+FINAL_EVENT_TIMEOUT = 2.0
+"""Seconds to send the error event of a cancelled stream."""
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
 ]
 
-Take: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
-"""Waits for events, encoded, and gives all that are ready; none means the end. Cancelled, it must lose none."""
+NextEvents: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
+"""Waits for encoded events and returns all that are ready. Returns an empty sequence at the end.
 
-EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[Take]]
-"""Opens what the events come from. Leaving it must release everything it holds."""
+It must not lose an event when it is cancelled.
+"""
+
+EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[NextEvents]]
+"""Opens the source of a stream's events. Its exit must release all resources of the source."""
 
 
 class EventStream:
-    """A pure ASGI response: one `send` for all events that are ready.
+    """Pure ASGI response that uses one `send` for all events that are ready.
 
-    The head waits for the first events or the first keep-alive; until then a failure is raised and can still become a
-    status. A failure after the head is one error event and an end without `end`. A keep-alive is a comment line: it
-    keeps proxies open and lets the kernel notice a peer that vanished.
+    The head waits for the first events or the first keep-alive. Until then a failure is raised and can still become an
+    error status. A failure after the head is sent as one error event, and the stream ends without `end`. A keep-alive
+    is a comment line: it keeps proxies from closing the connection, and lets the kernel detect a peer that vanished.
 
-    The source is opened and left here, in the request's own task: never by a generator's `finally`, which may run only
-    at garbage collection. It is left before the last words are sent, so that they delay no release.
+    The source is opened and closed here, in the request's own task. A generator's `finally` never closes it, because
+    that may run only at garbage collection. It is closed before the final event is sent, so that a slow client does not
+    delay the release.
     """
 
     def __init__(
@@ -47,13 +52,13 @@ class EventStream:
         end: bytes = DONE,
         encode_failure: Callable[[Problem], bytes] | None = None,
     ) -> None:
-        """Make a response.
+        """Create a response.
 
         Args:
-            source: opens what the events come from.
-            keep_alive: seconds of silence after which a comment line is sent.
-            end: is sent after the last event of a stream that went well.
-            encode_failure: the last events of a stream that failed. By default one event with the API's error.
+            source: Opens the source of the events.
+            keep_alive: Seconds of silence after which a comment line is sent.
+            end: Bytes after the last event of a successful stream.
+            encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
         """
         self._source = source
         self._keep_alive = keep_alive
@@ -62,14 +67,14 @@ class EventStream:
         self._begun = False
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send the whole response. Waits for the source and for the client. Needs `RequestScope` around it."""
+        """Send the whole response. Waits for the source and for the client. Must run inside `RequestScope`."""
         caller = caller_of(scope)
         try:
-            async with self._source() as take:
-                await self._send_events(take, send)
+            async with self._source() as next_events:
+                await self._send_events(next_events, send)
         except anyio.get_cancelled_exc_class():
             if self._begun and caller.closing.error is not None:
-                with anyio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+                with anyio.move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
                     await self._fail(caller.closing.error, caller, send)
             raise
         except Exception as error:
@@ -79,16 +84,17 @@ class EventStream:
         else:
             await self._send(self._end, send, last=True)
 
-    async def _send_events(self, take: Take, send: Send) -> None:
-        """Send all events, and a comment in each silence.
+    async def _send_events(self, next_events: NextEvents, send: Send) -> None:
+        """Send all events, and a comment after each period of silence.
 
-        A silence is a cancel scope, and one for each event would cost as much as the sending. So it is made anew only
-        once it has been filled. It never cancels a send, nor loses events that come at the moment it ends.
+        A cancel scope ends the silence. One scope for each event would cost as much as the sending, so a new scope is
+        created only after the last one has expired. It never cancels a send and never loses events that arrive at the
+        moment of its expiry.
         """
         while True:
             events = None
             with anyio.move_on_after(self._keep_alive) as silence:
-                while (events := await take()) and not silence.cancel_called:
+                while (events := await next_events()) and not silence.cancel_called:
                     silence.deadline = math.inf
                     await self._send(b"".join(events), send)
                     silence.deadline, events = anyio.current_time() + self._keep_alive, None

@@ -1,1 +1,1 @@
-"""From bytes to ASGI: sockets, connections, limits, shutdown."""
+"""HTTP server that turns bytes into ASGI calls: sockets, connections, limits, shutdown."""

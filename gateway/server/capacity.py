@@ -1,12 +1,15 @@
-"""How many clients can be connected at once. Each is an open file, and the system bounds those of a process."""
+"""Client connections at once. Each is an open file, and the system limits the open files of a process."""
 
 import resource
 
 SPARE_CONNECTIONS = 256
-"""Beyond every request that may run or wait: for clients that are told 429, ask how the server is, or are idle."""
+"""Connections in addition to one for each request that may run or wait.
+
+They serve clients that get a 429, that query the server's state, or that are idle.
+"""
 
 OTHER_FILES = 64
-"""Listeners, the engine's pipes, the event loop's own files, and what is open for a moment."""
+"""Open files other than connections: listeners, the engine's pipes, the event loop's own files, short-lived files."""
 
 
 class TooManyFilesError(Exception):
@@ -14,14 +17,18 @@ class TooManyFilesError(Exception):
 
 
 def connections_for(slots: int, queue_limit: int) -> int:
-    """Return the connections that must be open at once, so that a full queue is answered and does not seem dead."""
+    """Return the number of connections that can be open at once.
+
+    It exceeds the queue, so that clients get a 429 when the queue is full and the server does not look dead.
+    """
     return slots + queue_limit + SPARE_CONNECTIONS
 
 
 def allow(connections: int) -> None:
-    """Raise this process's limit of open files to hold these connections, if it is lower.
+    """Increase this process's limit of open files, if it is too low for this number of connections.
 
-    Raises `TooManyFilesError` where the system does not allow so many.
+    Raises:
+        TooManyFilesError: The system does not allow so many.
     """
     files = connections + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

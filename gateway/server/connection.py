@@ -1,4 +1,4 @@
-"""One client's connection: its reader, its limits, the requests that run on it."""
+"""Connection of one client: its reader, its limits, the requests that run on it."""
 
 import logging
 import math
@@ -7,7 +7,7 @@ import socket
 import anyio
 from starlette.types import ASGIApp
 
-from gateway.server.hypercorn.http1 import Address, Http1, Worker
+from gateway.server.hypercorn.http1 import Address, Http1, ServerContext
 from gateway.server.hypercorn.requests import Requests
 from gateway.server.transport import StalledError, Transport
 
@@ -15,34 +15,34 @@ logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """Reads until the client or the server ends it. Whatever goes wrong ends this connection and no other.
+    """Connection that is read until the client or the server ends it. A failure ends only this connection.
 
-    The reader reads at all times, because only a reader sees a hang-up. FIN is taken for one: a client that has only
-    finished sending cannot be told from one that is gone.
-
-    Attributes:
-        reason: who ended it and why; empty while it goes on or the response was complete.
+    The reader never stops reading, because only a read detects a hang-up. FIN counts as a hang-up: a client that has
+    only finished sending looks the same as one that is gone.
     """
 
-    def __init__(self, app: ASGIApp, worker: Worker, sock: socket.socket, client: Address) -> None:
+    def __init__(self, app: ASGIApp, context: ServerContext, sock: socket.socket, client: Address) -> None:
         self.client = client
+        """Address of the client."""
         self.server: Address | None = None
+        """Address of the server; None until the connection runs, or if it is unknown."""
         self.reason = ""
+        """Side that ended the connection, and the reason. Empty while it is open or if the response was complete."""
         self._app = app
-        self._worker = worker
-        self._limits = worker.limits
+        self._context = context
+        self._limits = context.limits
         self._transport = Transport(sock, self._limits.write_timeout)
-        self._patience = anyio.CancelScope()  # of the reader: how long silence may last
+        self._read_scope = anyio.CancelScope()  # limits the reader's wait for the client
         self._idle = True
         self._tasks = anyio.create_task_group()
-        self._requests = Requests(self._tasks, self, worker.limits.unread)
+        self._requests = Requests(self._tasks, self, context.limits.unread)
 
     async def run(self) -> None:
-        """Serve the client; returns when nothing of the connection is left. Raises nothing but cancellation."""
+        """Serve the client. Returns once the whole connection is released, and raises only cancellation."""
         try:
             async with self._tasks:
                 self.server = self._transport.prepare()
-                await self._serve(Http1(self._app, self._worker, self._requests, self, state={}))
+                await self._serve(Http1(self._app, self._context, self._requests, self, state={}))
         except* Exception as group:
             logger.exception("connection failed", exc_info=group)
         finally:
@@ -51,18 +51,18 @@ class Connection:
     async def _serve(self, http: Http1) -> None:
         self.set_idle(True)
         reason = "client was silent for too long"
-        with self._patience:
+        with self._read_scope:
             reason = await self._read_to_the_end(http)
         self.reason = self.reason or reason
         self._transport.close()
-        await http.hung_up()
+        await http.disconnected()
 
     async def _read_to_the_end(self, http: Http1) -> str:
         while True:
             try:
                 data = await self._transport.receive()
             except OSError as error:
-                return blame(error)
+                return disconnect_reason(error)
             except anyio.ClosedResourceError:
                 return "the server closed the connection"
             if not data:
@@ -70,43 +70,43 @@ class Connection:
             await http.received(data)
 
     async def send(self, data: bytes) -> None:
-        """Send to the client; where that fails, close. May wait for the write timeout."""
+        """Send bytes to the client, and close with a reset if that fails. May wait for up to the write timeout."""
         try:
             await self._transport.send(data)
         except StalledError:
             self.abort("client stopped reading")
         except OSError as error:
-            self.abort(blame(error))
+            self.abort(disconnect_reason(error))
 
     def set_idle(self, idle: bool) -> None:
-        """An idle connection has a limited time to become busy again."""
+        """Mark the connection as idle or busy. An idle one has a limited time to become busy again."""
         self._idle = idle
-        self._be_patient_for(self._limits.keep_alive_timeout if idle else math.inf)
+        self._set_read_timeout(self._limits.keep_alive_timeout if idle else math.inf)
 
     def finish(self, reason: str) -> None:
-        """Send FIN, then read on for a while, so that a client still sending gets the response and no reset."""
+        """Send FIN and continue to read for `linger`, so that a client still sending gets the response and no reset."""
         self.reason = self.reason or reason
         self._transport.finish()
-        self._be_patient_for(self._limits.linger)
+        self._set_read_timeout(self._limits.linger)
 
-    def _be_patient_for(self, seconds: float) -> None:
-        self._patience.deadline = anyio.current_time() + seconds
+    def _set_read_timeout(self, seconds: float) -> None:
+        self._read_scope.deadline = anyio.current_time() + seconds
 
     def abort(self, reason: str) -> None:
-        """Close with a reset. The reader wakes, and tells the running request."""
+        """Close with a reset. This wakes the reader, which sends a disconnect to the running request."""
         self.reason = self.reason or reason
         self._transport.abort()
 
     def drain(self) -> None:
-        """The server takes no more requests: close unless one is running."""
+        """Close the connection if it is idle, because the server accepts no more requests."""
         if self._idle:
             self._transport.close()
 
-    def dismiss(self) -> None:
+    def cancel_requests(self) -> None:
         """Ask the running request to end soon."""
-        self._requests.dismiss()
+        self._requests.cancel_all()
 
 
-def blame(error: OSError) -> str:
-    """The reason that a broken connection gives: the kernel gave its peer up, or the peer broke it."""
+def disconnect_reason(error: OSError) -> str:
+    """Return the reason for a broken connection: the kernel gave up the peer, or the peer reset the connection."""
     return "client vanished" if isinstance(error, TimeoutError) else "client reset the connection"

@@ -8,31 +8,40 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """Limits of the server and of each connection.
-
-    Attributes:
-        connections: open at once, each of them an open file; further clients wait in the kernel's backlog, where they
-            are told nothing. So it should exceed what may run and wait.
-        head: bytes of a request's line and headers; more is answered 431.
-        ahead: bytes a client may send before the response to its request is complete. They are kept, because only
-            a reader that goes on reading sees the hang-up behind them; more closes the connection.
-        unread: bytes of a body that the application has not taken; more closes the connection.
-        keep_alive_timeout: seconds from the connection's start, or its last response, to the next complete head.
-            The default is above the 5 s after which httpx drops an idle connection, so that the client drops first.
-        write_timeout: seconds the kernel may take to accept one write; then the client counts as gone.
-        linger: seconds that a connection closed by us goes on reading, so that a client still sending can read
-            the response instead of a reset.
-        grace: seconds that running requests may go on after the shutdown began.
-        farewell: seconds they then have to say that they end, before every connection is reset. More than an engine
-            that does not answer and a client that does not read can take together.
-    """
+    """Limits of the server and of each connection."""
 
     connections: int = 512
+    """Maximum number of open connections. Each is an open file.
+
+    Further clients wait in the kernel's backlog and get no response there, not even a 429. Therefore the number
+    should exceed the requests that may run and wait.
+    """
     head: int = 64 * KIB
+    """Maximum bytes of a request's line and headers. A larger head is answered with 431."""
     ahead: int = 64 * KIB
+    """Maximum bytes that a client may pipeline, that is, send before the response to its request is complete.
+
+    They are kept, because only a reader that continues to read detects a hang-up behind them. More bytes close the
+    connection.
+    """
     unread: int = 1 * MIB
+    """Maximum bytes of a body that the application has not read. More bytes close the connection."""
     keep_alive_timeout: float = 10.0
+    """Seconds from the start of the connection, or from its last response, to the next complete head.
+
+    The default exceeds the 5 s after which httpx drops an idle connection, so that the client closes first.
+    """
     write_timeout: float = 20.0
+    """Seconds that the kernel may take to accept one write. After them the client counts as gone."""
     linger: float = 2.0
+    """Seconds for which a connection that the server closes is still read.
+
+    A client that is still sending can then read the response and does not get a reset instead.
+    """
     grace: float = 10.0
-    farewell: float = 8.0
+    """Seconds for which running requests may continue after the start of the shutdown."""
+    close_timeout: float = 8.0
+    """Seconds after the grace period in which requests must send their final error. Then all connections are reset.
+
+    Longer than an engine that does not answer and a client that does not read can take together.
+    """

@@ -9,10 +9,17 @@ _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Listen on every address that `host` stands for, all with one port; 0 takes a free one.
+    """Listen on every address of `host`, with the same port for all. May wait for the resolver.
 
-    Of several addresses, those that this machine does not have are left out. Raises `OSError` if none is left, or
-    one is taken. May wait for the resolver.
+    Args:
+        host: A name or an address. Addresses that this machine does not have are skipped if it has another of them.
+        port: 0 chooses a free port.
+
+    Returns:
+        The listening sockets, one for each address.
+
+    Raises:
+        OSError: This machine has no address of `host`, or one of them is in use.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -37,17 +44,17 @@ def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def close(sockets: list[socket.socket]) -> None:
-    """Close them all."""
+    """Close all sockets."""
     for sock in sockets:
         sock.close()
 
 
 def reason(error: OSError) -> str:
-    """Why listening failed, without the address that Python adds."""
+    """Return the reason for a failure to listen, without the address that Python adds."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 
 
 def url(sock: socket.socket) -> str:
-    """Where a client finds a listening socket."""
+    """Return the URL at which clients reach a listening socket."""
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"http://{host}:{port}"

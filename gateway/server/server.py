@@ -1,4 +1,4 @@
-"""The server: accepts clients, and ends in bounded time."""
+"""Server that accepts clients and shuts down in bounded time."""
 
 import logging
 import socket
@@ -9,12 +9,13 @@ from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
 from gateway.server.connection import Connection
-from gateway.server.hypercorn.http1 import Worker
+from gateway.server.hypercorn.http1 import ServerContext
 from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
 
 ACCEPT_PAUSE = 0.1
+"""Seconds until the next attempt after a failure to accept a client."""
 
 
 async def serve(
@@ -27,30 +28,33 @@ async def serve(
 ) -> None:
     """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
 
-    Runs on Trio and asyncio. Sends no lifespan events. The sockets are closed as soon as `shutdown` is set, then
-    `on_draining` is called; what remains takes at most `limits.grace` + `limits.farewell` seconds, and whatever
-    bounded clean-up the application shields.
+    Runs on Trio and asyncio. Sends no lifespan events. After `shutdown` is set, it takes at most `limits.grace` +
+    `limits.close_timeout` seconds, plus the bounded clean-up that the application shields.
+
+    Args:
+        app: The ASGI application.
+        sockets: Listening sockets, which are closed as soon as `shutdown` is set.
+        limits: Limits of the server and of each connection.
+        shutdown: Starts the shutdown when it is set.
+        on_draining: Called once the listening sockets are closed.
     """
     await Server(app, limits).run(sockets, shutdown, on_draining)
 
 
 class Server:
-    """One application's connections.
-
-    Attributes:
-        connections: those that are open, or have a request that still runs.
-    """
+    """Server of one application, with its connections."""
 
     def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
         self.connections: set[Connection] = set()
+        """Connections that are open or have a request that still runs."""
         self._app = app
         self._limits = limits
-        self._worker = Worker(limits)
-        self._room = anyio.Semaphore(limits.connections, fast_acquire=True)
+        self._context = ServerContext(limits)
+        self._free_connections = anyio.Semaphore(limits.connections, fast_acquire=True)
         self._changed = anyio.Event()
 
     async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
-        """See `serve`."""
+        """Serve until `shutdown` is set and every connection has ended. The arguments are those of `serve`."""
         async with anyio.create_task_group() as tasks:
             try:
                 await self._accept_until(shutdown, sockets, tasks)
@@ -71,9 +75,9 @@ class Server:
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
         listener.setblocking(False)
         while True:
-            await self._room.acquire()
+            await self._free_connections.acquire()
             sock, address = await next_client(listener)
-            connection = Connection(self._app, self._worker, sock, address[:2])
+            connection = Connection(self._app, self._context, sock, address[:2])
             self.connections.add(connection)
             tasks.start_soon(self._run, connection)
 
@@ -82,33 +86,34 @@ class Server:
             await connection.run()
         finally:
             self.connections.remove(connection)
-            self._room.release()
+            self._free_connections.release()
             self._changed.set()
 
     async def count_falls_to(self, count: int) -> None:
-        """Wait until at most `count` connections are left."""
+        """Wait until at most `count` connections remain."""
         while len(self.connections) > count:
             self._changed = anyio.Event()
             await self._changed.wait()
 
     async def _drain(self) -> None:
-        self._worker.terminated.set()
+        self._context.terminated.set()
         for connection in self.connections:
             connection.drain()
         with anyio.move_on_after(self._limits.grace):
             await self.count_falls_to(0)
         for connection in self.connections:
-            connection.dismiss()
-        with anyio.move_on_after(self._limits.farewell):
+            connection.cancel_requests()
+        with anyio.move_on_after(self._limits.close_timeout):
             await self.count_falls_to(0)
         for connection in self.connections:
             connection.abort("the server stopped")
 
 
 async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
-    """The next client; waits only where none waits already, so that a burst is taken at once.
+    """Return the socket and the address of the next client.
 
-    A failure to accept is the network's, or a lack of files: it passes, and the server goes on.
+    Waits only if the backlog is empty, so that a burst of clients is accepted at once. A failure to accept is logged
+    and tried again: it comes from the network or from a lack of files, and is temporary.
     """
     while True:
         try:

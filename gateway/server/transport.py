@@ -1,4 +1,4 @@
-"""A non-blocking socket that sends at once when the kernel has room, and waits for it within a bound when not."""
+"""Non-blocking socket that sends at once if the kernel has room, and otherwise waits for a bounded time."""
 
 import contextlib
 import socket
@@ -9,9 +9,10 @@ import anyio.lowlevel
 
 RECEIVE_SIZE = 64 * 1024
 SENDS_PER_YIELD = 16
+"""Number of sends without a wait, after which the task yields to others."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
-# A host that vanished is noticed after 15 + 3 * 5 s of silence, or 20 s after a byte it does not acknowledge.
+# A host that vanished is detected after 15 + 3 * 5 s of silence, or 20 s after a byte that it does not acknowledge.
 TCP_OPTIONS = {
     "TCP_NODELAY": 1,
     "TCP_KEEPIDLE": 15,
@@ -26,7 +27,7 @@ class StalledError(Exception):
 
 
 class Transport:
-    """One connected TCP socket, which it owns. One task receives; any task may send.
+    """Owner of one connected TCP socket. One task receives; any task may send.
 
     Most sends are one system call and no task switch: on Trio a lock, a cancel scope and two checkpoints around
     each send cost more than the send itself.
@@ -42,8 +43,12 @@ class Transport:
         self.closed = False
 
     def prepare(self) -> tuple[str, int] | None:
-        """Let the kernel look after the peer, with what options the system has. Returns our own address, if known."""
-        with contextlib.suppress(OSError):  # the peer is gone already, as the first read will tell
+        """Set TCP options, most of them to detect a vanished peer, as far as the system has them.
+
+        Returns:
+            The local address, or None if it is unknown.
+        """
+        with contextlib.suppress(OSError):  # the peer is gone already; the first read reports it
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in TCP_OPTIONS.items():
                 if hasattr(socket, name):
@@ -53,10 +58,11 @@ class Transport:
         return None
 
     async def receive(self) -> bytes:
-        """Wait for bytes; `b""` is the peer's FIN.
+        """Wait for bytes and return them; `b""` is the peer's FIN.
 
-        Raises `ConnectionError` or another `OSError` when the connection broke, `anyio.ClosedResourceError` when
-        it was closed here.
+        Raises:
+            OSError: The connection broke (in most cases a `ConnectionError`).
+            anyio.ClosedResourceError: This side closed the connection.
         """
         while not self.closed:
             await anyio.wait_readable(self._sock)
@@ -65,12 +71,15 @@ class Transport:
         raise anyio.ClosedResourceError
 
     async def send(self, data: bytes) -> None:
-        """Hand `data` to the kernel, after what earlier sends left. May wait for room.
+        """Pass `data` to the kernel, behind the unsent bytes of earlier sends. May wait for room.
 
-        Cancelled, what the kernel has not taken stays first in line for the next send: nothing is torn. On a closed
-        transport it only yields, so that a sender that ignores the hang-up can be cancelled and cannot spin.
+        If it is cancelled, the bytes that the kernel has not accepted are sent first by the next send, so that the
+        data stays complete and in order. On a closed transport it only yields, so that a sender that ignores the
+        hang-up can be cancelled and does not spin.
 
-        Raises `StalledError` after the write timeout, `OSError` when the connection broke.
+        Raises:
+            StalledError: The write timeout passed.
+            OSError: The connection broke.
         """
         if self.closed:
             await anyio.lowlevel.checkpoint()
@@ -89,12 +98,12 @@ class Transport:
             return 0
 
     async def _flush(self) -> None:
-        with anyio.move_on_after(self._write_timeout) as patience, contextlib.suppress(anyio.ClosedResourceError):
+        with anyio.move_on_after(self._write_timeout) as timeout, contextlib.suppress(anyio.ClosedResourceError):
             async with self._flushing:
                 while self._unsent and not self.closed:
                     await anyio.wait_writable(self._sock)
                     del self._unsent[: self._offer(self._unsent)]
-        if patience.cancelled_caught:
+        if timeout.cancelled_caught:
             raise StalledError
 
     async def _yield_now_and_then(self) -> None:
@@ -103,22 +112,22 @@ class Transport:
             await anyio.lowlevel.checkpoint()
 
     def finish(self) -> None:
-        """Say that no more comes (FIN). With bytes unsent, reset instead: FIN would look like a clean end."""
+        """Send FIN. If there are unsent bytes, reset instead, because FIN would look like a clean end."""
         if self._unsent:
             self.abort()
         elif not self.closed:
-            with contextlib.suppress(OSError):  # the peer was faster
+            with contextlib.suppress(OSError):  # the peer closed first
                 self._sock.shutdown(socket.SHUT_WR)
 
     def abort(self) -> None:
-        """Close with a reset: the kernel forgets what it has not delivered."""
+        """Close with a reset: the kernel discards the bytes that it has not delivered."""
         if not self.closed:
-            with contextlib.suppress(OSError):  # some systems refuse it on a socket that is already broken
+            with contextlib.suppress(OSError):  # some systems refuse the option on a socket that is already broken
                 self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
             self.close()
 
     def close(self) -> None:
-        """Close, and wake whoever waits in `receive` or `send`. What the kernel has taken is still delivered."""
+        """Close, and wake tasks in `receive` and `send`. Bytes that the kernel accepted are still delivered."""
         if not self.closed:
             self.closed = True
             anyio.notify_closing(self._sock)

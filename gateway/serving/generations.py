@@ -8,7 +8,7 @@ import anyio
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
 from gateway.middleware.caller import Caller, Closing
-from gateway.middleware.sse import EventSource, Take
+from gateway.middleware.sse import EventSource, NextEvents
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Generations:
         """Return the answer as it comes. Opening it and taking from it raise as `run` does."""
 
         @asynccontextmanager
-        async def source() -> AsyncIterator[Take]:
+        async def source() -> AsyncIterator[NextEvents]:
             async with self.open(caller, request, names) as admission:
 
                 async def take() -> Sequence[bytes]:

@@ -112,7 +112,7 @@ async def serving(
             connections=connections_for(settings.slots, settings.queue_limit),
             grace=settings.grace,
             write_timeout=2.0,
-            farewell=2.0,
+            close_timeout=2.0,
         )
         server = Server(gateway.app, limits)
 

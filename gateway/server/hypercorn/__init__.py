@@ -1,1 +1,1 @@
-"""Adapts Hypercorn's HTTP/1.1 protocol to hostile and vanishing clients."""
+"""Adapters that harden Hypercorn's HTTP/1.1 protocol against hostile and vanishing clients."""

@@ -1,8 +1,8 @@
-"""Hypercorn's HTTP/1.1 protocol, made safe, on a worker of ours.
+"""Hypercorn's HTTP/1.1 protocol, hardened and running on anyio.
 
-Hypercorn's protocol classes know nothing of Trio or asyncio: they ask a worker context for events and a task group
-for tasks. Ours are on anyio, and hold as much of the two as HTTP/1.1 uses. Pinned to Hypercorn 0.18.0, because the
-overrides reach into it.
+Hypercorn's protocol classes are independent of Trio and asyncio: they get events from a worker context and tasks from a
+task group. The two are replaced by classes on anyio, which have only the parts that HTTP/1.1 uses. Hypercorn is pinned
+to 0.18.0, because the overrides use its private methods.
 """
 
 import sys
@@ -21,6 +21,7 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
+from typing_extensions import override
 
 from gateway.middleware import errors
 from gateway.middleware.request_id import HEADER, request_id_from
@@ -30,82 +31,94 @@ from gateway.server.limits import ServerLimits
 
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
-"""As h11 writes it, where it has chosen so."""
+"""The header as h11 writes it when it chooses this encoding."""
+
 Address = tuple[str, int]
 
 
 class Wire(Protocol):
-    """What the protocol needs of its connection."""
+    """Interface of the connection that the protocol uses."""
 
     client: Address
+    """Address of the client."""
     server: Address | None
+    """Address of the server; None if it is unknown."""
 
     async def send(self, data: bytes) -> None:
-        """Send bytes; returns also when the client is gone."""
+        """Send bytes. Returns normally even if the client is gone."""
 
     def set_idle(self, idle: bool) -> None:
-        """Told when a request begins and when its response is complete."""
+        """Mark the connection as busy when a request begins, and as idle when its response is complete."""
 
     def finish(self, reason: str) -> None:
-        """Nothing more will be sent. The reason is empty after a complete response."""
+        """End the connection after the last byte. The reason is empty after a complete response."""
 
     def abort(self, reason: str) -> None:
-        """Close with a reset, which nobody can take for a clean end."""
+        """Close with a reset, which does not look like a clean end."""
 
 
 class PausedError(Exception):
-    """h11 has bytes of a next request, and the response to this one is not complete."""
+    """h11 has bytes of the next request, but the response to the current one is not complete."""
 
 
-class NeverPark:
-    """The event on which Hypercorn parks its reader then. Here parsing ends instead, and reading goes on."""
+class NonBlockingEvent:
+    """Replacement for the event on which Hypercorn's reader waits while h11 is paused.
+
+    Its `wait` raises instead, so that parsing stops and reading continues.
+    """
 
     async def clear(self) -> None:
-        """Nothing to unset."""
+        """Do nothing, because there is no state to clear."""
 
     async def set(self) -> None:
-        """Nobody waits."""
+        """Do nothing, because no task waits for the event."""
 
     async def wait(self) -> NoReturn:
-        """Raises `PausedError`."""
+        """Stop parsing without a wait.
+
+        Raises:
+            PausedError: Always.
+        """
         raise PausedError
 
 
-class Worker:
-    """What all connections share: as much of Hypercorn's worker context as HTTP/1.1 asks for.
+class ServerContext:
+    """State that all connections share: the part of Hypercorn's worker context that HTTP/1.1 uses."""
 
-    Attributes:
-        terminated: set when the server shuts down; then connections close after their response.
-    """
-
-    event_class = NeverPark
+    event_class = NonBlockingEvent
+    """Class that Hypercorn instantiates for its reader's event."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
+        """Limits of the server and of each connection."""
         self.terminated = anyio.Event()
+        """Set when the server shuts down. Connections then close after their response."""
         self.config = Config()
+        """Hypercorn's configuration."""
         self.config.errorlog = None
         self.config.include_server_header = False
-        self.config.keep_alive_max_requests = sys.maxsize  # a connection ends when somebody ends it
+        self.config.keep_alive_max_requests = sys.maxsize  # no limit: only the client or the server ends a connection
         self.config.h11_max_incomplete_size = limits.head
 
 
 class Http1(H11Protocol):
-    """HTTP/1.1 and nothing else, with a reader that is never blind.
+    """Protocol for HTTP/1.1 only, with a reader that never stops and so detects every hang-up.
 
-    - `Upgrade` is ignored and HTTP/2 with prior knowledge is answered 505: one cleartext HTTP/2 connection can end
-      Hypercorn's whole process, and it cannot be configured off.
-    - Bytes ahead of their turn are kept up to a bound while the connection goes on reading.
+    - `Upgrade` is ignored and HTTP/2 with prior knowledge is answered with 505: one cleartext HTTP/2 connection can
+      end Hypercorn's whole process, and Hypercorn has no setting that disables it.
+    - Pipelined bytes are kept up to a limit while the connection continues to read.
     - Empty lines before a request are skipped (RFC 9112, 2.2).
     """
 
     connection: Parser
 
-    def __init__(self, app: ASGIApp, worker: Worker, requests: Requests, wire: Wire, state: dict[str, Any]) -> None:
+    def __init__(
+        self, app: ASGIApp, context: ServerContext, requests: Requests, wire: Wire, state: dict[str, Any]
+    ) -> None:
         super().__init__(
             ASGIWrapper(cast("ASGIFramework", app)),
-            worker.config,
-            cast("WorkerContext", worker),
+            context.config,
+            cast("WorkerContext", context),
             cast("TaskGroup", requests),
             ConnectionState(state),
             False,
@@ -116,22 +129,22 @@ class Http1(H11Protocol):
         self.connection = self._new_parser()
         self._request: h11.Request | None = None
         self._wire = wire
-        self._limits = worker.limits
+        self._limits = context.limits
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
-        self._chunked = False  # the body of the response under way
+        self._chunked = False  # encoding of the current response's body
 
     def _new_parser(self) -> Parser:
         return Parser(h11.SERVER, self.config.h11_max_incomplete_size)
 
     async def received(self, data: bytes) -> None:
-        """Take bytes from the client and do what they complete."""
+        """Parse bytes from the client and handle the events that they complete."""
         if self._open:
             self.connection.receive_data(data)
             await self._parse()
 
-    async def hung_up(self) -> None:
-        """The connection is over: the running request is told, and nothing more is parsed."""
+    async def disconnected(self) -> None:
+        """Stop parsing and send a disconnect to the running request, because the connection ended."""
         self._open = False
         await self.handle(Closed())
 
@@ -163,9 +176,9 @@ class Http1(H11Protocol):
             case Updated(idle=idle):
                 self._wire.set_idle(idle)
             case Closed():
-                await self._close(self._why_over())
+                await self._close(self._close_reason())
 
-    def _why_over(self) -> str:
+    def _close_reason(self) -> str:
         if self.connection.their_state is h11.ERROR:
             return "client broke the protocol"
         complete = self.connection.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}
@@ -173,11 +186,13 @@ class Http1(H11Protocol):
 
     async def _close(self, reason: str) -> None:
         self._wire.finish(reason)
-        await self.hung_up()
+        await self.disconnected()
 
+    @override
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Never switch protocols."""
+        """Stay on HTTP/1.1, whatever protocol the client asks for."""
 
+    @override
     async def _create_stream(self, request: h11.Request) -> None:
         self._request = request
         refusal = self._refusal(request)
@@ -215,8 +230,9 @@ class Http1(H11Protocol):
         head = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
         return 431 if head > self._limits.head else None
 
+    @override
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of a response. While the server shuts down, responses say that the connection closes."""
+        """Send a part of a response. During a shutdown, responses carry `connection: close`."""
         if isinstance(event, Body):
             await self._send_body(event.data)
             return
@@ -224,6 +240,7 @@ class Http1(H11Protocol):
             event = replace(event, headers=[*event.headers, (b"connection", b"close")])
         await super().stream_send(event)
 
+    @override
     async def _send_h11_event(self, event: H11SendableEvent) -> None:
         try:
             data = self.connection.send(event)
@@ -237,17 +254,18 @@ class Http1(H11Protocol):
             await self._wire.send(data)
 
     async def _send_body(self, data: bytes) -> None:
-        """Send a part of a body, not empty.
+        """Send a non-empty part of a body.
 
-        A chunk is framed here. h11 keeps no account of chunks, and its checks cost as much as the send itself.
+        A chunk is framed here and not by h11, which keeps no state about chunks. Its checks cost as much as the send.
         """
         if self._chunked and self.connection.our_state is h11.SEND_BODY:
             await self._wire.send(b"%x\r\n%b\r\n" % (len(data), data))
         else:
             await self._send_h11_event(h11.Data(data=data))
 
+    @override
     async def _send_error_response(self, status_code: int) -> None:
-        # Before a head is complete there is no request that this could answer.
+        # Before the head is complete, there is no request yet that this response belongs to.
         request = self._request if self.connection.our_state is h11.SEND_RESPONSE else None
         response = errors.response_for(errors.protocol_problem(status_code))
         headers = [
@@ -260,16 +278,17 @@ class Http1(H11Protocol):
             await self._send_h11_event(h11.Data(data=bytes(response.body)))
         await self._send_h11_event(h11.EndOfMessage())
 
+    @override
     async def _maybe_recycle(self) -> None:
         if self.connection.our_state is h11.SEND_BODY and self.connection.their_http_version == b"1.0":
-            self._wire.abort("response was cut short")  # there, a FIN would be the response's clean end
+            self._wire.abort("response was cut short")  # on HTTP/1.0, FIN is the clean end of a response
         await super()._maybe_recycle()
         if self.connection.our_state is h11.IDLE and self._ahead():
             self.task_group.spawn(self._parse)
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The path and query of a target that names the whole address, which a server must accept (RFC 9112, 3.2.2)."""
+    """Return the path and query of a target in absolute form, which a server must accept (RFC 9112, 3.2.2)."""
     if not target.lower().startswith((b"http://", b"https://")):
         return target
     address = urlsplit(target)

@@ -1,4 +1,4 @@
-"""The requests of one connection, each a task: the part of Hypercorn's task group that HTTP/1.1 uses."""
+"""Requests of one connection, each in a task: the part of Hypercorn's task group that HTTP/1.1 uses."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -16,17 +16,17 @@ SHUTDOWN = "the server is shutting down"
 
 
 class Owner(Protocol):
-    """What requests need of their connection."""
+    """Interface of the connection that its requests use."""
 
     reason: str
-    """Why it is over; empty while it is not."""
+    """Reason for the end of the connection; empty while it is open."""
 
     def abort(self, reason: str) -> None:
-        """End the connection at once."""
+        """Close the connection with a reset."""
 
 
 class Application(Protocol):
-    """An ASGI application as Hypercorn wraps it."""
+    """ASGI application as Hypercorn wraps it."""
 
     async def __call__(
         self,
@@ -36,14 +36,15 @@ class Application(Protocol):
         sync_spawn: Callable[..., Any],
         call_soon: Callable[..., Any],
     ) -> None:
-        """Run one request."""
+        """Serve one request."""
 
 
 class Requests:
-    """Runs the requests of one connection in its task group and keeps their inboxes.
+    """Runner of one connection's requests in its task group, with an inbox for each.
 
-    Hypercorn says `http.disconnect` when a stream is over, for whatever cause. Here the message also carries a
-    `reason` unless it only follows a complete response, and `shutdown: True` where the client can still listen.
+    Hypercorn sends `http.disconnect` at the end of a stream, whatever its cause. Here the message also carries a
+    `reason`, unless it only follows a complete response, and `shutdown: True` if the client can still receive an
+    error.
     """
 
     def __init__(self, tasks: TaskGroup, owner: Owner, unread_limit: int) -> None:
@@ -53,13 +54,13 @@ class Requests:
         self._inboxes: set[Inbox] = set()
 
     def spawn(self, func: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
-        """Start `func(*args)` beside the requests."""
+        """Start `func(*args)` in the task group of the requests."""
         self._tasks.start_soon(func, *args)
 
     async def spawn_app(
         self, app: Application, _config: object, scope: Scope, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Message], Awaitable[None]]:
-        """Start `app` on a request; returns what its `receive` is fed through."""
+        """Start `app` on a request and return the function that adds messages to its inbox."""
         inbox = Inbox()
         self._inboxes.add(inbox)
         self.spawn(self._run, app, scope, inbox, send)
@@ -81,9 +82,9 @@ class Requests:
             logger.exception("%s %s failed", scope["method"], scope["path"], exc_info=failure)
         finally:
             self._inboxes.discard(inbox)
-        await send(None)  # Hypercorn's mark of the end: an incomplete response closes the connection
+        await send(None)  # Hypercorn's sign that the application ended: an incomplete response closes the connection
 
-    def dismiss(self) -> None:
-        """Ask every running request to end, while its client can still be told so."""
+    def cancel_all(self) -> None:
+        """Ask every running request to end while its client can still receive an error."""
         for inbox in self._inboxes:
             inbox.put({"type": "http.disconnect", "reason": SHUTDOWN, "shutdown": True})

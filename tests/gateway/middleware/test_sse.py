@@ -13,7 +13,7 @@ from starlette.types import Message
 from engine.errors import Busy, EngineFault
 from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
-from gateway.middleware.sse import KEEP_ALIVE, EventStream, Take
+from gateway.middleware.sse import KEEP_ALIVE, EventStream, NextEvents
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import scoped
 from tests.gateway.server.sockets import get, serving
@@ -33,7 +33,7 @@ class Script:
         self.left = False
 
     @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[Take]:
+    async def __call__(self) -> AsyncIterator[NextEvents]:
         if self.opening:
             raise self.opening
         try:
@@ -244,8 +244,8 @@ async def test_cancelled_before_the_head_nothing_is_sent() -> None:
     assert reader.messages == []
 
 
-async def test_last_words_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.middleware.sse.LAST_WORDS_TIMEOUT", 0.01)
+async def test_the_final_event_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.middleware.sse.FINAL_EVENT_TIMEOUT", 0.01)
     closing = Closing()
     reader = Reader(closing)
 

@@ -170,7 +170,7 @@ async def serving(
 ) -> AsyncIterator[Site]:
     """Serve `app`; on leaving, shut down and wait for the server's end. Nothing here may take 20 seconds."""
     listener = listener or listen()
-    site = Site(Server(app, limits or ServerLimits(grace=1, farewell=1)), listener.getsockname()[1])
+    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1)), listener.getsockname()[1])
 
     async def run() -> None:
         await site.server.run([listener], site.shutdown, site.draining.set)

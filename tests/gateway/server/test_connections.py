@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.server.connection import Connection
-from gateway.server.hypercorn.http1 import Worker
+from gateway.server.hypercorn.http1 import ServerContext
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving
@@ -158,8 +158,8 @@ async def test_the_request_as_the_application_sees_it() -> None:
 async def test_a_connection_may_be_ended_before_it_runs() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        connection = Connection(hello, Worker(ServerLimits()), ours, ("127.0.0.1", 1))
-        connection.dismiss()
+        connection = Connection(hello, ServerContext(ServerLimits()), ours, ("127.0.0.1", 1))
+        connection.cancel_requests()
         connection.drain()
         assert theirs.recv(1) == b""
         with anyio.fail_after(20):

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from engine import Supervision
-from gateway.middleware.sse import LAST_WORDS_TIMEOUT, EventStream, Take
+from gateway.middleware.sse import FINAL_EVENT_TIMEOUT, EventStream, NextEvents
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
@@ -17,8 +17,8 @@ from tests.gateway.server.sockets import Client, get, listen, post, serving
 
 pytestmark = pytest.mark.anyio
 
-PATIENT = ServerLimits(grace=1000, farewell=1000, keep_alive_timeout=1000, linger=0.05)
-HASTY = ServerLimits(grace=0.05, farewell=0.05, linger=0.05)
+PATIENT = ServerLimits(grace=1000, close_timeout=1000, keep_alive_timeout=1000, linger=0.05)
+HASTY = ServerLimits(grace=0.05, close_timeout=0.05, linger=0.05)
 
 
 async def test_listeners_and_idle_connections_close_at_once() -> None:
@@ -89,7 +89,7 @@ class Source:
         self._events: list[bytes] = [b"data: 1\n\n"]
 
     @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[Take]:
+    async def __call__(self) -> AsyncIterator[NextEvents]:
         try:
             yield self._take
         finally:
@@ -188,7 +188,7 @@ async def test_what_it_cuts_off_never_looks_complete_to_http_1_0() -> None:
 
 async def test_a_connection_that_has_not_begun_is_no_reason_to_wait() -> None:
     """Accepted in the moment of the shutdown, with no grace at all."""
-    async with serving(scoped(hello), ServerLimits(grace=0, farewell=0)) as site:
+    async with serving(scoped(hello), ServerLimits(grace=0, close_timeout=0)) as site:
         site.client().write(b"GET")
         site.shutdown.set()
         await site.stopped.wait()
@@ -214,5 +214,5 @@ async def test_serve_can_be_cancelled() -> None:
     assert listener.fileno() == -1
 
 
-async def test_the_farewell_outlasts_an_engine_that_does_not_answer_and_the_last_words() -> None:
-    assert ServerLimits().farewell > Supervision().answer_timeout + LAST_WORDS_TIMEOUT
+async def test_the_close_timeout_outlasts_an_engine_that_does_not_answer_and_the_final_event() -> None:
+    assert ServerLimits().close_timeout > Supervision().answer_timeout + FINAL_EVENT_TIMEOUT

@@ -74,7 +74,7 @@ async def test_a_sender_that_ignores_the_hang_up_starves_nobody() -> None:
             if neighbour_began.is_set():
                 sent_beside_it.set()
 
-    async with serving(ignorant, ServerLimits(grace=0, farewell=0)) as site:
+    async with serving(ignorant, ServerLimits(grace=0, close_timeout=0)) as site:
         client = site.client()
         client.write(get())
         await client.read_until(b"x")
