@@ -1,12 +1,12 @@
-"""The number of prompt tokens in one pass, chosen so that the pass keeps to a target time."""
+"""The number of prompt tokens in one step, chosen so that the step keeps to a target time."""
 
 SMALLEST = 64
-"""Tokens. The smallest efficient chunk of a model that does not say otherwise."""
+"""Tokens. The default of the smallest efficient chunk."""
 UNHURRIED = 256
-"""Tokens of a pass that delays no other sequence. Larger ones gain a few percent of speed, but an abort takes longer:
+"""Tokens of a step that delays no other sequence. Larger ones gain a few percent of speed, but an abort takes longer:
 llama.cpp checks for it between two matrix products."""
 LARGEST = 2048
-"""Tokens. The most that one call to llama.cpp takes."""
+"""Tokens. The maximum of one call to llama.cpp."""
 _MEASURABLE = 32  # tokens
 _BAND = 512
 """Tokens. A token costs more the more tokens precede it, so rates are measured for each band of depths."""
@@ -14,13 +14,13 @@ _WEIGHT = 0.3
 
 
 class PromptBudget:
-    """Measures the rate of prompt passes and sizes the next one for the target time."""
+    """Measures the rate of prompt steps and sizes the next one for the target time."""
 
     def __init__(self, target_seconds: float, smallest: int = SMALLEST) -> None:
         """Start without measurements.
 
         Args:
-            target_seconds: duration of a pass that delays others.
+            target_seconds: duration to which a step that delays others is sized.
             smallest: tokens below which a smaller chunk takes no less time.
         """
         self._target = target_seconds
@@ -28,11 +28,11 @@ class PromptBudget:
         self._rates: dict[int, float] = {}
 
     def observe(self, tokens: int, seconds: float, *, depth: int = 0) -> None:
-        """Record a prompt pass. Small passes are ignored, because they measure the weights and not the tokens.
+        """Record a prompt step. Small steps are ignored, because the weight pass dominates their duration.
 
         Args:
             tokens: tokens computed.
-            seconds: duration of the pass.
+            seconds: duration of the step.
             depth: tokens before each of its own, on average.
         """
         if tokens < min(self._smallest, _MEASURABLE) or seconds <= 0:
@@ -42,10 +42,10 @@ class PromptBudget:
         self._rates[band] = known + _WEIGHT * (rate - known)
 
     def tokens(self, *, hurried: bool, depth: int = 0) -> int:
-        """Return the number of tokens for the next prompt pass.
+        """Return the number of tokens for the next prompt step.
 
         Args:
-            hurried: whether other sequences wait for the pass.
+            hurried: whether other sequences wait for the step.
             depth: as in `observe`.
         """
         rate = self._rate(depth // _BAND)

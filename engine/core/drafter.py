@@ -5,7 +5,7 @@ from itertools import takewhile
 NGRAM = 3
 """Tokens. Where the last n-gram of a text occurred before, the tokens that followed it are the draft."""
 INDEXED_AT_ONCE = 4096
-"""Tokens. A long prompt is indexed in parts, before as many passes, so that no pass waits for all of it."""
+"""Tokens. A long prompt is indexed in parts, before as many steps, so that no step waits for all of it."""
 _RATE_WEIGHT = 0.25
 """Weight of the last draft token in the acceptance rate."""
 _BORDER = -1
@@ -18,7 +18,7 @@ class NgramDrafter:
     """Moving average of the share of draft tokens that were drawn; 0 before the first."""
 
     def __init__(self, prediction: list[int]) -> None:
-        """`prediction` is a tokenised text that the answer may repeat."""
+        """Start without drafts. `prediction` is a tokenised text that the answer may repeat."""
         self.acceptance_rate = 0.0
         self._text = [*prediction, _BORDER] if prediction else []
         self._ahead = len(self._text)
@@ -42,7 +42,7 @@ class NgramDrafter:
                 return
 
     def _index(self) -> None:
-        """Index each n-gram but the last, which nothing follows yet. The latest occurrence wins."""
+        """Index each n-gram except the last, which has no next token yet. The latest occurrence wins."""
         text, begin = self._text, self._indexed
         last = min(max(len(text) - NGRAM, begin), begin + INDEXED_AT_ONCE)
         ngrams = zip(*(text[begin + at : last + at] for at in range(NGRAM)), strict=True)

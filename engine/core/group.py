@@ -12,13 +12,13 @@ class SequenceGroup:
     key: int
     """Identifies the request in the frames between the processes."""
     prompt_tokens: tuple[int, ...]
-    """Tokens of each prompt."""
+    """Number of tokens of each prompt."""
     waiting: deque[Sequence]
     """Sequences without a slot, in the order in which they get one."""
     running: set[Sequence]
     """Sequences that hold a slot."""
     generated: int
-    """Tokens generated in all."""
+    """Number of tokens that all its sequences have generated."""
     started: bool
     """True if a sequence has ever held a slot."""
 

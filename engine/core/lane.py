@@ -8,7 +8,7 @@ from engine.core.turns import Demand, Turn
 from engine.events import EngineMetrics, Event, Released, SlotInfo
 
 News: TypeAlias = list[tuple[int, Event]]
-"""Events of a moment, each with the key of its request."""
+"""Events in order, each with the key of its request."""
 
 RowT = TypeVar("RowT")
 PlanT = TypeVar("PlanT")
@@ -16,29 +16,31 @@ PlanT = TypeVar("PlanT")
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[PlanT]):
-    """What the step loop does next for a lane, in this order."""
+    """The next work of the step loop for a lane, in the order of the fields."""
 
     changes: tuple[Change, ...]
-    """What to do to cells, and what to free, in order."""
+    """Changes of cells, and sequences to close, in order."""
     news: News
-    """What is true once that is done."""
+    """Events that become true with the changes."""
     plan: PlanT | None
-    """The pass to make then."""
+    """The step to run after that, if any."""
 
 
 @dataclass(slots=True)
 class Outbox:
-    """What the next `Work` carries for requests that are over."""
+    """Changes and news that wait for the next `Work`."""
 
     changes: list[Change] = field(default_factory=list)
+    """Changes for sequences that have ended."""
     news: News = field(default_factory=list)
+    """Events outside the result of a step: starts, failures and releases."""
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.news)
 
 
-class PassMembers(Generic[RowT]):
-    """Those for whom the pass under way is made, without those that have ended since it was planned."""
+class StepMembers(Generic[RowT]):
+    """Members of the current step: its sequences or texts, except those that have ended since it was planned."""
 
     def __init__(self) -> None:
         self._left: set[RowT] | None = None
@@ -46,39 +48,39 @@ class PassMembers(Generic[RowT]):
 
     @property
     def abandoned(self) -> bool:
-        """Whether a pass is under way in which every member has ended."""
+        """True if there is a current step and all its members have ended."""
         return self._left is not None and not self._left
 
     @property
     def complete(self) -> bool:
-        """Whether a pass is planned or under way, and no member has ended."""
+        """True if there is a current step, planned or running, and no member has ended."""
         return self._left is not None and len(self._left) == self._planned
 
     def begin(self, members: set[RowT]) -> None:
-        """Note a pass that is planned, and keep the set."""
+        """Record a planned step. Takes over the set."""
         self._left = members
         self._planned = len(members)
 
     def leave(self, member: RowT) -> None:
-        """Note that a member has ended, if it is one."""
+        """Remove a member that has ended. Ignores others."""
         if self._left is not None:
             self._left.discard(member)
 
     def end(self) -> None:
-        """Note that no pass is under way."""
+        """Record the end of the step."""
         self._left = None
 
 
 class Job(Protocol):
-    """A request that was tokenised and checked."""
+    """A tokenised and validated request."""
 
     @property
     def key(self) -> int:
-        """Names the request on the wire."""
+        """Identifies the request in the frames between the processes."""
 
     @property
     def prompt_tokens(self) -> tuple[int, ...]:
-        """Tokens of each prompt or input."""
+        """Number of tokens of each prompt or input."""
 
 
 JobT_contra = TypeVar("JobT_contra", bound=Job, contravariant=True)
@@ -86,51 +88,56 @@ ResultT_contra = TypeVar("ResultT_contra", contravariant=True)
 
 
 class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
-    """Owns every request of a lane from its acceptance to its end. Its caller guards it by a lock."""
+    """Owns every request of a lane from its admission to its end. Its caller guards it by a lock."""
 
     @property
     def busy(self) -> bool:
-        """Whether there is work: without it the step loop sleeps."""
+        """True if there is work. Without work the step loop sleeps."""
 
     @property
-    def in_pass(self) -> PassMembers[Any]:
-        """Those for whom the pass under way is made."""
+    def in_step(self) -> StepMembers[Any]:
+        """The members of the current step."""
 
     def __contains__(self, key: int) -> bool:
-        """Return whether it owns a request."""
+        """Return whether the scheduler owns a request."""
 
     def check_room(self) -> None:
-        """Raise `Busy` when the queue is full."""
+        """Check that one more request may wait.
+
+        Raises:
+            Busy: the queue is full.
+        """
 
     def add(self, job: JobT_contra) -> None:
-        """Queue a request, for which there is room."""
+        """Append a request to the queue. `check_room` comes first."""
 
     def cancel(self, key: int) -> Released | None:
-        """End a request that it owns; no later pass carries it.
+        """End a request that the scheduler owns. No later step computes any of it.
 
-        Returns `Released` when the request never held anything; else None, and `Released` comes with the next `Work`.
+        Returns:
+            `Released` if the request never held memory. Otherwise None, and `Released` comes with the next `Work`.
         """
 
     def fail_all(self, message: str) -> None:
-        """End every request, because the pass under way could not be made. `Failed` comes with the next `Work`."""
+        """End every request, because the current step could not be run. `Failed` comes with the next `Work`."""
 
     def demand(self) -> Demand:
-        """Start what there is room for; return the kinds of passes that could be made now."""
+        """Start requests for which there is room. Return the kinds of steps that are possible now."""
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[PlanT]:
-        """Return what to do next. Follows `demand` under one hold of the lock.
+        """Return the next work. Call it after `demand`, without releasing the lock between them.
 
         Args:
-            turn: the kind of pass to make, for which there is demand; None leaves the pass to another lane. The pass is
-                under way until `apply` or `fail_all`, unless it is dropped and another one is planned.
-            contended: whether other lanes wait for the pass.
+            turn: the kind of step to plan, for which there is demand; None leaves the step to another lane. The step
+                is current until `apply` or `fail_all`, unless it is dropped and another one is planned.
+            contended: whether other lanes wait for the step.
         """
 
     def apply(self, plan: PlanT, result: ResultT_contra) -> News:
-        """Take a pass's result; return the news."""
+        """Process the result of a step and return the news."""
 
     def metrics(self) -> EngineMetrics:
-        """Return the state and the counters of this moment; what is not the lane's is 0."""
+        """Return the current state and the counters. Fields of other lanes are 0."""
 
     def inspect(self) -> tuple[SlotInfo, ...]:
-        """Return the slots that its requests lease."""
+        """Return the current state of the slots that the lane's requests lease."""

@@ -12,14 +12,14 @@ from engine.request import Grammar, Sampling
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
-    """The properties of a model that decide how its passes are made."""
+    """Properties of a model that decide how its steps are planned."""
 
     cells_per_weight_pass: int
-    """Cells that move from one sequence to another in the time of one pass over the weights, about."""
+    """Approximate number of cells that move from one sequence to another in the time of one weight pass."""
     min_prefill_chunk: int
-    """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+    """Approximate number of tokens below which a smaller prompt step takes no less time."""
     can_trim: bool
-    """Whether the last cells of a sequence can be dropped alone; not so for recurrent and sliding-window models."""
+    """True if the last cells of a sequence can be dropped alone; False for recurrent and sliding-window models."""
 
 
 class Model(Protocol):
@@ -27,36 +27,44 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What was loaded."""
+        """The description of the model."""
 
     @property
     def traits(self) -> ModelTraits:
-        """How its passes are best made."""
+        """The traits that decide how its steps are planned."""
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        """Token ids of a text. May take long.
+        """Return the token ids of a text. May take long.
 
-        `special` recognises the names of control tokens; `begin` adds the model's own beginning, if it has one and the
-        text does not bring it.
+        Args:
+            text: the text.
+            special: whether the names of control tokens in it become these tokens.
+            begin: whether the model's beginning-of-sequence token is added, if it has one, unless the text begins
+                with its name.
         """
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
-        """Token ids of the prompt that asks for the text between two others. May take long.
+        """Return the token ids of a fill-in-the-middle prompt. May take long.
 
-        Raises `RequestError` (param `suffix`) where the model has no tokens for it.
+        Raises:
+            RequestError: the model has no tokens for it (param `suffix`).
         """
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The bytes a token stands for, perhaps part of a character; a control token's name if `special`, else none.
+        """Return the bytes of a token, which may be a part of a character.
 
-        Raises `ValueError` for an id the model does not have.
+        A control token returns its name if `special`, else no bytes.
+
+        Raises:
+            ValueError: the id is out of range.
         """
 
     def compile(self, grammar: Grammar) -> object:
-        """What a runner needs to keep a sequence to a grammar; immutable, for any number of sequences. May take long.
+        """Return a compiled grammar for the runner: immutable, for any number of sequences. May take long.
 
-        Raises `RequestError` (param `grammar`) with the compiler's words where it cannot be.
+        Raises:
+            RequestError: the grammar cannot be compiled (param `grammar`); the message is the compiler's.
         """
 
     def prepare(self, sampling: Sampling) -> None:
-        """Make now what drawing by it takes long to make, so that no step waits for it. May take long."""
+        """Make slow samplers of a request in advance, so that no step waits for them. May take long."""

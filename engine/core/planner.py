@@ -1,4 +1,4 @@
-"""What one pass computes: every decode row, or a fair share of the prompts that wait."""
+"""Plans of single steps: a decode step with every decode row, or a prompt step with a fair share of each prompt."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,18 +12,19 @@ from engine.core.speculation import Speculator
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16
-"""Tokens. A prompt pass serves fewer prompts rather than give each less than this."""
+"""Tokens. The smallest share of a prompt; a prompt step with less room serves fewer prompts."""
 REMAINDER = 3
-"""Tokens. So few of a prompt ride in decode passes, one in each, rather than make a walk over the weights of their own:
-equally long chunks of neighbours share one."""
+"""Tokens. So few remaining prompt tokens are computed in decode steps, one in each. A chunk of their own would need
+another weight pass, which only chunks of equal length in neighbouring slots share."""
 
 _by_slot = attrgetter("seq_id")
 
 
 class Planner:
-    """Makes decode passes and prompt passes. Sequences may change their slots for a pass.
+    """Plans decode steps and prompt steps. Sequences may change their slots for a step.
 
-    A prompt's last token rides in a decode pass where one is made anyway; where nothing decodes, its own pass draws.
+    The last token of a prompt is computed in a decode step if other sequences decode; otherwise in its prompt step,
+    which then draws a token.
     """
 
     def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
@@ -33,8 +34,8 @@ class Planner:
         self._speculator = speculator
         self._rounds = _Rounds()
 
-    def decode_pass(self, rows: list[Sequence]) -> StepPlan:
-        """Compute a token of each row, and guesses behind it."""
+    def decode_step(self, rows: list[Sequence]) -> StepPlan:
+        """Return a step that computes one token of each row, and draft tokens after it."""
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
         drafts = self._speculator.draft(rows)
@@ -44,14 +45,14 @@ class Planner:
         )
         return StepPlan(tuple(chunks), decode=True)
 
-    def prompt_pass(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
-        """Compute a share of each prompt.
+    def prompt_step(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
+        """Return a step that computes a share of each prompt.
 
         Args:
-            prompts: in ascending order of their slots.
-            hurried: whether others wait for the pass: it keeps to the target, so that decodes and cancels wait no
-                longer. Otherwise all prompts are of one request, and if its client leaves, the pass can be aborted.
-            rides: the number of each prompt's last tokens that are left to the next decode pass.
+            prompts: sequences in ascending order of their slots.
+            hurried: whether others wait for the step. If so, it keeps to the target time, so that decodes and cancels
+                wait no longer. If not, all prompts belong to one request, and a cancel can abort the step.
+            rides: number of last tokens of each prompt that are left to the next decode step.
         """
         depth = sum(sequence.computed for sequence in prompts) // len(prompts)
         budget = self._budget.tokens(hurried=hurried, depth=depth)
@@ -59,7 +60,7 @@ class Planner:
         shares = share_fairly(list(_wants(served, rides)), budget)
         if rides and not any(map(_scores, served)):
             shares = cut_to_levels(shares)
-        if len(set(shares)) == 1:  # equal chunks of neighbours share a walk over the weights
+        if len(set(shares)) == 1:  # equal chunks in neighbouring slots share a weight pass
             self._prompt_compactor.gather(served)
             served.sort(key=_by_slot)
         chunks = (
@@ -70,26 +71,31 @@ class Planner:
 
 
 class _Rounds:
-    """Rounds of about equally many: nobody has a second share before all who waited when the round began have had one.
+    """Rounds in which each waiting prompt gets one share, in steps with about equally many prompts.
 
-    In a round they are served by their slots, so that those of one pass are neighbours.
+    No prompt gets a second share before all prompts that waited at the beginning of the round have had one. A round
+    serves them in the order of their slots, so that the prompts of one step are neighbours.
     """
 
     def __init__(self) -> None:
         self._due: set[Sequence] = set()
 
     def take(self, prompts: list[Sequence], most: int) -> list[Sequence]:
-        """At most `most` of the prompts, and few that score. They stand in ascending order of `seq_id`, as do those it
-        gives."""
+        """Return the prompts of the next step, in ascending order of `seq_id`.
+
+        Args:
+            prompts: all waiting prompts, in ascending order of `seq_id`.
+            most: the maximum number of prompts to return. Prompts with scores have a lower limit.
+        """
         due = [sequence for sequence in prompts if sequence in self._due] or prompts
-        passes = -(-len(due) // most)
-        served = list(islice(_few_that_score(due), -(-len(due) // passes)))
+        steps = -(-len(due) // most)
+        served = list(islice(_few_that_score(due), -(-len(due) // steps)))
         self._due = set(due).difference(served)
         return served
 
 
 def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
-    """Without those for whose scores a pass has no room."""
+    """Yield the prompts, except those with scores for which a step has no room."""
     room = SCORED_AT_ONCE // SMALLEST_SHARE
     for sequence in prompts:
         if not _scores(sequence):
@@ -100,7 +106,7 @@ def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
 
 
 def divide(running: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
-    """Return the rows of a decode pass, and the prompts that need one of their own, in ascending order of slots."""
+    """Return the rows of a decode step, and the prompts that need a prompt step, in ascending order of slots."""
     by_slot = sorted(running, key=_by_slot)
     if all(sequence.pending > 1 for sequence in by_slot):
         return [], by_slot
@@ -113,14 +119,15 @@ def divide(running: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]
 
 
 def _scores(sequence: Sequence) -> bool:
-    """Whether the next rows of a sequence are ones that score."""
+    """Return whether the next rows of a sequence give scores."""
     return sequence.unscored > 0 and sequence.computed == sequence.reusable
 
 
 def _wants(prompts: list[Sequence], rides: int) -> Iterator[int]:
-    """How much of each prompt a pass could compute at most.
+    """Yield the maximum number of tokens of each prompt that one step can compute.
 
-    Rows that score and rows that do not share no chunk, save the prompt's last; and there are few that score.
+    A chunk has either rows with scores or rows without, except for the last row of the prompt. The number of rows with
+    scores is limited.
     """
     scored = iter(share_fairly([sequence.unscored for sequence in prompts if _scores(sequence)], SCORED_AT_ONCE))
     for sequence in prompts:
@@ -134,24 +141,24 @@ def _wants(prompts: list[Sequence], rides: int) -> Iterator[int]:
 
 
 def share_fairly(wants: list[int], budget: int) -> list[int]:
-    """Equal parts of the budget; what the small wants leave over goes to the large ones (max-min fairness).
+    """Divide the budget equally; tokens that small wants leave go to the large ones (max-min fairness).
 
-    The large ones get equally much to the token, because equal chunks share a walk over the weights.
+    The large ones get exactly the same number, because equal chunks share a weight pass.
     """
     shares = wants.copy()
     by_want = sorted(range(len(wants)), key=wants.__getitem__)
     for served, index in enumerate(by_want):
-        part = budget // (len(wants) - served)
-        if wants[index] > part:
+        equal_share = budget // (len(wants) - served)
+        if wants[index] > equal_share:
             for larger in by_want[served:]:
-                shares[larger] = part
+                shares[larger] = equal_share
             break
         budget -= wants[index]
     return shares
 
 
 def cut_to_levels(shares: list[int]) -> list[int]:
-    """Cut shares that are about equal to the smallest of them; what that leaves of a prompt rides."""
+    """Reduce shares that are about equal to the smallest of them. The rest is computed in decode steps."""
     levels: dict[int, int] = {}
     level = -REMAINDER - 1
     for share in sorted(shares):

@@ -8,20 +8,28 @@ from engine.errors import Busy
 
 
 def check_queue(waiting: int, limit: int) -> None:
-    """Raise `Busy` when as many requests wait as may."""
+    """Check that fewer requests wait than the limit.
+
+    Raises:
+        Busy: the limit is reached.
+    """
     if waiting >= limit:
         raise Busy(f"{limit} requests are waiting already; try again later", code="queue_full")
 
 
 class Queue:
-    """First come, first served; requests that run already come last, the one with the fewest running sequences first.
+    """Requests in the order first come, first served. Requests with running sequences come last, the fewest first.
 
     So a request with more choices than there are slots gets slots as they become free and never delays another request.
     The cost of an operation does not depend on the length of the queue.
     """
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the requests without a running sequence, besides those that find a free slot."""
+        """Create an empty queue.
+
+        Args:
+            limit: maximum number of requests without a running sequence, besides those that will take a free slot.
+        """
         self._limit = limit
         self._fresh: OrderedDict[int, SequenceGroup] = OrderedDict()
         self._partial: dict[int, SequenceGroup] = {}
@@ -52,7 +60,7 @@ class Queue:
         self._sequences += 1
 
     def resume(self, group: SequenceGroup) -> None:
-        """Append a request whose sequences have all left their slots, so that later requests do not overtake it."""
+        """Append a request without a running sequence any more, so that later requests do not overtake it."""
         self._partial.pop(group.key, None)
         self._fresh[group.key] = group
 
@@ -62,7 +70,7 @@ class Queue:
             self._sequences -= len(group.waiting)
 
     def start_next(self) -> tuple[SequenceGroup, Sequence] | None:
-        """Start the next sequence. Return it with its request, or None if nothing waits."""
+        """Start the next sequence. Return it with its request, or None if the queue is empty."""
         if self._fresh:
             _, group = self._fresh.popitem(last=False)
         elif self._partial:

@@ -1,7 +1,7 @@
-"""Which sequences run, and what the next pass computes. Pure: no clock, no I/O, no C; its caller guards it by a lock.
+"""The scheduler of generations: selects the sequences that run, and plans the next step.
 
-There are no phases (after vLLM's V1 scheduler): a sequence has tokens known and tokens computed, and a pass lets the
-second catch up with the first.
+Pure: it uses no clock, no I/O and no C. Its caller guards it by a lock. There are no phases (as in vLLM's V1
+scheduler): a sequence has known tokens and computed tokens, and each step computes some of the difference.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger, Slot
 from engine.core.kv.prefix_waiters import PrefixWaiters
-from engine.core.lane import News, Outbox, PassMembers, Work
+from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
@@ -22,16 +22,16 @@ from engine.events import EngineMetrics, Failed, Finished, Released, SlotInfo, S
 
 
 class Scheduler:
-    """Owns every generation from its acceptance to its end. See `engine.core.lane.LaneScheduler`."""
+    """Owns every generation from its admission to its end. Implements `engine.core.lane.LaneScheduler`."""
 
     def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, speculation: bool = True) -> None:
-        """Own every slot of a ledger.
+        """Take over every slot of a ledger.
 
         Args:
-            ledger: all of whose slots are free.
-            step_target: seconds that one prompt pass may take beside decoding neighbours.
-            queue_limit: requests that may wait for their first slot.
-            speculation: whether passes compute guesses at tokens that nobody asked for, where that is faster.
+            ledger: the slots, which are all free.
+            step_target: target duration, in seconds, of a prompt step while other sequences decode.
+            queue_limit: maximum number of requests that wait for their first slot.
+            speculation: whether sequences get draft tokens that their requests did not ask for, where this is faster.
         """
         self._ledger = ledger
         self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
@@ -45,32 +45,37 @@ class Scheduler:
         self._prompts: list[Sequence] = []
         self._crowded = False
         self._outbox = Outbox()
-        self.in_pass: PassMembers[Sequence] = PassMembers()
+        self.in_step: StepMembers[Sequence] = StepMembers()
         self._counters = Counters()
 
     @property
     def busy(self) -> bool:
-        """Whether there is work."""
+        """True if there is work."""
         return bool(self._groups or self._outbox or self._ledger.unclean)
 
     def __contains__(self, key: int) -> bool:
-        """Return whether it owns a request."""
+        """Return whether the scheduler owns a request."""
         return key in self._groups
 
     def check_room(self) -> None:
-        """Raise `Busy` when the queue is full: requests that free slots wait for do not count."""
+        """Check that one more request may wait. Requests that will take the free slots do not count.
+
+        Raises:
+            Busy: the queue is full.
+        """
         self._queue.check_room(self._ledger.free)
 
     def add(self, group: SequenceGroup) -> None:
-        """Queue a request, for which there is room."""
+        """Append a request to the queue. `check_room` comes first."""
         self._groups[group.key] = group
         self._queue.add(group)
 
     def cancel(self, key: int) -> Released | None:
-        """End a request; no later pass carries its rows.
+        """End a request. No later step computes its rows.
 
-        Returns `Released` when it never held anything; else None, and `Released` comes with the next `Work`, which
-        drops its cells before its pass.
+        Returns:
+            `Released` if the request never held a slot. Otherwise None, and `Released` comes with the next `Work`,
+            which drops the cells before its step.
         """
         group = self._groups[key]
         phase = group.phase
@@ -82,13 +87,13 @@ class Scheduler:
         return None
 
     def fail_all(self, message: str) -> None:
-        """End every request, because the pass under way could not be made."""
-        self.in_pass.end()
+        """End every request, because the current step could not be run."""
+        self.in_step.end()
         for group in list(self._groups.values()):
             self._fail(group, message)
 
     def demand(self) -> Demand:
-        """Start what there is room for; return whether there are decode rows, and prompts for passes of their own."""
+        """Start sequences in the free slots. Return whether there are rows to decode, and prompts to compute."""
         self._prefix_waiters.resume_ready(self._running)
         self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
@@ -96,14 +101,14 @@ class Scheduler:
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
-        """Return what to do next: with a pass of decode rows, of prompts, or none. Follows `demand`."""
-        plan = None if turn is None else self._next_pass(turn, contended=contended)
+        """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
+        plan = None if turn is None else self._next_step(turn, contended=contended)
         outbox, self._outbox = self._outbox, Outbox()
         return Work((*self._ledger.take_changes(), *outbox.changes), outbox.news, plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
-        """Take a pass's result; return the news."""
-        self.in_pass.end()
+        """Process the result of a step and return the news."""
+        self.in_step.end()
         self._counters.count(plan, result)
         match result.outcome:
             case Outcome.NO_ROOM:
@@ -113,13 +118,13 @@ class Scheduler:
                 return self._advance(plan, result)
         return []
 
-    def lose(self, keys: Iterable[int]) -> None:
-        """Take note of saved prefixes for which there was no memory. Belongs before the next `plan`."""
+    def drop_unsaved(self, keys: Iterable[int]) -> None:
+        """Remove prefixes that the runner had no memory to save. Call it before the next `plan`."""
         for key in keys:
             self._ledger.store.drop_unsaved(key)
 
     def metrics(self) -> EngineMetrics:
-        """Return the state and the counters of this moment."""
+        """Return the current state and the counters."""
         counters, ledger = self._counters, self._ledger
         return EngineMetrics(
             slots=ledger.free + ledger.held,
@@ -141,16 +146,16 @@ class Scheduler:
         )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
-        """Return every slot at this moment."""
+        """Return the current state of every slot."""
         return tuple(_describe(slot) for slot in self._ledger.slots)
 
-    def _next_pass(self, turn: Turn, *, contended: bool) -> StepPlan:
+    def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan:
         if turn is Turn.URGENT:
-            plan = self._planner.decode_pass(self._rows)
+            plan = self._planner.decode_step(self._rows)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
-            plan = self._planner.prompt_pass(self._prompts, hurried=shared, rides=1 if self._rows else 0)
-        self.in_pass.begin({chunk.sequence for chunk in plan.chunks})
+            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=1 if self._rows else 0)
+        self.in_step.begin({chunk.sequence for chunk in plan.chunks})
         return plan
 
     def _admit(self) -> None:
@@ -173,7 +178,7 @@ class Scheduler:
             sequence = chunk.sequence
             if chunk.score and sequence.echo:
                 sequence.echo.record(chunk.start, next(scores))
-            if sequence.state is not State.RUNNING:  # cancelled while the pass ran
+            if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
             sequence.advance(chunk.count, result.seconds)
             if chunk.sample:
@@ -183,11 +188,11 @@ class Scheduler:
         return news
 
     def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
-        """Take the tokens drawn, up to one that ends the sequence; the cells behind them are of wrong guesses."""
+        """Accept the drawn tokens up to one that ends the sequence. Drop the cells of the other draft tokens."""
         sequence = chunk.sequence
         sequence.count_draft(len(chunk.draft), len(drawn) - 1)
-        for guessed_right, draw in enumerate(drawn):
-            if guessed_right:
+        for index, draw in enumerate(drawn):
+            if index:  # its cell is that of an accepted draft token
                 sequence.advance(1, 0.0)
             self._accept(sequence, draw, news)
             if sequence.state is not State.RUNNING:
@@ -219,9 +224,9 @@ class Scheduler:
             self._queue.resume(group)
 
     def _make_room(self) -> None:
-        """Give up cached cells; if there are none, put the youngest sequence back until another has ended.
+        """Evict cached cells. Without any, preempt the youngest sequence until another one has ended.
 
-        Alone, it can never fit.
+        A sequence that runs alone fails instead, because it can never fit.
         """
         if self._ledger.evict() or not self._running:
             return
@@ -239,7 +244,7 @@ class Scheduler:
         self._outbox.news.append((group.key, Failed(message, "engine_failed")))
 
     def _drop(self, group: SequenceGroup) -> int:
-        """Take a request out of everything; gives the number of cells it held."""
+        """Remove a request with its sequences. Return the number of cells that it held."""
         del self._groups[group.key]
         self._queue.discard(group)
         ended = [*group.running, *group.waiting]
@@ -249,14 +254,14 @@ class Scheduler:
         return freed
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
-        """Take a sequence's slot; gives the number of cells it held."""
+        """Take back the slot of a sequence. Return the number of cells that it held."""
         del self._running[sequence]
-        self.in_pass.leave(sequence)
+        self.in_step.leave(sequence)
         self._crowded = False
         return self._ledger.release(sequence, keep=keep)
 
     def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
-        """A prompt pass that scores is left out: it tells of the logits, not of the tokens."""
+        """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""
         if plan.decode:
             self._speculator.observe(plan.tokens, result.seconds)
         elif not result.scores:
@@ -264,7 +269,7 @@ class Scheduler:
 
 
 def _describe(slot: Slot) -> SlotInfo:
-    """A slot whose sequence was cancelled is the sequence's until its cells are dropped."""
+    """Return the state of a slot. After a cancel it belongs to the sequence until the cells are dropped."""
     holder = slot.holder or slot.leaving
     if holder is None:
         return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))

@@ -16,8 +16,11 @@ class State(Enum):
     """The state of a sequence. Prefill and decode are not states; they follow from the number of computed tokens."""
 
     WAITING = "waiting"
+    """It has no slot yet, or no longer."""
     RUNNING = "running"
+    """It holds a slot."""
     ENDED = "ended"
+    """It has finished, failed or was cancelled."""
 
 
 _NEXT = {
@@ -41,13 +44,13 @@ class Sequence:
     computed: int
     """Number of known tokens that have cells in the KV cache."""
     cached: int
-    """Number of prompt tokens whose cells were reused."""
+    """Number of prompt tokens with reused cells."""
     seq_id: int
     """The slot that it holds or held last; -1 before the first."""
     state: State
     """Waiting, running or ended."""
     seed: int | None
-    """The seed of this choice; None draws one."""
+    """The seed of this choice; random if None."""
     grammar: object | None
     """The request's grammar, compiled by `Model.compile`."""
     stop_tokens: frozenset[int]
@@ -74,7 +77,7 @@ class Sequence:
             request: the request that it belongs to.
             choice: its index in the request.
             prompt: the prompt's tokens, which choices share.
-            limit: the maximum number of generated tokens; with 0 the prompt is computed and nothing is drawn.
+            limit: the maximum number of generated tokens; with 0 the prompt is computed and no token is drawn.
             grammar: the request's grammar, compiled by `Model.compile`.
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
@@ -103,12 +106,12 @@ class Sequence:
 
     @property
     def partition(self) -> str | None:
-        """The cache partition it shares cells within; None if it shares none."""
+        """The cache partition that may reuse its cells; None if its cells are not shared."""
         return self.request.cache_partition if self.request.cache_prompt else None
 
     @property
     def pending(self) -> int:
-        """Known tokens that are not computed. With 1 the next pass draws a token."""
+        """Known tokens that are not computed. With 1 the next step draws a token."""
         return len(self.tokens) - self.computed
 
     @property
@@ -133,7 +136,7 @@ class Sequence:
 
     @property
     def unscored(self) -> int:
-        """Prompt tokens whose scores are requested and not computed yet."""
+        """Number of prompt tokens with scores that are requested and not computed yet."""
         return self.echo.unscored if self.echo else 0
 
     @property
@@ -158,7 +161,7 @@ class Sequence:
         self.state = state
 
     def advance(self, tokens: int, seconds: float) -> None:
-        """Count the next tokens as computed by a pass of that duration."""
+        """Count the next tokens as computed by a step of that duration."""
         if self.computed < self.prompt:
             self._prompt_seconds += seconds
         else:
@@ -166,15 +169,15 @@ class Sequence:
         self.computed += tokens
 
     def count_draft(self, drafted: int, accepted: int) -> None:
-        """Add the draft tokens that a pass computed, and those of them that were accepted."""
+        """Add the numbers of draft tokens that a step computed, and that were accepted."""
         self._drafted += drafted
         self._accepted += accepted
 
     def accept(self, token: Token) -> Text | Finished | None:
         """Append a drawn token. Return the choice's event, if there is one.
 
-        None of the first `min_tokens` tokens ends the choice, neither by itself nor by completing a stop string (as in
-        vLLM), unless it is an end token because the grammar allows nothing else.
+        The first `min_tokens` tokens end the choice neither by themselves nor by completing a stop string (as in vLLM),
+        unless it is an end token because the grammar allows no other token.
         """
         sampling = self.request.sampling
         may_end = self.generated >= sampling.min_tokens
@@ -194,7 +197,7 @@ class Sequence:
         return self._take_text() if self.request.stream else None
 
     def complete(self) -> Finished:
-        """End a sequence that draws nothing, after its prompt is computed."""
+        """End a sequence that draws no tokens, after its prompt is computed."""
         self._add_echo()
         return self._finish(FinishReason.LENGTH)
 

@@ -1,7 +1,7 @@
-"""Speculative decoding: the number of draft tokens that a decode pass computes.
+"""Speculative decoding: the number of draft tokens that a decode step computes.
 
 A draft token is only compared with the token drawn in its place. So the text is the same as without it; only the time
-differs: a pass with more rows takes longer and may yield more tokens.
+differs: a step with more rows takes longer and may yield more tokens.
 """
 
 from typing import TypeAlias
@@ -10,37 +10,37 @@ from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE
 
 LENGTHS = (1, 3, 7, 15)
-"""Draft tokens of each row. The rows of a pass then add up to powers of two, which llama.cpp has kernels for."""
+"""Draft tokens of each row. The rows of a step then add up to powers of two, which llama.cpp has kernels for."""
 _MIN_GAIN = 1.1
-"""Expected tokens a second with a draft, relative to none, that make a draft worthwhile."""
+"""Expected speed with draft tokens, relative to the speed without, that makes them worthwhile."""
 _WEIGHT = 0.3
 _DECAY = 0.999
-"""Applied to the time of a length that is too slow, so that it is tried again some hundred passes later."""
+"""Applied to the time of a length that is too slow, so that it is tried again some hundred steps later."""
 
 DraftTokens: TypeAlias = tuple[int, ...]
 
 
 class Speculator:
-    """Chooses draft lengths by the measured time of a pass and by the acceptance rates of its rows."""
+    """Chooses draft lengths by the measured time of a step and by the acceptance rates of its rows."""
 
     def __init__(self, *, can_trim: bool, by_default: bool) -> None:
         """Start without measurements.
 
         Args:
-            trims: whether the cells of rejected draft tokens can be dropped; if not, there are no drafts.
-            by_default: whether rows get drafts that their requests did not ask for, where these are faster.
+            can_trim: whether the cells of rejected draft tokens can be dropped; if not, there are no draft tokens.
+            by_default: whether rows get draft tokens that their requests did not ask for, where this is faster.
         """
         self._can_trim = can_trim
         self._by_default = by_default
         self._seconds: dict[int, float] = {}
 
     def observe(self, rows: int, seconds: float) -> None:
-        """Record the time of a decode pass."""
+        """Record the time of a decode step."""
         known = self._seconds.get(rows, seconds)
         self._seconds[rows] = known + _WEIGHT * (seconds - known)
 
     def draft(self, rows: list[Sequence]) -> list[DraftTokens]:
-        """Return the draft tokens of each row of the next decode pass: equally many for each, or none.
+        """Return the draft tokens of each row of the next decode step: equally many for each row.
 
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """

@@ -9,24 +9,29 @@ from engine.core.sequence import Sequence
 from engine.core.token import Score, Token
 
 SCORED_AT_ONCE = 64
-"""Rows. The most that one pass scores, so that a runner needs room for these logits and one row a slot."""
+"""Rows. The maximum that one step scores. A runner needs room for their logits and for one row a slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Drop the cells of `seq_id` from position `start` on; 0 drops all."""
+    """Drop the last cells of a slot."""
 
     seq_id: int
+    """The slot."""
     start: int
+    """Position of the first cell to drop; 0 drops all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Replace the cells of `target` by the first `tokens` cells of `source`, which keeps its own."""
+    """Replace the cells of a slot by the first cells of another one."""
 
     source: int
+    """The slot to copy from, which keeps its cells."""
     target: int
+    """The slot to copy to."""
     tokens: int
+    """Number of cells to copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +39,47 @@ class Swap:
     """Exchange the cells of two slots. Both hold cells."""
 
     one: int
+    """The first slot."""
     other: int
+    """The second slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Copy the cells of `seq_id` to host memory under a new key. The slot keeps them."""
+    """Copy the cells of a slot to host memory. The slot keeps them."""
 
     key: int
+    """A new key for the saved cells."""
     seq_id: int
+    """The slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Replace the cells of `seq_id` by the first `tokens` cells saved under a key, which stay saved."""
+    """Replace the cells of a slot by the first cells saved under a key."""
 
     key: int
+    """The key of the cells, which stay saved."""
     seq_id: int
+    """The slot."""
     tokens: int
+    """Number of cells to copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Free the cells saved under a key, if they could be saved."""
+    """Free saved cells."""
 
     key: int
+    """The key of the cells; without effect if they could not be saved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Free what is held for a sequence that has ended, besides its cells."""
+    """Free the resources of a sequence, except its cells."""
 
     sequence: Sequence
+    """The sequence, which has ended."""
 
 
 CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
@@ -74,9 +88,9 @@ Change: TypeAlias = CellChange | Close
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens of one sequence that a pass computes, from the first uncomputed one on.
+    """Tokens of one sequence that a step computes, from the first uncomputed one on.
 
-    The slot is recorded when the plan is made, because a cancel may take it from the sequence during the pass.
+    The slot is recorded when the plan is made, because a cancel may take it from the sequence during the step.
     """
 
     sequence: Sequence
@@ -88,8 +102,8 @@ class Chunk:
     score: bool = False
     """True if each row gives the `Score` of the prompt token that follows it."""
     draft: tuple[int, ...] = ()
-    """Draft tokens, computed after the known ones. Each one that is accepted, after all before it, has the token
-    behind it drawn in the same pass.
+    """Draft tokens, computed after the known ones. If one and all before it are accepted, the next token is
+    drawn in the same step.
     """
     seq_id: int = field(init=False)
     """The slot that the sequence held."""
@@ -107,7 +121,7 @@ class Chunk:
 
     @property
     def scored(self) -> list[int]:
-        """The tokens that its rows score, one a row from its first; the row of the prompt's last token scores none."""
+        """The tokens that its rows score, one a row from its first; the row of the last prompt token has no score."""
         if not self.score:
             return []
         return self.sequence.tokens[self.start + 1 : min(self.start + self.count + 1, self.sequence.prompt)]
@@ -115,13 +129,13 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """A pass through the model."""
+    """The plan of one step."""
 
     chunks: tuple[Chunk, ...]
     """One a sequence, in ascending order of `seq_id`."""
     decode: bool
-    """True if it is a decode pass: each chunk is one known token, with or without a draft. That token is the last of
-    its sequence, or one of a prompt that rides along.
+    """True if it is a decode step: each chunk is one known token, with or without draft tokens. That token is the last
+    one of its sequence, or a remaining token of a prompt.
     """
 
     @property
@@ -136,11 +150,14 @@ class StepPlan:
 
 
 class Outcome(Enum):
-    """The outcome of a pass."""
+    """The outcome of a step."""
 
     DONE = "done"
+    """Every token was computed."""
     ABORTED = "aborted"
+    """The step was aborted."""
     NO_ROOM = "no room"
+    """The KV cache had no room for its cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +165,7 @@ class DrawFailure:
     """No token could be drawn for one sequence. The others of the step are not affected."""
 
     message: str
+    """The reason, for the client."""
 
 
 Draw: TypeAlias = Token | DrawFailure
@@ -158,19 +176,19 @@ class StepResult:
     """The result of a plan."""
 
     outcome: Outcome
-    """If not DONE, nothing was computed: the pass was aborted or found no room for its cells."""
+    """DONE, or the reason why no token was computed."""
     draws: tuple[tuple[Draw, ...], ...]
     """For each chunk that samples, in the plan's order: the accepted draft tokens, then the token drawn after them.
     The last one may be a failure. Empty unless DONE.
     """
     seconds: float
-    """Duration of the pass."""
+    """Duration of the step."""
     scores: tuple[tuple[Score, ...], ...] = ()
     """For each chunk that scores, in the plan's order: the scores of `Chunk.scored`. Empty unless DONE."""
 
 
 class Runner(Protocol):
-    """Computes plans. Only `abort` may be called from another thread. `close` frees all that is held for a sequence."""
+    """Runs step plans. Only `abort` may be called from another thread."""
 
     def remove(self, removal: Removal) -> None:
         """Drop cells. Fast.
@@ -207,24 +225,24 @@ class Runner(Protocol):
         """Free saved cells. Fast."""
 
     def run(self, plan: StepPlan) -> StepResult:
-        """Run one pass.
+        """Run one step.
 
         Raises:
             EngineFault: the model can no longer be trusted, so the process must end.
         """
 
     def abort(self) -> None:
-        """From any thread: end the current pass, or the next one unless `arm` comes first."""
+        """End the current step, or the next one unless `arm` comes first. Any thread may call it."""
 
     def arm(self) -> None:
-        """Forget an earlier `abort`. Called before a pass, under the lock that guards `abort`."""
+        """Clear an earlier `abort`. Called before a step, under the lock that guards `abort`."""
 
     def close(self, sequence: Sequence) -> None:
-        """Free the sampler of a sequence. Does not change its cells. Repeatable."""
+        """Free the sampler and all other resources of a sequence, except its cells. Repeatable."""
 
 
 def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
-    """Apply changes in order. Return the keys under which there was no memory to save."""
+    """Apply changes in order. Return the keys of the cells that could not be saved, for lack of memory."""
     lost = []
     for change in changes:
         match change:

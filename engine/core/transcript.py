@@ -54,7 +54,7 @@ class Transcript:
         return text, self._take_details(math.inf if self.stopped is None else self._assembler.shown)
 
     def _take_details(self, end: float) -> tuple[TokenDetail, ...]:
-        """Return the remaining tokens whose text begins before a position in the text."""
+        """Return the remaining tokens that begin before a position in the text."""
         taken = []
         while self._details and self._details[0][0] < end:
             taken.append(self._details.popleft()[1])

@@ -1,4 +1,4 @@
-"""Which lane makes the next pass, and of which kind. Pure."""
+"""Turns among lanes: selects the lane of the next step, and the kind of step. Pure."""
 
 from collections.abc import Sequence
 from enum import Enum
@@ -6,31 +6,33 @@ from typing import NamedTuple
 
 
 class Turn(Enum):
-    """The two kinds of passes."""
+    """The kinds of steps."""
 
     URGENT = "urgent"
-    """Each pass gives somebody the next piece of an answer: decode rows."""
+    """Decode rows. Each step yields the next tokens of an answer."""
     BULK = "bulk"
-    """Many tokens, where a little later is soon enough: prompts, texts to embed."""
+    """Prompts and texts to embed: many tokens, which can wait for a step."""
 
 
 class Demand(NamedTuple):
-    """The kinds of passes for which a lane has work."""
+    """The kinds of steps for which a lane has work."""
 
     urgent: bool
+    """True if there is work for an urgent step."""
     bulk: bool
+    """True if there is work for a bulk step."""
 
 
 class Turns:
-    """Urgent and bulk passes alternate while there is demand for both: an urgent one waits for one bulk pass at most.
+    """Alternates urgent and bulk steps while there is demand for both: an urgent step waits for at most one bulk step.
 
-    In each kind the lanes with demand take turns: the one that was served longest ago is next, so that none starves.
+    Among the lanes with demand for a kind, the least recently served one is next, so that no lane starves.
     """
 
     def __init__(self, lanes: int) -> None:
-        """Share passes among so many lanes."""
+        """Divide steps among a number of lanes."""
         self._served = {turn: [0] * lanes for turn in Turn}
-        self._passes = 0
+        self._steps = 0
         self._urgent_last = False
 
     def next(self, demands: Sequence[Demand]) -> list[Turn | None]:
@@ -45,8 +47,8 @@ class Turns:
         return turns
 
     def _serve(self, lanes: list[int], served: list[int]) -> int:
-        """Return the lane that was served longest ago, and note that it is served now."""
+        """Return the least recently served lane and record that it is served now."""
         lane = min(lanes, key=served.__getitem__)
-        self._passes += 1
-        served[lane] = self._passes
+        self._steps += 1
+        served[lane] = self._steps
         return lane

@@ -12,7 +12,7 @@ class AbortFlag:
     """A byte that llama.cpp reads at every node of its graph and that any thread may set.
 
     The callback must not enter Python, because every node would wait for the interpreter's lock. It takes a pointer and
-    returns a truth value. So does `strlen`, of a string of one character or none.
+    returns a truth value. `strlen` does the same, with a string of one or zero characters.
     """
 
     callback: Callable[[ctypes.c_void_p], bool]

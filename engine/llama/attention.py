@@ -1,9 +1,9 @@
-"""The choice between llama.cpp's two attention implementations, and its effect on passes.
+"""The choice between llama.cpp's two attention implementations, and its effect on steps.
 
-With flash attention a row costs by its own tokens. On CPUs only passes of 64 tokens or more use it: measured on x86
+With flash attention a row costs by its own tokens. On CPUs only steps of 64 tokens or more use it: measured on x86
 with AVX-512, behind 1,900 tokens, 16 tokens take 0.42 s and 64 take 0.57. Without it 16 take 0.16 s, 32 take 0.26 and
-64 take 0.47, so that a long prompt can be computed in short passes. But then every row costs by the tokens of the
-longest one in its pass: eight rows of 200 take 0.15 s, and 0.55 with a ninth one of 2,000.
+64 take 0.47, so that a long prompt can be computed in short steps. But then every row costs by the tokens of the
+longest one in its step: eight rows of 200 take 0.15 s, and 0.55 with a ninth one of 2,000.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Attention:
     kind: int
     """llama.cpp's number for it."""
     chunk: int
-    """Tokens of a prompt pass below which a smaller one takes no less time, about."""
+    """Approximate number of tokens below which a smaller prompt step takes no less time."""
     batch: int
     """Tokens of the largest physical batch. Without flash attention each takes memory for the whole context."""
 

@@ -42,7 +42,7 @@ class LlamaContext:
             hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
 
         Raises:
-            LoadError: llama.cpp refuses, mostly because memory is short.
+            LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
         threads = config.threads or physical_cores()
         params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
@@ -80,7 +80,7 @@ class LlamaContext:
 
     @property
     def has_cache(self) -> bool:
-        """True if llama.cpp keeps a KV cache for the model. It keeps none for a model that cannot be causal."""
+        """True if llama.cpp keeps a KV cache for the model. It does not for a model that cannot be causal."""
         return bool(self._memory)
 
     def decode(self, batch: Batch) -> Outcome:
@@ -113,7 +113,7 @@ class LlamaContext:
         except EngineFault as fault:
             raise LoadError(f"this machine cannot run the model: {fault}") from fault
         if outcome is not Outcome.DONE:
-            raise LoadError(f"this machine cannot run the model: its first pass ended with {outcome.value!r}")
+            raise LoadError(f"this machine cannot run the model: its first step ended with {outcome.value!r}")
 
     def remove(self, seq_id: int, start: int) -> None:
         """Drop the cells of a sequence from position `start` on.
@@ -125,9 +125,9 @@ class LlamaContext:
             raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
 
     def abort(self) -> None:
-        """From any thread: end the decode that runs, and every later one until `arm`."""
+        """End the running decode and every later one until `arm`. Any thread may call it."""
         self._abort.set()
 
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
+        """Clear an earlier `abort`."""
         self._abort.clear()

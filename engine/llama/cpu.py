@@ -17,8 +17,8 @@ def physical_cores() -> int:
 def gains_by_repacking() -> bool:
     """Return whether llama.cpp's kernels for rearranged weights are expected to be faster.
 
-    They are on ARM, and with AMX. On x86 with AVX-512, measured with Q4_K, they made prompts and passes of 10 rows or
-    more slower by 10 to 40 %, and passes of few rows faster by 7 to 20 %.
+    They are on ARM, and with AMX. On x86 with AVX-512, measured with Q4_K, they made prompts and steps of 10 rows or
+    more slower by 10 to 40 %, and steps of few rows faster by 7 to 20 %.
     """
     if platform.machine().lower() in ("aarch64", "arm64"):
         return True

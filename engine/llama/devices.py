@@ -3,7 +3,7 @@
 import ctypes
 from pathlib import Path
 
-from llama_cpp._ggml import libggml  # the bindings wrap none of the device functions
+from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
 
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
 
@@ -50,7 +50,7 @@ def gpu_memory() -> int | None:
 
 
 def _gpus() -> list[int]:
-    """Return the devices that llama.cpp offloads to: discrete GPUs, or integrated ones if there are none."""
+    """Return the devices that llama.cpp offloads to: discrete GPUs, or else integrated ones."""
     devices = [libggml.ggml_backend_dev_get(at) for at in range(libggml.ggml_backend_dev_count())]
     kinds = {device: libggml.ggml_backend_dev_type(device) for device in devices}
     return [device for device in devices if kinds[device] == _GPU] or [

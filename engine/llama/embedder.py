@@ -7,9 +7,10 @@ from typing import Self, TypeAlias
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingLimits, EmbeddingPass, EmbeddingPlan
+from engine.core.embedding.step import Embedder, EmbeddingChunk, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.batch import Batch
@@ -17,12 +18,12 @@ from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 
 _TEXTS = 16
-_LARGEST_PASS = 512
-_SMALLEST_PASS = 64
+_LARGEST_STEP = 512
+_SMALLEST_STEP = 64
 _LOGITS_BYTES = 2**27
-"""llama.cpp computes the logits of every row, too. They bound the rows of a pass where the vocabulary is large."""
+"""llama.cpp computes the logits of every row, too. They bound the rows of a step where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
-"""Tokens. A text that cannot be split takes memory for one pass over all of it."""
+"""Tokens. A text that cannot be split takes memory for one step with all its tokens."""
 
 _Rows: TypeAlias = NDArray[np.float32]
 _Sum: TypeAlias = NDArray[np.float64]
@@ -31,28 +32,28 @@ _Sum: TypeAlias = NDArray[np.float64]
 def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
     """Return the limits of an embedder of this model.
 
-    The text of a causal model can be split into passes. Other models attend in both directions, so a text is one pass.
+    The text of a causal model can be split into steps. Other models attend in both directions, so a text is one step.
     """
     context = min(model.info.context, model.info.trained_context)
     if model.info.generates or (model.causal and _has_cells(model)):
-        fitting = max(_SMALLEST_PASS, _LOGITS_BYTES // (4 * model.info.vocabulary))
-        rows = min(_LARGEST_PASS, fitting, context)
+        fitting = max(_SMALLEST_STEP, _LOGITS_BYTES // (4 * model.info.vocabulary))
+        rows = min(_LARGEST_STEP, fitting, context)
         return EmbeddingLimits(rows, context, _TEXTS, longest=context, splits=True)
     longest = min(context, _LONGEST_WHOLE)
     return EmbeddingLimits(longest, longest, _TEXTS, longest=longest, splits=False)
 
 
 def _has_cells(model: LlamaModel) -> bool:
-    """Return whether llama.cpp keeps a KV cache for a model; it keeps none for a model that cannot be causal."""
+    """Return whether llama.cpp keeps a KV cache for a model. It does not for a model that cannot be causal."""
     smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
     with _open_context(model, EngineConfig(model=""), smallest) as context:
         return context.has_cache
 
 
-class LlamaEmbedder:
-    """Owns a context and pools its outputs. See `engine.core.embedding.step.Embedder`.
+class LlamaEmbedder(Embedder):
+    """Owns a context and pools its outputs.
 
-    llama.cpp would pool each pass alone, and the mean of a text of two passes would be that of the second. By the
+    llama.cpp would pool each step alone, and the mean of a text of two steps would be that of the second. By the
     pooling type in the file a vector is the mean of its text's rows, the first row or the last one; without a type it
     is the mean. All vectors are scaled to length 1, like OpenAI's.
     """
@@ -61,7 +62,7 @@ class LlamaEmbedder:
         """Create the context, which allocates memory for `limits`. `model` must outlive the embedder.
 
         Raises:
-            LoadError: llama.cpp refuses, mostly because memory is short.
+            LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
         self._limits = limits
         self._pooling = model.pooling
@@ -87,25 +88,21 @@ class LlamaEmbedder:
         Raises:
             LoadError: the result is no vector.
         """
-        tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_PASS))]
+        tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_STEP))]
         self._batch.clear()
         self._add(tokens, seq_id=0, start=0)
         self._context.probe(self._batch)
         if not np.isfinite(self._rows(len(tokens))).all():
-            raise LoadError(f"this machine cannot run the model: a pass of {len(tokens)} tokens gave no vectors")
+            raise LoadError(f"this machine cannot run the model: a step of {len(tokens)} tokens gave no vectors")
         self.drop(0)
 
+    @override
     def drop(self, seq_id: int) -> None:
-        """Drop a text and its cells."""
         self._sums.pop(seq_id, None)
         self._context.remove(seq_id, 0)
 
-    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
-        """Run one pass.
-
-        Raises:
-            EngineFault: the model can no longer be trusted.
-        """
+    @override
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingStepResult:
         self._batch.clear()
         for chunk in chunks:
             tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
@@ -114,17 +111,17 @@ class LlamaEmbedder:
         outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:
-            return EmbeddingPass(outcome, (), seconds)
+            return EmbeddingStepResult(outcome, (), seconds)
         if outcome is Outcome.NO_ROOM:
             raise EngineFault("llama.cpp found no room for texts within the limits", code="decode_failed")
-        return EmbeddingPass(outcome, self._pool(chunks), seconds)
+        return EmbeddingStepResult(outcome, self._pool(chunks), seconds)
 
+    @override
     def abort(self) -> None:
-        """From any thread: end the current pass, or the next one unless `arm` comes first."""
         self._context.abort()
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
         self._context.arm()
 
     def _add(self, tokens: list[int], *, seq_id: int, start: int) -> None:

@@ -103,9 +103,9 @@ def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -
 
 
 def choose_prefix_store(config: EngineConfig, context: int, shape: KVShape, host: Store) -> int:
-    """Return the bytes of host memory for prefixes that outlive their slots.
+    """Return the bytes of host memory for saved prefixes.
 
-    It is the operator's choice, else a modest share of the memory that weights and KV cache leave. `context` is the
+    They are the operator's choice, else a modest share of the memory that weights and KV cache leave. `context` is the
     tokens of a slot.
     """
     if config.prefix_store is not None:
@@ -125,7 +125,7 @@ def _fitting_tokens(cost: int, stores: list[Store]) -> int:
 
 
 def kv_stores(config: EngineConfig, layers: int, weights: int, available: int, gpu_free: int | None) -> list[Store]:
-    """Return the memories that hold the KV cache. The cells of a layer lie with its weights, on the host or a GPU.
+    """Return the memories that hold the KV cache. The cells of a layer are with its weights, on the host or a GPU.
 
     Args:
         config: has the number of offloaded layers.

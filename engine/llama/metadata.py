@@ -37,7 +37,7 @@ def check_usable(handle: int, path: str) -> None:
 def generates(handle: int) -> bool:
     """Return whether a model is made to generate text.
 
-    A model with bidirectional attention, or whose file names a pooling type, is made for embeddings.
+    A model with bidirectional attention or with a pooling type in its file is made for embeddings.
     """
     return causal(handle) and pooling(handle) <= 0
 
@@ -57,7 +57,7 @@ def causal(handle: int) -> bool:
 
 
 def pooling(handle: int) -> int:
-    """Return llama.cpp's number of the pooling type in the file; 0 or less means none."""
+    """Return llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 

@@ -36,11 +36,11 @@ class LlamaModel:
     attention: Attention
     """The attention implementation to use."""
     prefix_store: int
-    """Bytes of host memory for prefixes that outlive their slots."""
+    """Bytes of host memory for saved prefixes."""
     dry: DryTemplates
     """Maker of the DRY samplers."""
     pooling: int
-    """llama.cpp's number of the pooling type in the file; 0 or less means none."""
+    """llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
     causal: bool
     """True if a token attends only to earlier ones."""
 
@@ -129,7 +129,7 @@ class LlamaModel:
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """Return the bytes of a token, which may be a part of a character.
 
-        A control token returns its name if `special`, else nothing.
+        A control token returns its name if `special`, else no bytes.
 
         Raises:
             ValueError: the id is out of range.

@@ -48,12 +48,12 @@ from engine.sampling.sampler import SequenceSampler
 logger = logging.getLogger(__name__)
 
 KV_UNIFIED = False
-"""Each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
+"""False: each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
 tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
 ms instead of 610."""
 BATCH_ROWS = 2048
 """The maximum number of rows of a plan."""
-_PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt pass
+_PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt step
 
 _MASK_THREADS = 4
 
@@ -65,7 +65,7 @@ class LlamaRunner(Runner):
         """Create the context, which allocates the KV cache. `model` must outlive the runner.
 
         Raises:
-            LoadError: llama.cpp refuses, mostly because memory is short.
+            LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
         self._model = model
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
@@ -99,10 +99,10 @@ class LlamaRunner(Runner):
     def probe(self) -> StateSize:
         """Decode a small prompt and a single token to prove that this machine can run the model.
 
-        It takes as long as two small passes and the first read of the weights. A machine that cannot may die here.
+        It takes as long as two small steps and the first read of the weights. A machine that cannot may die here.
 
         Returns:
-            The size of saved cells.
+            The maximum size of saved cells.
 
         Raises:
             LoadError: the results are no logits.
@@ -114,7 +114,7 @@ class LlamaRunner(Runner):
             row = self._batch.add(tokens, seq_id=0, start=0, output=True)
             self._context.probe(self._batch)
             if not np.isfinite(self._logits(row)).all():
-                raise LoadError(f"this machine cannot run the model: a pass of {rows} tokens gave no logits")
+                raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")
             sizes[rows] = state_bytes(self._context.handle, 0)
             self.remove(Removal(0, 0))
         return measure(sizes)
@@ -158,7 +158,7 @@ class LlamaRunner(Runner):
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Run one pass; its seconds are those of the decode, without the draws.
+        """Run one step. Its duration is that of the decode, without the draws.
 
         Raises:
             EngineFault: the model can no longer be trusted.
@@ -210,7 +210,7 @@ class LlamaRunner(Runner):
         return row
 
     def _undo(self, plan: StepPlan) -> None:
-        """Drop the cells of the physical batches that an aborted pass finished."""
+        """Drop the cells of the physical batches that an aborted step finished."""
         for chunk in plan.chunks:
             self.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
 

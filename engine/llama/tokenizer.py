@@ -46,7 +46,7 @@ class Tokenizer:
 
     @property
     def control_tokens(self) -> set[int]:
-        """The ids that stand for no text, and a model family's own marks (`<think>`). Looks at every id."""
+        """The ids that have no text, and a model family's own marks (`<think>`). Looks at every id."""
         return {token for token in range(self.size) if self._steers(token)}
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Tokenizer:
     def piece(self, token: int, *, special: bool) -> bytes:
         """Return the bytes of a token, which may be a part of a character.
 
-        A control token returns its name if `special`, else nothing.
+        A control token returns its name if `special`, else no bytes.
 
         Raises:
             ValueError: the id is out of range.

@@ -36,7 +36,7 @@ class Candidates:
             logits: one for each of `ids`.
 
         Raises:
-            DrawError: the chain selects none.
+            DrawError: the chain selects no token.
         """
         self._apply(chain, ids, logits)
         at = self._array.selected

@@ -28,7 +28,7 @@ class ChainSampling(TokenSampler):
     def __init__(
         self, sampling: Sampling, active: Iterable[str], seed: int, prompt: list[int], resources: SamplerResources
     ) -> None:
-        """`active` names the samplers in their order."""
+        """Make the chain. `active` names the samplers in their order."""
         self._candidates = resources.candidates
         self._needs_nonzero = "typ_p" in active
         self._chain = SamplerChain(_samplers(sampling, active, seed, prompt, resources))

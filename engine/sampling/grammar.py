@@ -32,7 +32,7 @@ _LIMITS = LLParserLimits(
 """Within the bounds of `grammar_bounds`, the most expensive grammars found take 0.5 s to compile, 0.06 s a mask and 40
 MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
-"""Otherwise llguidance spells out all text that is certain to come, up to a million bytes, before it returns a mask."""
+"""Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
 _FIRST_LINE = "\n   1 | start: "
 _WHITESPACE = r"[ \t\r\n]{1,32}"
 """Whitespace between two JSON tokens: a line break and the indentation of deep nesting. Without a bound a model may
@@ -53,10 +53,10 @@ class Tokenizer(Protocol):
 
     @property
     def control_tokens(self) -> set[int]:
-        """The ids that have a name but stand for no text."""
+        """The ids that have a name but no text."""
 
     def piece(self, token: int, *, special: bool) -> bytes:
-        """Return the bytes of a token; the name of a control token if `special`, else nothing for it."""
+        """Return the bytes of a token; the name of a control token if `special`, else no bytes for it."""
 
     def tokenize(self, text: str, *, special: bool, begin: bool) -> list[int]:
         """Return the token ids of a text.
@@ -70,7 +70,7 @@ class Tokenizer(Protocol):
 
 @dataclass(slots=True)
 class CompiledGrammar:
-    """A grammar for any number of sequences, each of which copies the matcher."""
+    """A grammar for any number of sequences. Each sequence copies the matcher."""
 
     matcher: LLMatcher
     """At the beginning of a text. The copies share the states of its lexer, under a lock."""

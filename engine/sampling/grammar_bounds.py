@@ -1,4 +1,4 @@
-"""Bounds on grammars for costs that llguidance's own limits notice too late."""
+"""Bounds on grammars, for costs that llguidance's own limits detect too late."""
 
 import json
 import math
@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Any
 
 _MOST_PROPERTY_PAIRS = 2_500**2
-"""Of the objects of a schema. Optional properties cost by the square of their number: 0.5 s for this many."""
+"""Pairs of properties of the objects of a schema. The cost of optional properties is quadratic: 0.5 s for this many."""
 _MOST_REGEX = 16_384
-"""Characters of all regular expressions of a grammar. Optional parts cost by the square of their number."""
+"""Characters of all regular expressions of a grammar. The cost of optional parts is quadratic."""
 _MOST_RULES = 500
-"""Of a GBNF grammar. Its conversion may look at every rule once for each rule."""
+"""Rules of a GBNF grammar. The cost of its conversion may be quadratic."""
 _MOST_INTERSECTED = 8
 """Regular expressions that a text may have to match at once. The cost doubles with each."""
 _MOST_MULTIPLES = 20_000
@@ -119,6 +119,6 @@ def _is_number(value: object) -> bool:
 
 
 def _coefficient(number: float) -> int:
-    """Return the digits of a number without leading and trailing zeros: powers of ten cost nothing."""
+    """Return the digits of a number without leading and trailing zeros, because powers of ten are free."""
     digits = "".join(map(str, Decimal(str(number)).as_tuple().digits))
     return int(digits.strip("0"))

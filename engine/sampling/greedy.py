@@ -11,7 +11,7 @@ from engine.sampling.token_sampler import TokenSampler
 
 
 class Greedy(TokenSampler):
-    """Needs no sampler of llama.cpp."""
+    """Greedy sampling without a sampler of llama.cpp."""
 
     @override
     def sample(self, logits: Logits, best: int) -> int:

@@ -48,7 +48,7 @@ def wanted(name: str, sampling: Sampling) -> bool:
 
 
 class Penalties:
-    """Penalties in a row, applied only to tokens in the text: llama.cpp would look every candidate up."""
+    """A chain of penalties, applied only to tokens in the text, because llama.cpp would look up every candidate."""
 
     def __init__(
         self, names: Iterable[str], sampling: Sampling, prompt: list[int], resources: SamplerResources

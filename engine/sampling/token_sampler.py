@@ -1,4 +1,4 @@
-"""The interface of the last step of a draw: from adjusted logits to one token."""
+"""The interface of the last stage of a draw: from adjusted logits to one token."""
 
 from typing import Protocol
 

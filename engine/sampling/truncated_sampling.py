@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
 _TRUNCATING = ("top_k", "top_p", "min_p", "temperature")
-"""Samplers whose result depends only on the candidates above a threshold, if they run in this order."""
+"""Samplers that depend only on the candidates above a threshold, if they run in this order."""
 _BLOCK = 512
 """Tokens. About the square root of a large vocabulary, which makes both stages of a full draw short."""
 _FEW = 8 * _BLOCK
@@ -29,7 +29,7 @@ class TruncatedSampling(TokenSampler):
     """llama.cpp's chain of top_k, top_p, min_p and temperature, on the candidates that truncation leaves."""
 
     def __init__(self, sampling: Sampling, active: Iterable[str], seed: int, resources: SamplerResources) -> None:
-        """`active` names samplers of `_TRUNCATING` in that order; the others are off."""
+        """Make the chain. `active` names samplers of `_TRUNCATING` in that order; the others are off."""
         self._candidates = resources.candidates
         self._top_k = sampling.top_k if "top_k" in active else 0
         self._top_p = sampling.top_p if "top_p" in active else 1.0

@@ -32,12 +32,12 @@ def top_k(logits: Logits, count: int) -> Ids:
 
 
 def possible(logits: Logits) -> Ids:
-    """Return the tokens whose logit is not minus infinity."""
+    """Return the tokens with a logit above minus infinity."""
     return _ids(logits > -math.inf)
 
 
 def nonzero(logits: Logits) -> Ids:
-    """Return the tokens whose probability relative to the best one is above 0 in single precision."""
+    """Return the tokens with a probability above 0 in single precision, relative to the best one."""
     return _at_least(logits, float(logits.max()) - _UNDERFLOW)
 
 
@@ -52,7 +52,7 @@ def above_min_p(logits: Logits, min_p: float, best: float) -> Ids:
 def nucleus(logits: Logits, top_p: float) -> Ids:
     """Return the fewest tokens that have the mass `top_p` together, in descending order; at least one.
 
-    The logits are relative to the best one, so none is above 0. Only the head of the distribution is sorted; it grows
+    The logits are relative to the best one, so all are at most 0. Only the head of the distribution is sorted; it grows
     until it has the mass.
     """
     weights = np.exp(logits)

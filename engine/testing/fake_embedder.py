@@ -5,7 +5,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from engine.core.embedding.step import EmbeddingLimits, EmbeddingPass, EmbeddingPlan
+from engine.core.embedding.step import EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
 from engine.core.step import Outcome
 
 Hook = Callable[[], None]
@@ -43,13 +43,13 @@ class FakeEmbedder:
         """Forget a text."""
         self.cells.pop(seq_id, None)
 
-    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingStepResult:
         """Make one pass of a second. Raises `RuntimeError` for what llama.cpp could not compute rightly."""
         self._check(chunks)
         self.passes.append([(chunk.seq_id, chunk.count) for chunk in chunks])
         self.on_pass()
         if self.aborted.is_set():
-            return EmbeddingPass(Outcome.ABORTED, (), 1.0)
+            return EmbeddingStepResult(Outcome.ABORTED, (), 1.0)
         vectors = []
         for chunk in chunks:
             cells = self.cells.setdefault(chunk.seq_id, [])
@@ -57,7 +57,7 @@ class FakeEmbedder:
             if chunk.last:
                 vector = vector_of(self.cells.pop(chunk.seq_id))
                 vectors.append(vector if self.numbers else None)
-        return EmbeddingPass(Outcome.DONE, tuple(vectors), 1.0)
+        return EmbeddingStepResult(Outcome.DONE, tuple(vectors), 1.0)
 
     def abort(self) -> None:
         """End the pass under way."""

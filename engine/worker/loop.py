@@ -60,7 +60,7 @@ class StepLoop:
             for lane in self._lanes:
                 if key in lane.scheduler:
                     released = lane.scheduler.cancel(key)
-                    if lane.scheduler.in_pass.abandoned:
+                    if lane.scheduler.in_step.abandoned:
                         lane.abort()
             metrics = self._metrics()
             self._wake.notify()
@@ -135,9 +135,9 @@ class StepLoop:
         """Take the last look before a pass: one that carries a request cancelled since it was planned is dropped."""
         with self._lock:
             lane.arm()
-            if lane.scheduler.in_pass.complete and not self._stopped:
+            if lane.scheduler.in_step.complete and not self._stopped:
                 return True
-            lane.scheduler.in_pass.end()
+            lane.scheduler.in_step.end()
             return False
 
     def _fail(self, lane: AnyLane, why: str) -> None:

@@ -74,11 +74,11 @@ class Driver:
     ) -> StepPlan | None:
         """One turn of the step loop; `before` happens between the plan and its pass, `during` while the pass runs."""
         work = self.plan()
-        self.scheduler.lose(carry_out(work.changes, self.run))
+        self.scheduler.drop_unsaved(carry_out(work.changes, self.run))
         self._record(work.news)
         before()
         self.check()
-        if work.plan is None or not self.scheduler.in_pass.complete:
+        if work.plan is None or not self.scheduler.in_step.complete:
             return None
         self.plans.append(work.plan)
         self.run.arm()

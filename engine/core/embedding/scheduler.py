@@ -1,4 +1,7 @@
-"""Which texts are embedded in the next pass. Pure, as the scheduler of generations is, and guarded by the same lock."""
+"""The scheduler of embeddings: selects the texts of the next step.
+
+Pure, like the scheduler of generations, and guarded by the same lock.
+"""
 
 import heapq
 from collections import OrderedDict
@@ -9,11 +12,11 @@ from engine.core.embedding.step import (
     EmbeddingChunk,
     EmbeddingJob,
     EmbeddingLimits,
-    EmbeddingPass,
     EmbeddingPlan,
+    EmbeddingStepResult,
     EmbeddingText,
 )
-from engine.core.lane import News, Outbox, PassMembers, Work
+from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.queue import check_queue
 from engine.core.step import Outcome, Removal
 from engine.core.turns import Demand, Turn
@@ -21,51 +24,62 @@ from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
 
 
 class EmbeddingScheduler:
-    """Owns every embedding request from its acceptance to its end. See `engine.core.lane.LaneScheduler`.
+    """Owns every embedding request from its admission to its end. Implements `engine.core.lane.LaneScheduler`.
 
-    Requests take turns, a text each, so that one of many texts holds up the others no longer than by its texts under
-    way. What an operation costs does not depend on the length of the queue.
+    Requests take turns with one text each, so that a request with many texts delays the others only by its running
+    texts. The cost of an operation does not depend on the length of the queue.
     """
 
     def __init__(self, limits: EmbeddingLimits, *, step_target: float, queue_limit: int) -> None:
-        """`step_target` is the seconds a pass may take; `queue_limit` bounds the requests of which nothing started."""
+        """Start without requests.
+
+        Args:
+            limits: the limits of the embedder.
+            step_target: target duration, in seconds, of a step that delays others.
+            queue_limit: maximum number of requests without a started text.
+        """
         self._limits = limits
         self._budget = PromptBudget(step_target)
         self._queue_limit = queue_limit
         self._jobs: dict[int, EmbeddingJob] = {}
         self._turns: OrderedDict[int, EmbeddingJob] = OrderedDict()
-        self._under_way: dict[int, EmbeddingText] = {}
+        self._running: dict[int, EmbeddingText] = {}
         self._free = list(range(limits.texts))
-        self._dropped: list[int] = []  # free once their cells are dropped
+        self._dropped: list[int] = []  # free after their cells are dropped
         self._outbox = Outbox()
-        self._untouched = 0  # requests of which nothing started
+        self._fresh = 0  # requests without a started text
         self._open = 0  # texts that have not ended
         self._counters = Counters()
-        self.in_pass: PassMembers[EmbeddingText] = PassMembers()
+        self.in_step: StepMembers[EmbeddingText] = StepMembers()
 
     @property
     def busy(self) -> bool:
-        """Whether there is work."""
+        """True if there is work."""
         return bool(self._jobs or self._outbox)
 
     def __contains__(self, key: int) -> bool:
-        """Return whether it owns a request."""
+        """Return whether the scheduler owns a request."""
         return key in self._jobs
 
     def check_room(self) -> None:
-        """Raise `Busy` when the queue is full."""
-        check_queue(self._untouched, self._queue_limit)
+        """Check that one more request may wait.
+
+        Raises:
+            Busy: the queue is full.
+        """
+        check_queue(self._fresh, self._queue_limit)
 
     def add(self, job: EmbeddingJob) -> None:
-        """Queue a request, for which there is room."""
+        """Append a request to the queue. `check_room` comes first."""
         self._jobs[job.key] = self._turns[job.key] = job
-        self._untouched += 1
+        self._fresh += 1
         self._open += job.open
 
     def cancel(self, key: int) -> Released | None:
-        """End a request; no later pass carries it.
+        """End a request. No later step computes any of it.
 
-        Returns `Released` when nothing of it was under way; else None, and `Released` comes with the next `Work`.
+        Returns:
+            `Released` if no text of it has started. Otherwise None, and `Released` comes with the next `Work`.
         """
         job = self._jobs[key]
         freed = self._drop(job)
@@ -76,26 +90,26 @@ class EmbeddingScheduler:
         return None
 
     def fail_all(self, message: str) -> None:
-        """End every request, because the pass under way could not be made."""
-        self.in_pass.end()
+        """End every request, because the current step could not be run."""
+        self.in_step.end()
         for job in list(self._jobs.values()):
             self._fail(job, message)
 
     def demand(self) -> Demand:
-        """Return whether there is something to compute."""
+        """Return the demand: a bulk step while there are requests."""
         return Demand(urgent=False, bulk=bool(self._jobs))
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[EmbeddingPlan]:
-        """Return what to do next. A pass is smaller while other lanes wait for it."""
+        """Return the next work. Its step is smaller while other lanes wait for it."""
         while self._dropped:
             heapq.heappush(self._free, self._dropped.pop())
         outbox, self._outbox = self._outbox, Outbox()
-        plan = None if turn is None else self._next_pass(hurried=contended)
+        plan = None if turn is None else self._next_step(hurried=contended)
         return Work(tuple(outbox.changes), outbox.news, plan)
 
-    def apply(self, plan: EmbeddingPlan, result: EmbeddingPass) -> News:
-        """Take a pass's result; return the news. A pass is aborted only when all its members have ended."""
-        self.in_pass.end()
+    def apply(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> News:
+        """Process the result of a step and return the news. A step is aborted only if all its members have ended."""
+        self.in_step.end()
         self._count(plan, result)
         if result.outcome is not Outcome.DONE:
             return []
@@ -104,7 +118,7 @@ class EmbeddingScheduler:
         for chunk in plan:
             vector = next(vectors) if chunk.last else None
             text = chunk.text
-            if self._under_way.get(chunk.seq_id) is not text:  # cancelled while the pass ran
+            if self._running.get(chunk.seq_id) is not text:  # cancelled during the step
                 continue
             text.computed += chunk.count
             if chunk.last:
@@ -112,7 +126,7 @@ class EmbeddingScheduler:
         return news
 
     def metrics(self) -> EngineMetrics:
-        """Return the state and the counters of this moment."""
+        """Return the current state and the counters."""
         counters = self._counters
         return EngineMetrics(
             steps=counters.steps,
@@ -123,25 +137,25 @@ class EmbeddingScheduler:
         )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
-        """Return no slots: its texts share cells."""
+        """Return no slots, because texts share the cells."""
         return ()
 
-    def _next_pass(self, *, hurried: bool) -> EmbeddingPlan:
+    def _next_step(self, *, hurried: bool) -> EmbeddingPlan:
         self._start()
         chunks: list[EmbeddingChunk] = []
         room = min(self._budget.tokens(hurried=hurried), self._limits.rows)
-        for text in self._under_way.values():
+        for text in self._running.values():
             count = min(text.pending, room) if self._limits.splits else text.pending
             if not count or (count > room and chunks):
                 break
             chunks.append(EmbeddingChunk(text, count))
             room -= count
-        self.in_pass.begin({chunk.text for chunk in chunks})
+        self.in_step.begin({chunk.text for chunk in chunks})
         return tuple(chunks)
 
     def _start(self) -> None:
-        """Let texts in while there is room, one of each request in turn."""
-        cells = self._limits.cells - sum(len(text.tokens) for text in self._under_way.values())
+        """Start texts while there is room, one of each request in turn."""
+        cells = self._limits.cells - sum(len(text.tokens) for text in self._running.values())
         while self._turns and self._free:
             key, job = next(iter(self._turns.items()))
             if len(job.waiting[0].tokens) > cells:
@@ -149,8 +163,8 @@ class EmbeddingScheduler:
             text = job.waiting.popleft()
             cells -= len(text.tokens)
             text.seq_id = heapq.heappop(self._free)
-            self._under_way[text.seq_id] = text
-            self._untouched -= not job.started
+            self._running[text.seq_id] = text
+            self._fresh -= not job.started
             job.started = True
             self._turns.move_to_end(key)
             if not job.waiting:
@@ -158,7 +172,7 @@ class EmbeddingScheduler:
 
     def _finish(self, text: EmbeddingText, vector: bytes | None, news: News) -> None:
         job = text.job
-        del self._under_way[text.seq_id]
+        del self._running[text.seq_id]
         heapq.heappush(self._free, text.seq_id)
         if vector is None:
             self._fail(job, "the model gave no numbers for a text")
@@ -175,20 +189,20 @@ class EmbeddingScheduler:
         self._outbox.news.append((job.key, Failed(message, "engine_failed")))
 
     def _drop(self, job: EmbeddingJob) -> int:
-        """Take a request out of everything; return the number of cells it held."""
+        """Remove a request with its texts. Return the number of cells that it held."""
         del self._jobs[job.key]
         self._turns.pop(job.key, None)
-        self._untouched -= not job.started
+        self._fresh -= not job.started
         self._open -= job.open
-        held = [text for text in self._under_way.values() if text.job is job]
+        held = [text for text in self._running.values() if text.job is job]
         for text in held:
-            del self._under_way[text.seq_id]
+            del self._running[text.seq_id]
             self._dropped.append(text.seq_id)
             self._outbox.changes.append(Removal(text.seq_id, 0))
-            self.in_pass.leave(text)
+            self.in_step.leave(text)
         return sum(text.computed for text in held)
 
-    def _count(self, plan: EmbeddingPlan, result: EmbeddingPass) -> None:
+    def _count(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> None:
         self._counters.count_step(result.outcome)
         if result.outcome is Outcome.DONE:
             tokens = sum(chunk.count for chunk in plan)

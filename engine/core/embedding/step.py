@@ -1,4 +1,4 @@
-"""Texts on their way to vectors, and the contract with an embedder, which computes them."""
+"""The state of embedding requests, and the contract between their scheduler and an embedder, which computes vectors."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,33 +10,33 @@ from engine.core.step import Outcome
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingLimits:
-    """What an embedder can take.
-
-    Attributes:
-        rows: tokens of one pass.
-        cells: tokens of all texts that are under way.
-        texts: texts that are under way; each has a `seq_id` below this.
-        longest: tokens of one text.
-        splits: whether a text may be computed in several passes; one that is read in both directions may not.
-    """
+    """The limits of an embedder."""
 
     rows: int
+    """Maximum number of tokens of one step."""
     cells: int
+    """Maximum number of tokens of all running texts."""
     texts: int
+    """Maximum number of running texts. Each has a `seq_id` below this."""
     longest: int
+    """Maximum number of tokens of one text."""
     splits: bool
+    """True if a text may be computed in several steps. With attention in both directions it may not."""
 
 
 class EmbeddingText:
-    """One input of a request.
+    """One input of a request."""
 
-    Attributes:
-        job: the request.
-        index: which of its inputs.
-        tokens: what to compute.
-        computed: how many of them are.
-        seq_id: the embedder's sequence that it holds, -1 before.
-    """
+    job: "EmbeddingJob"
+    """The request that it belongs to."""
+    index: int
+    """Index of the input in the request."""
+    tokens: list[int]
+    """All its tokens."""
+    computed: int
+    """Number of computed tokens."""
+    seq_id: int
+    """The embedder's sequence that it holds; -1 before it starts."""
 
     def __init__(self, job: "EmbeddingJob", index: int, tokens: list[int]) -> None:
         self.job = job
@@ -47,21 +47,25 @@ class EmbeddingText:
 
     @property
     def pending(self) -> int:
-        """Tokens that are not computed."""
+        """Number of tokens that are not computed."""
         return len(self.tokens) - self.computed
 
 
 class EmbeddingJob:
-    """One request: its texts wait, are under way and end, each on its own.
+    """One request. Its texts wait, run and end independently."""
 
-    Attributes:
-        key: names the request on the wire.
-        request_id: for the logs.
-        prompt_tokens: tokens of each text.
-        waiting: texts of which nothing is computed, in order.
-        open: texts that have not ended.
-        started: whether any of them was ever under way.
-    """
+    key: int
+    """Identifies the request in the frames between the processes."""
+    request_id: str
+    """Id of the request in the logs."""
+    prompt_tokens: tuple[int, ...]
+    """Number of tokens of each text."""
+    waiting: deque[EmbeddingText]
+    """Texts that have not started, in order."""
+    open: int
+    """Number of texts that have not ended."""
+    started: bool
+    """True if a text has ever started."""
 
     def __init__(self, key: int, request_id: str, inputs: Iterable[list[int]]) -> None:
         self.key = key
@@ -74,21 +78,21 @@ class EmbeddingJob:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingChunk:
-    """Compute `count` tokens of a text, from its first uncomputed one.
+    """Tokens of one text that a step computes, from the first uncomputed one on.
 
-    As in `engine.core.step.Chunk`, where they go is noted when the pass is planned.
-
-    Attributes:
-        last: whether the text ends with them, so that its vector is due.
-        seq_id: the sequence that the text held.
-        start: how many of its tokens were computed.
+    The sequence is recorded when the step is planned, as in `engine.core.step.Chunk`.
     """
 
     text: EmbeddingText
+    """The text."""
     count: int
+    """Number of tokens to compute."""
     last: bool = field(init=False)
+    """True if the text ends with these tokens, so that the step returns its vector."""
     seq_id: int = field(init=False)
+    """The sequence that the text held."""
     start: int = field(init=False)
+    """Number of the text's tokens that were computed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "last", self.count == self.text.pending)
@@ -97,39 +101,38 @@ class EmbeddingChunk:
 
 
 EmbeddingPlan: TypeAlias = tuple[EmbeddingChunk, ...]
-"""A pass of the embedder."""
+"""The plan of one step: a chunk of each text in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingPass:
-    """What came of a pass.
-
-    Attributes:
-        outcome: DONE or ABORTED.
-        vectors: for each chunk that is its text's last, in order, what `EmbeddingResult` tells of; None where the
-            model gave no numbers. Empty unless DONE.
-        seconds: how long the pass took.
-    """
+class EmbeddingStepResult:
+    """The result of a plan."""
 
     outcome: Outcome
+    """DONE or ABORTED."""
     vectors: tuple[bytes | None, ...]
+    """For each last chunk of a text, in the plan's order: the vector in the format of `EmbeddingResult`, or None if the
+    model computed no finite numbers. Empty unless DONE.
+    """
     seconds: float
+    """Duration of the step."""
 
 
 class Embedder(Protocol):
-    """Computes embeddings. Called from one thread only, save `abort`."""
+    """Runs plans. Only `abort` may be called from another thread."""
 
     def drop(self, seq_id: int) -> None:
-        """Forget a text that will not be finished. Quick."""
+        """Drop a text that will not be finished, with its cells. Fast."""
 
-    def run(self, chunks: EmbeddingPlan) -> EmbeddingPass:
-        """Make one pass, and forget the texts that it finished.
+    def run(self, chunks: EmbeddingPlan) -> EmbeddingStepResult:
+        """Run one step and drop the texts that it finished.
 
-        Raises `EngineFault` when the model can no longer be trusted: the process must end.
+        Raises:
+            EngineFault: the model can no longer be trusted, so the process must end.
         """
 
     def abort(self) -> None:
-        """From any thread: end the pass that runs now, or the next one unless `arm` comes first."""
+        """End the current step, or the next one unless `arm` comes first. Any thread may call it."""
 
     def arm(self) -> None:
-        """Forget an earlier `abort`. Called before a pass, under the lock that guards `abort`."""
+        """Clear an earlier `abort`. Called before a step, under the lock that guards `abort`."""

@@ -1,4 +1,4 @@
-"""Moves sequences between slots so that the rows of a pass are neighbours."""
+"""Moves sequences between slots so that the rows of a step are neighbours."""
 
 from itertools import accumulate, pairwise
 from typing import TypeAlias
@@ -15,8 +15,8 @@ Move: TypeAlias = tuple[Slot, Slot]
 class Compactor:
     """Closes gaps between rows. Each run of neighbouring slots takes a weight pass; a move costs by the cells it moves.
 
-    It is unknown how long a gap would stay open. So rows move once the weight passes that gaps have cost, including the
-    next pass, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
+    It is unknown how long a gap would stay open. So rows move once the weight passes that gaps have cost, including
+    those of the next step, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
     """
 
     def __init__(self, ledger: KVLedger) -> None:
@@ -24,7 +24,7 @@ class Compactor:
         self._spent = 0
 
     def gather(self, rows: list[Sequence]) -> None:
-        """Close gaps in the rows of the next pass where that pays. `rows` are in ascending order of their slots."""
+        """Close gaps in the rows of the next step where that pays. `rows` are in ascending order of their slots."""
         gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         if not gaps:
             self._spent = 0

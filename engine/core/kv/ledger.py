@@ -13,9 +13,9 @@ from engine.core.step import CellChange, Copy, Removal, Swap
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""
 COPY_COST = 64
-"""Cells of a source whose copy takes about as long as computing one token. A copy costs by all cells of its source."""
+"""Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
-"""Cells copied, saved and restored between two passes, and as many moved. More would delay other sequences too long."""
+"""Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ S = TypeVar("S", bound=PrefixSource)
 class KVLedger:
     """Leases each slot to one sequence at a time and records the contents of released slots.
 
-    Cells that a free slot is about to lose are saved to host memory first, if they are worth it and exist nowhere else.
-    The ledger decides and records; a runner applies `take_changes`, in order, before its next pass.
+    Before cells of a free slot are dropped or overwritten, they are saved to host memory if they are worth it and exist
+    nowhere else. The ledger decides and records; a runner applies `take_changes`, in order, before its next step.
     """
 
     slots: list[Slot]
@@ -68,7 +68,7 @@ class KVLedger:
     """The traits of the model."""
 
     def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> None:
-        """Create free, empty slots. Without a `store` nothing is saved."""
+        """Create free, empty slots. Without a `store` no cells are saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
         self.traits = traits
@@ -99,7 +99,7 @@ class KVLedger:
 
     @property
     def may_copy(self) -> bool:
-        """True if more cells may be copied before the next pass."""
+        """True if more cells may be copied before the next step."""
         return self._copied < COPIED_AT_ONCE
 
     def lease(self, sequence: Sequence) -> None:
@@ -127,7 +127,7 @@ class KVLedger:
     def copy_prefix(self, sequence: Sequence) -> bool:
         """Copy the beginning of a sequence's prompt from another slot or the store to its slot, if that saves enough.
 
-        Return False if it must wait for a later pass: enough is copied before this one, or the source is being saved.
+        Return False if it must wait for a later step: enough is copied before this one, or the source is being saved.
         """
         source, shared = self.best_source(sequence)
         if source is None or not _pays(source, shared - sequence.computed):
@@ -180,7 +180,7 @@ class KVLedger:
     def release(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
 
-        The sequence itself does not change: a pass that carries it may be running.
+        The sequence itself does not change: a step that computes it may be running.
         """
         slot = self.slots[sequence.seq_id]
         if slot.holder is not sequence:
@@ -207,7 +207,7 @@ class KVLedger:
         return bool(cached)
 
     def take_changes(self) -> tuple[CellChange, ...]:
-        """Return the cell changes to apply before the next pass, in order. From now on they count as applied."""
+        """Return the cell changes to apply before the next step, in order. From now on they count as applied."""
         changes = tuple(self._changes)
         self._changes.clear()
         self._copied = 0
@@ -223,7 +223,7 @@ class KVLedger:
         return bool(self._changes)
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:
-        """Save a free slot whose cells, all but the first `stays`, are about to go, if they are worth it and unique."""
+        """Save a free slot if the cells to be dropped, all after the first `stays`, are worth it and unique."""
         if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
             return
         _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)

@@ -14,7 +14,7 @@ class Prefix:
     size: int
     """Number of tokens."""
     partition: str | None
-    """The cache partition that may share its cells; None shares them with no other request."""
+    """The cache partition that may share its cells; not shared if None."""
 
     def common(self, other: "Prefix") -> int:
         """Return the number of common first tokens; 0 in different partitions."""
@@ -25,7 +25,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPrefix:
-    """A prefix whose cells are saved in host memory."""
+    """A prefix with its cells saved in host memory."""
 
     key: int
     """Identifies its cells in the runner. Later keys are larger."""

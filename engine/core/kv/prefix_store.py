@@ -7,7 +7,7 @@ from engine.core.kv.prefix_index import PrefixIndex
 from engine.core.step import CellChange, Forget, Restore, Save
 
 WORTH_SAVING = 128
-"""Tokens. Fewer are recomputed in about one prompt pass, and most short requests never come again."""
+"""Tokens. Fewer are recomputed in about one prompt step, and most short requests never come again."""
 
 
 class PrefixStore:
@@ -30,7 +30,7 @@ class PrefixStore:
         """Start empty.
 
         Args:
-            budget: bytes; 0 stores nothing.
+            budget: maximum number of bytes; 0 disables the store.
             bytes_of: returns the maximum size of so many tokens.
         """
         self._budget = budget
@@ -82,7 +82,7 @@ class PrefixStore:
         self._prefixes[stored.key] = self._prefixes.pop(stored.key)
 
     def mark_saved(self) -> None:
-        """Mark all prefixes as saved: the runner saves them before its next pass, or `drop_unsaved` follows."""
+        """Mark all prefixes as saved: the runner saves them before its next step, or `drop_unsaved` follows."""
         self._last_saved = self._last_key
 
     def is_saved(self, stored: StoredPrefix) -> bool:

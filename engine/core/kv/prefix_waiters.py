@@ -25,9 +25,9 @@ class PrefixWaiters:
         return sequence in self._sources
 
     def start(self, sequence: Sequence, earlier: Iterable[Sequence]) -> None:
-        """Give a sequence what others hold of its prompt, or make it wait where one of them is about to hold more.
+        """Copy the longest computed prefix to a sequence, or defer it while another one computes a longer prefix.
 
-        While another one scores the prompt for it too, it waits in any case.
+        A sequence is also deferred while another one computes the scores of its prompt.
         """
         if scorer := _scorer(sequence, earlier):
             self._sources[sequence] = scorer, sequence.prompt - 1
@@ -39,12 +39,12 @@ class PrefixWaiters:
         if source and self._ledger.traits.can_trim and shared >= max(sequence.computed, there) + WORTH_WAITING:
             self._sources[sequence] = source, shared
         elif not self._ledger.copy_prefix(sequence):
-            self._sources[sequence] = None, 0  # has its turn before a later pass
+            self._sources[sequence] = None, 0  # the copy follows before a later step
 
     def resume_ready(self, running: Iterable[Sequence]) -> None:
-        """Let the sequences go on whose source has computed the common prefix, or has ended.
+        """Resume each waiter after its source has computed the common prefix or has ended.
 
-        `running` stands in the order in which sequences started.
+        `running` is in the order in which the sequences started.
         """
         order = list(running)
         alive = set(order)
@@ -57,12 +57,12 @@ class PrefixWaiters:
 
 
 def _scorer(sequence: Sequence, others: Iterable[Sequence]) -> Sequence | None:
-    """The first of the others that scores the same prompt for the same request."""
+    """Return the first of the others that scores the same prompt for the same request."""
     return next((other for other in others if other.echo is sequence.echo), None) if sequence.unscored else None
 
 
 def _longest_prefix(sequence: Sequence, others: Iterable[Sequence]) -> tuple[Sequence | None, int]:
-    """Which of the others knows, computed or not, most of a prompt's beginning, and how much."""
+    """Return the other sequence with the longest common prefix of known tokens, computed or not, and its length."""
     wanted = Prefix(sequence.tokens, sequence.reusable, sequence.partition)
     best, longest = None, 0
     for other in others:

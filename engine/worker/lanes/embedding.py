@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 
 from engine.core.embedding.scheduler import EmbeddingScheduler
-from engine.core.embedding.step import Embedder, EmbeddingJob, EmbeddingLimits, EmbeddingPass, EmbeddingPlan
+from engine.core.embedding.step import Embedder, EmbeddingJob, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
 from engine.core.model import Model
 from engine.core.step import Change, Removal
 from engine.request import EmbeddingRequest
@@ -45,7 +45,7 @@ class EmbeddingLane:
         if self._embedder is not None:
             self._embedder.arm()
 
-    def run(self, plan: EmbeddingPlan) -> EmbeddingPass:
+    def run(self, plan: EmbeddingPlan) -> EmbeddingStepResult:
         """Make one pass."""
         if self._embedder is None:
             self._embedder = self._open_embedder()

@@ -30,7 +30,7 @@ class GenerationLane:
         """Let the runner change cells; the scheduler learns which prefixes could not be saved."""
         if lost := carry_out(changes, self._runner):
             with lock:
-                self.scheduler.lose(lost)
+                self.scheduler.drop_unsaved(lost)
         for change in changes:
             if isinstance(change, Close):
                 ended = change.sequence

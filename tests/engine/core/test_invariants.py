@@ -79,7 +79,7 @@ class Engine(RuleBasedStateMachine):
 
         def hang_up() -> None:
             self.driver.cancel(key)
-            if abort and self.driver.scheduler.in_pass.abandoned:
+            if abort and self.driver.scheduler.in_step.abandoned:
                 self.driver.run.abort()
 
         if self.driver.step(hang_up) is None:

@@ -178,7 +178,7 @@ def test_a_cancel_while_the_pass_runs_drops_its_draw() -> None:
     gone, stays = driver.add("gone", max_tokens=50), driver.add("stays", max_tokens=9)
     driver.step()
     driver.step(during=lambda: driver.cancel(gone))
-    assert not driver.scheduler.in_pass.abandoned
+    assert not driver.scheduler.in_step.abandoned
     driver.drain()
     assert isinstance(driver.last(gone), Released)
     assert len([e for e in driver.news[gone] if isinstance(e, Released)]) == 1
@@ -258,7 +258,7 @@ def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
     def hang_up() -> None:
         for key in keys:
             driver.cancel(key)
-            seen.append(driver.scheduler.in_pass.abandoned)
+            seen.append(driver.scheduler.in_step.abandoned)
 
     driver.step(during=hang_up)
     assert seen == [False, True]
@@ -276,7 +276,7 @@ def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> 
 
     def hang_up() -> None:
         driver.cancel(gone)
-        assert driver.scheduler.in_pass.abandoned
+        assert driver.scheduler.in_step.abandoned
         driver.run.abort()
 
     driver.step(during=hang_up)

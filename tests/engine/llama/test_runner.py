@@ -492,7 +492,7 @@ def test_the_probe_passes_and_leaves_nothing(runner: LlamaRunner) -> None:
 
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_logits", lambda _row: np.full(3, np.nan, np.float32))
-    with pytest.raises(LoadError, match="a pass of 32 tokens"):
+    with pytest.raises(LoadError, match="a step of 32 tokens"):
         runner.probe()
 
 

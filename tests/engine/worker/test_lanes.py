@@ -8,7 +8,7 @@ from threading import Lock
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.lane import News, PassMembers, Work
+from engine.core.lane import News, StepMembers, Work
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
 from engine.errors import Busy, EngineFault, LoadError
@@ -39,7 +39,7 @@ class ErrandLane:
 
     def __init__(self, *, queue_limit: int = 100) -> None:
         self.errands: dict[int, Errand] = {}
-        self.in_pass: PassMembers[int] = PassMembers()
+        self.in_step: StepMembers[int] = StepMembers()
         self.on_pass: Callable[[], None] = lambda: None
         self.aborted = False
         self.contended: list[bool] = []
@@ -69,11 +69,11 @@ class ErrandLane:
 
     def cancel(self, key: int) -> None:
         del self.errands[key]
-        self.in_pass.leave(key)
+        self.in_step.leave(key)
         self._news.append((key, Released("errand", 0, 0)))
 
     def fail_all(self, message: str) -> None:
-        self.in_pass.end()
+        self.in_step.end()
         self._news += [(key, Failed(message, "engine_failed")) for key in self.errands]
         self.errands.clear()
 
@@ -85,7 +85,7 @@ class ErrandLane:
         if turn is None:
             return Work((), news, None)
         self.contended.append(contended)
-        self.in_pass.begin(set(self.errands))
+        self.in_step.begin(set(self.errands))
         return Work((), news, list(self.errands))
 
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
@@ -102,7 +102,7 @@ class ErrandLane:
         self.aborted = True
 
     def apply(self, _plan: list[int], result: list[int]) -> News:
-        self.in_pass.end()
+        self.in_step.end()
         news: News = []
         for key in result:
             if errand := self.errands.get(key):

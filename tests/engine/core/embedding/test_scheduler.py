@@ -155,10 +155,10 @@ def test_a_pass_is_abandoned_when_nobody_in_it_is_left() -> None:
     driver.add(1, 5)
     driver.add(2, 5)
     chunks = driver.plan()
-    abandoned = [driver.scheduler.in_pass.abandoned]
+    abandoned = [driver.scheduler.in_step.abandoned]
     for key in (1, 2):
         driver.cancel(key)
-        abandoned.append(driver.scheduler.in_pass.abandoned)
+        abandoned.append(driver.scheduler.in_step.abandoned)
     assert abandoned == [False, False, True]
     driver.embedder.abort()
     assert driver.scheduler.apply(chunks, driver.embedder.run(chunks)) == []
