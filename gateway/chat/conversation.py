@@ -122,7 +122,7 @@ class _Speaker:
     def _render(
         self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool
     ) -> str:
-        told = messages if self._shape.calls else self._format.prose.tell(messages)
+        told = messages if self._shape.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
             told = self._shape.instruct(told, instructions)
         return self._template.render(

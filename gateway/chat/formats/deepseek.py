@@ -12,7 +12,7 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
 _BAR = "\uff5c"  # these models' bars are wide
@@ -72,7 +72,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
         yield from source.expect(BLOCK)
         yield from source.blanks()
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from read_arguments(source, out, name)
     yield from source.blanks()
     if typed:

@@ -9,7 +9,7 @@ from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
 from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, read_answer
-from gateway.chat.formats.prose import IN_JSON, Prose
+from gateway.chat.formats.text_calls import IN_JSON, TextCalls
 from gateway.chat.tools import Named, Tool, ToolChoice
 
 BLANKS = r"/\s{0,4}/"
@@ -22,12 +22,12 @@ class Format(Protocol):
     Attributes:
         name: the family's.
         show_special: whether its parser needs control tokens in the text.
-        prose: how calls are told of where the template shows none.
+        text_calls: how calls are told of where the template shows none.
     """
 
     name: str
     show_special: bool
-    prose: Prose
+    text_calls: TextCalls
 
     def opens_thinking(self, prompt: str) -> bool:
         """Whether a prompt ends inside reasoning, so that the model's text begins there."""
@@ -76,7 +76,7 @@ class TaggedFormat(ABC):
 
     name: str
     show_special = True
-    prose = IN_JSON
+    text_calls = IN_JSON
     opening: str
 
     def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None) -> None:

@@ -16,10 +16,10 @@ from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ParameterSchema
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.prose import IN_PYTHON
 from gateway.chat.formats.python_calls import python_call, read_python_call
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import listed_arguments, text_value
+from gateway.chat.formats.text_calls import IN_PYTHON
 from gateway.chat.formats.values import Notation
 from gateway.chat.tools import Tool
 
@@ -64,7 +64,7 @@ class Gemma(TaggedFormat):
         yield from source.expect("call:")
         name = yield from source.word(_NAME)
         if name not in tools:
-            raise Broken
+            raise Malformed
         yield from read_arguments(source, out, name, self._notation)
         yield from source.closing(self._marks.call.closing)
 
@@ -83,7 +83,7 @@ class ToolCode(TaggedFormat):
     """The format that Gemma 3 is asked for."""
 
     name = "gemma-3"
-    prose = IN_PYTHON
+    text_calls = IN_PYTHON
     opening = "```tool_code"
 
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:

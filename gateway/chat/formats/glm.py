@@ -13,7 +13,7 @@ from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
 from gateway.chat.formats.parser import Reader
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
 
@@ -45,9 +45,9 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
     name = yield from source.word(_NAME)
     yield from source.blanks()
     if name not in tools or (yield from source.peek()) not in ("<", ""):
-        raise Broken
+        raise Malformed
     if source.finished():
-        raise Cut
+        raise Truncated
     writer = ArgumentsWriter(source, out, tools[name])
     while (yield from source.expect(KEY, _CLOSING)) == KEY:
         yield from _read_argument(source, out, tools[name], writer)
@@ -59,10 +59,10 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     source.hold(len(KEY))
     parts: list[str] = []
     if (yield from source.until((_KEY_END,), parts.append)) is None:
-        raise Cut
+        raise Truncated
     yield from source.blanks()
     yield from source.expect(_VALUE)
-    source.settle()
+    source.commit()
     name = "".join(parts).strip()
     writer.key(name)
     yield from read_text(source, out, ParameterSchema(tool, name), (_VALUE_END,))

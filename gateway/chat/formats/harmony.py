@@ -15,8 +15,8 @@ from gateway.chat.formats.format import chosen
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, attempt
-from gateway.chat.formats.prose import IN_JSON
-from gateway.chat.formats.source import Cut, Reading, Source, Tell
+from gateway.chat.formats.source import Emit, Reading, Source, Truncated
+from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.formats.values import read_value
 from gateway.chat.tools import Tool, ToolChoice
 
@@ -38,7 +38,7 @@ class Harmony:
 
     name = "harmony"
     show_special = True
-    prose = IN_JSON
+    text_calls = IN_JSON
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens
@@ -96,7 +96,7 @@ def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Tool], th
 
 def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beginning: str) -> Reading[None]:
     header = beginning + (yield from _read_header(source))
-    source.settle()
+    source.commit()
     channel = _CHANNEL_NAME.search(header)
     recipient = _RECIPIENT.search(header)
     yield from source.blanks()
@@ -125,15 +125,15 @@ def _read_header(source: Source) -> Reading[str]:
     try:
         while not parts or parts[-1] != _MESSAGE:
             parts += [(yield from source.word(_HEADER)), (yield from source.expect(_MESSAGE, CHANNEL, _CONSTRAIN))]
-    except Cut:
-        source.settle()
+    except Truncated:
+        source.commit()
         source.rest()
     return "".join(parts)
 
 
-def _read_body(source: Source, tell: Tell) -> Reading[str]:
+def _read_body(source: Source, emit: Emit) -> Reading[str]:
     """A message's text, and the mark that ended it; empty where none did."""
-    mark = yield from source.until((*_ENDS, *_BEGINNINGS), tell)
+    mark = yield from source.until((*_ENDS, *_BEGINNINGS), emit)
     if mark in _BEGINNINGS:
         source.put_back(len(mark))
     return mark if mark in _ENDS else ""

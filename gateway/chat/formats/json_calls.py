@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import read_string, read_value
 from gateway.chat.tools import Tool
 
@@ -15,7 +15,7 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
     """Reads a call.
 
     The arguments are told as they come if the name is known before them, else at the object's end. A call without
-    arguments has none. Raises `Broken` where this is no call of one of `tools`.
+    arguments has none. Raises `Malformed` where this is no call of one of `tools`.
     """
     call = _JsonCall(source, out, tools)
     yield from source.expect("{")
@@ -48,23 +48,23 @@ class _JsonCall:
         elif key in _OTHER or self._began:
             yield from read_value(self._source, _ignore)
         else:
-            raise Broken
+            raise Malformed
 
     def finish(self) -> None:
         if not self._began:
             self._begin()
             self._out.arguments("".join(self._early) or "{}")
-        self._source.settle()
+        self._source.commit()
 
     def _read_name(self) -> Reading[None]:
         name = yield from read_string(self._source)
         if name not in self._tools:
-            raise Broken
+            raise Malformed
         self._name = name
 
     def _read_arguments(self) -> Reading[None]:
         if (yield from self._source.peek()) != "{":
-            raise Broken
+            raise Malformed
         if self._name is None:
             yield from read_value(self._source, self._early.append)
             return
@@ -74,9 +74,9 @@ class _JsonCall:
 
     def _begin(self) -> None:
         if self._name is None:
-            raise Broken
+            raise Malformed
         self._out.call(self._name)
-        self._source.settle()
+        self._source.commit()
         self._began = True
 
 

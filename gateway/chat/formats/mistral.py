@@ -14,7 +14,7 @@ from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
 TAG, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
@@ -57,7 +57,7 @@ def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
 def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from source.blanks()
     if (yield from source.follows(_ID)):
         yield from source.word(_NAME)

@@ -18,7 +18,7 @@ class Output:
         self._deltas: list[Delta] = []
         self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # of the parts told last
         self._parts: list[str] = []
-        self._prose: type[ContentDelta | ReasoningDelta] | None = None
+        self._text_kind: type[ContentDelta | ReasoningDelta] | None = None
         self._blanks = ""
         self._fresh = True  # nothing but blanks was told of the prose that goes on
         self._leads = False  # that prose is content with nothing before it, whose first blanks are its own
@@ -26,22 +26,22 @@ class Output:
     @property
     def answered(self) -> bool:
         """Whether content or a call was told."""
-        return self.calls > 0 or (self._prose is ContentDelta and not self._fresh)
+        return self.calls > 0 or (self._text_kind is ContentDelta and not self._fresh)
 
     def content(self, text: str) -> None:
         """The answer's text goes on."""
-        self._tell(ContentDelta, text)
+        self._add_text(ContentDelta, text)
 
     def reasoning(self, text: str) -> None:
         """The thinking goes on."""
-        self._tell(ReasoningDelta, text)
+        self._add_text(ReasoningDelta, text)
 
     def call(self, name: str) -> None:
         """Another call begins."""
         self._close()
         self._deltas.append(CallBegan(self.calls, name))
         self.calls += 1
-        self._prose, self._blanks = None, ""
+        self._text_kind, self._blanks = None, ""
 
     def arguments(self, text: str) -> None:
         """The arguments of the last call go on."""
@@ -55,24 +55,24 @@ class Output:
 
     def finish(self) -> None:
         """Nothing else comes."""
-        if self._prose is ContentDelta and self._blanks:
+        if self._text_kind is ContentDelta and self._blanks:
             self._add(ContentDelta, self._blanks)
             self._blanks = ""
 
-    def _tell(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
+    def _add_text(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
         if not text:
             return
-        if kind is not self._prose:
-            self._leads = kind is ContentDelta and self._prose is None and not self.calls
-            self._prose, self._blanks, self._fresh = kind, "", True
+        if kind is not self._text_kind:
+            self._leads = kind is ContentDelta and self._text_kind is None and not self.calls
+            self._text_kind, self._blanks, self._fresh = kind, "", True
         text = self._blanks + text
         if self._fresh and not self._leads:
             text = text.lstrip()
-        told = text.rstrip()
-        self._blanks = text[len(told) :]
-        if told:
+        trimmed = text.rstrip()
+        self._blanks = text[len(trimmed) :]
+        if trimmed:
             self._fresh = False
-            self._add(kind, told)
+            self._add(kind, trimmed)
 
     def _add(self, kind: type[ContentDelta | ReasoningDelta | CallArguments], text: str) -> None:
         if kind is not self._kind:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Cut, Reading, Source
+from gateway.chat.formats.source import Reading, Source, Truncated
 from gateway.chat.formats.values import as_json, escaped, quoted
 from gateway.chat.tools import Tool
 
@@ -16,7 +16,7 @@ class ArgumentsWriter:
 
     def __init__(self, source: Source, out: Output, tool: Tool) -> None:
         """The call begins: what was read of it so far is certain."""
-        source.settle()
+        source.commit()
         out.call(tool.name)
         out.arguments("{")
         self._out = out
@@ -40,14 +40,14 @@ def read_text(source: Source, out: Output, schema: "ParameterSchema", closing: t
     if schema.types == {"string"}:
         out.arguments('"')
         if (yield from source.until(closing, lambda text: out.arguments(escaped(text)))) is None:
-            raise Cut
+            raise Truncated
         out.arguments('"')
         return
     parts: list[str] = []
     closed = yield from source.until(closing, parts.append)
     out.arguments(schema.converted("".join(parts)))
     if closed is None:
-        raise Cut
+        raise Truncated
 
 
 class ParameterSchema:

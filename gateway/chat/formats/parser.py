@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gateway.chat.deltas import ContentDelta, Delta
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
@@ -105,21 +105,21 @@ def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading
     source.hold(len(marker))
     try:
         yield from reader(source, out)
-    except Broken as broken:
-        if out.calls > began and isinstance(broken, Cut):
-            source.settle()
+    except Malformed as error:
+        if out.calls > began and isinstance(error, Truncated):
+            source.commit()
             source.rest()
         source.rewind()
         if out.calls == began:
             out.content(source.take(len(marker)))
-    source.settle()
+    source.commit()
 
 
 def read_arguments(source: Source, out: Output, name: str, notation: Notation = JSON) -> Reading[None]:
-    """Begins a call, and reads its arguments, an object. Raises `Broken` where none comes next."""
+    """Begins a call, and reads its arguments, an object. Raises `Malformed` where none comes next."""
     if (yield from source.peek()) != "{":
-        raise Cut if source.finished() else Broken
-    source.settle()
+        raise Truncated if source.finished() else Malformed
+    source.commit()
     out.call(name)
     yield from read_value(source, out.arguments, notation)
 
@@ -127,7 +127,7 @@ def read_arguments(source: Source, out: Output, name: str, notation: Notation = 
 def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -> Reading[None]:
     """Reads calls with separators between them, and `closing` after the last, if they are a list.
 
-    Raises `Broken` where the first is none. What follows a call and is none is content.
+    Raises `Malformed` where the first is none. What follows a call and is none is content.
     """
     began = out.calls
     yield from one(source, out)
@@ -139,4 +139,4 @@ def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -
             break
         if not source.finished():
             yield from attempt(one, source, out, separator)
-    source.settle()
+    source.commit()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from gateway.chat.formats.lark import Rules, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import listed_arguments
 from gateway.chat.formats.values import PYTHON, read_value
 from gateway.chat.tools import Tool
@@ -18,12 +18,12 @@ _METHOD = ".call"
 def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     """Reads a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
 
-    Raises `Broken` where this is no call of one of `tools`.
+    Raises `Malformed` where this is no call of one of `tools`.
     """
     word = yield from source.word(_NAME)
     name = word if word in tools else word.removesuffix(_METHOD)
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from source.expect("(")
     writer = ArgumentsWriter(source, out, tools[name])
     yield from source.blanks()
@@ -46,10 +46,10 @@ def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Read
     source.hold()
     name = yield from source.word(_NAME)
     if not name:
-        raise Cut if source.finished() else Broken
+        raise Truncated if source.finished() else Malformed
     yield from source.blanks()
     yield from source.expect("=")
-    source.settle()
+    source.commit()
     yield from source.blanks()
     writer.key(name)
     yield from read_value(source, out.arguments, PYTHON)

@@ -13,7 +13,7 @@ from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
 from gateway.chat.formats.parser import Reader
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
 
@@ -51,7 +51,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
 def _read_function(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from source.expect(">")
     writer = ArgumentsWriter(source, out, tools[name])
     yield from source.blanks()
@@ -65,7 +65,7 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     source.hold(len(_PARAMETER))
     name = yield from source.word(_NAME)
     yield from source.expect(">")
-    source.settle()
+    source.commit()
     writer.key(name)
     yield from source.follows(_NEWLINE)
     yield from read_text(source, out, ParameterSchema(tool, name), (_NEWLINE + _PARAMETER_END, _PARAMETER_END))

@@ -13,17 +13,17 @@ T = TypeVar("T")
 Reading: TypeAlias = Generator[None, None, T]
 """Yields where it must wait for more text; returns a T."""
 
-Tell: TypeAlias = Callable[[str], object]
+Emit: TypeAlias = Callable[[str], object]
 """Takes text as it becomes certain; perhaps none."""
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-class Broken(Exception):
+class Malformed(Exception):
     """The text is not what the reader's format says."""
 
 
-class Cut(Broken):
+class Truncated(Malformed):
     """The text ended where it could have gone on as the format says."""
 
 
@@ -52,7 +52,7 @@ class Source:
         """Remember the place, `back` characters before this one, for `rewind`."""
         self._held = self._at - back
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Nobody will want to go back."""
         self._held = None
 
@@ -80,17 +80,17 @@ class Source:
             yield
         return self._text[self._at : self._at + 1]
 
-    def blanks(self, tell: Tell | None = None) -> Reading[None]:
+    def blanks(self, emit: Emit | None = None) -> Reading[None]:
         """Pass blanks and line ends."""
-        yield from self.run(_BLANK, tell)
+        yield from self.run(_BLANK, emit)
 
-    def run(self, pattern: re.Pattern[str], tell: Tell | None = None) -> Reading[None]:
+    def run(self, pattern: re.Pattern[str], emit: Emit | None = None) -> Reading[None]:
         """Pass the characters that `pattern`, a repeated class of them, matches."""
         while True:
             end = _end(pattern, self._text, self._at)
             text = self.take(end - self._at)
-            if tell and text:
-                tell(text)
+            if emit and text:
+                emit(text)
             if self._at < len(self._text) or self._ended:
                 return
             yield
@@ -112,10 +112,10 @@ class Source:
         return self.take(max(map(len, found))) if found else None
 
     def expect(self, *texts: str) -> Reading[str]:
-        """As `follows`. Raises `Broken` where none of `texts` comes."""
+        """As `follows`. Raises `Malformed` where none of `texts` comes."""
         found = yield from self.follows(*texts)
         if found is None:
-            raise Cut if self._ended and self._undecided(texts) else Broken
+            raise Truncated if self._ended and self._undecided(texts) else Malformed
         return found
 
     def closing(self, text: str) -> Reading[None]:
@@ -123,18 +123,18 @@ class Source:
         if (yield from self.follows(text)) is None and self._ended and self._undecided((text,)):
             self.rest()
 
-    def until(self, markers: tuple[str, ...], tell: Tell) -> Reading[str | None]:
-        """Tell text up to the first of `markers`, as early as is certain; pass that one and say which.
+    def until(self, markers: tuple[str, ...], emit: Emit) -> Reading[str | None]:
+        """Emit text up to the first of `markers`, as early as is certain; pass that one and say which.
 
         None where the text ends before one comes. No marker may begin another.
         """
         search = _search(markers)
         while True:
             if found := search.search(self._text, self._at):
-                tell(self.take(found.start() - self._at))
+                emit(self.take(found.start() - self._at))
                 return self.take(len(found.group()))
             open_end = 0 if self._ended else self._possible_marker(markers)
-            tell(self.take(len(self._text) - open_end - self._at))
+            emit(self.take(len(self._text) - open_end - self._at))
             if self._ended:
                 return None
             yield

@@ -11,44 +11,45 @@ _PARAGRAPH = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Prose:
-    """How a family is told of calls in a conversation.
+class TextCalls:
+    """How a family is rendered of calls in a conversation.
 
     Attributes:
         call: what stands around a call.
         result: what stands around what it gave.
-        written: a call, given its function's name and its arguments as JSON text.
+        write: a call, given its function's name and its arguments as JSON text.
     """
 
     call: Tags
     result: Tags
-    written: Callable[[str, str], str]
+    write: Callable[[str, str], str]
 
-    def tell(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    def render(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """The messages with calls in their content, and results said by the user.
 
         Results in a row are one message, with what the user says next: many templates want the roles to alternate.
         """
-        told: list[TemplateMessage] = []
-        answers = False  # the last one has results
+        rendered: list[TemplateMessage] = []
+        after_result = False  # the last rendered message holds results
         for message in messages:
             result = message["role"] == "tool"
             content = self._result(message) if result else self._content(message)
-            if answers and message["role"] in {"tool", "user"}:
-                told[-1] = {**told[-1], "content": f"{told[-1]['content']}{_PARAGRAPH}{content}"}
+            if after_result and message["role"] in {"tool", "user"}:
+                rendered[-1] = {**rendered[-1], "content": f"{rendered[-1]['content']}{_PARAGRAPH}{content}"}
             elif result:
-                told.append({"role": "user", "content": content})
+                rendered.append({"role": "user", "content": content})
             else:
-                told.append({**{name: message[name] for name in message if name != "tool_calls"}, "content": content})
-            answers = result
-        return told
+                others = {name: value for name, value in message.items() if name != "tool_calls"}
+                rendered.append({**others, "content": content})
+            after_result = result
+        return rendered
 
     def _content(self, message: TemplateMessage) -> str | None:
         content: str | None = message["content"]
         functions = [call["function"] for call in message.get("tool_calls", ())]
         if not functions:
             return content
-        calls = [_between(self.call, self.written(function["name"], function["arguments"])) for function in functions]
+        calls = [_between(self.call, self.write(function["name"], function["arguments"])) for function in functions]
         return "\n".join([content, *calls] if content else calls)
 
     def _result(self, message: TemplateMessage) -> str:
@@ -74,8 +75,8 @@ def _python_call(name: str, arguments: str) -> str:
     return f"{name}({arguments})"
 
 
-IN_JSON = Prose(Tags("<tool_call>", "</tool_call>"), Tags("<tool_response>", "</tool_response>"), _json_call)
+IN_JSON = TextCalls(Tags("<tool_call>", "</tool_call>"), Tags("<tool_response>", "</tool_response>"), _json_call)
 """Hermes' way, which models know best that were not trained to call."""
 
-IN_PYTHON = Prose(Tags("```tool_code", "```"), Tags("```tool_output", "```"), _python_call)
+IN_PYTHON = TextCalls(Tags("```tool_code", "```"), Tags("```tool_output", "```"), _python_call)
 """Gemma 3's, by Google's guide to it."""
