@@ -9,8 +9,8 @@ from engine import Grammar, GrammarKind, ModelInfo, RequestError
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.lark import embedded
-from gateway.chat.shapes import TemplateMessage, shape_for
 from gateway.chat.template import ChatTemplate
+from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
 
 _CUT = "\ue000 the text goes on here \ue000"
@@ -68,9 +68,9 @@ class ChatModel:
         if not source:
             message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
             raise RequestError(message, code="chat_template_missing", param="messages")
-        self._plain = _Speaker(source, model)
+        self._plain = _TemplateFormat(source, model)
         for_tools = None if override else model.tool_template
-        self._with_tools = _Speaker(for_tools, model) if for_tools else self._plain
+        self._with_tools = _TemplateFormat(for_tools, model) if for_tools else self._plain
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """The prompt of a conversation. Takes as long as the template does.
@@ -79,11 +79,11 @@ class ChatModel:
         asks for what cannot be had together.
         """
         offered = () if conversation.tool_choice == "none" else conversation.tools
-        speaker = self._with_tools if offered else self._plain
-        return speaker.prompt(conversation, offered)
+        chosen = self._with_tools if offered else self._plain
+        return chosen.prompt(conversation, offered)
 
 
-class _Speaker:
+class _TemplateFormat:
     """A template, the shape of messages it wants, and the format of the answers it asks for."""
 
     def __init__(self, source: str, model: ModelInfo) -> None:
@@ -93,11 +93,13 @@ class _Speaker:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
         probe = {"tools": [_described(Tool("f", "A function."))], "add_generation_prompt": False}
-        self._shape = shape_for(source, lambda messages: self._template.render({**probe, "messages": messages}))
+        self._capabilities = detect_capabilities(
+            source, lambda messages: self._template.render({**probe, "messages": messages})
+        )
         self._format = choose(source, model.special_tokens)
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
-        """See `ChatModel.prompt`; `tools` are those that the model is told of."""
+        """See `ChatModel.prompt`; `tools` are those that the model is shown."""
         text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
         thinking = self._format.opens_thinking(text)
         return ChatPrompt(
@@ -122,13 +124,13 @@ class _Speaker:
     def _render(
         self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool
     ) -> str:
-        told = messages if self._shape.calls else self._format.text_calls.render(messages)
+        shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
-            told = self._shape.instruct(told, instructions)
+            shown = self._capabilities.add_instructions(shown, instructions)
         return self._template.render(
             {
                 **conversation.template_kwargs,
-                "messages": self._shape.apply(told),
+                "messages": self._capabilities.adapt(shown),
                 "tools": [_described(tool) for tool in tools] or None,
                 "add_generation_prompt": opened,
             }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.chat.formats.parser import Tags
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 
 _PARAGRAPH = "\n\n"
 

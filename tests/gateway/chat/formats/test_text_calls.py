@@ -7,7 +7,7 @@ import pytest
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.text_calls import IN_JSON, IN_PYTHON, TextCalls
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Tool
 
 GEMMA_3 = "<start_of_turn>"

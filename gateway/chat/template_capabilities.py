@@ -33,7 +33,7 @@ _SHORT_ID = 9
 
 
 @dataclass(frozen=True, slots=True)
-class MessageShape:
+class TemplateCapabilities:
     """How one template reads messages.
 
     Attributes:
@@ -54,11 +54,11 @@ class MessageShape:
     null_content: bool = False
     short_ids: bool = False
 
-    def apply(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """The messages as the template wants them; those given stay as they are."""
         return [self._message(message) for message in messages]
 
-    def instruct(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
+    def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
         """The messages with instructions at the end of a first one that instructs already, or else before them all."""
         first, *others = messages
         if first["role"] in {"system", "developer"}:
@@ -68,16 +68,16 @@ class MessageShape:
         return [{**first, "content": f"{instructions}\n\n{first['content']}"}, *others]
 
     def _message(self, message: TemplateMessage) -> TemplateMessage:
-        shaped = {**message, "content": self._content(message)}
+        adapted = {**message, "content": self._content(message)}
         if message["role"] == "developer" and not self.developer:
-            shaped["role"] = "system"
+            adapted["role"] = "system"
         if "tool_calls" in message:
-            shaped["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
+            adapted["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
         if "reasoning_content" in message and not message["content"]:
-            shaped["thinking"] = message["reasoning_content"]  # by this name gpt-oss's template knows it
+            adapted["thinking"] = message["reasoning_content"]  # by this name gpt-oss's template knows it
         if self.short_ids and "tool_call_id" in message:
-            shaped["tool_call_id"] = _short_id(message["tool_call_id"])
-        return shaped
+            adapted["tool_call_id"] = _short_id(message["tool_call_id"])
+        return adapted
 
     def _content(self, message: TemplateMessage) -> object:
         content = message["content"] or ""
@@ -92,30 +92,31 @@ class MessageShape:
         return {**call, "function": function, "id": _short_id(call["id"]) if self.short_ids else call["id"]}
 
 
-def shape_for(source: str, render: Render) -> MessageShape:
-    """The shape that a template of this source takes.
+def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
+    """The capabilities that a template of this source takes.
 
     Args:
         source: the template's text.
         render: renders messages, beside a tool, or raises `RequestError`.
     """
-    shape = MessageShape(developer="developer" in source)
-    typed = replace(shape, typed_content=True)
-    if not _shows(render, shape, [_ASKED]) and _shows(render, typed, [_ASKED]):
-        shape = typed
-    shape = replace(shape, system=_shows(render, shape, [_INSTRUCTED, {"role": "user", "content": "Hello"}]))
-    fitting = (candidate for candidate in _candidates(shape) if _shows(render, candidate, _CALLED))
-    return next(fitting, replace(shape, calls=False))
+    capabilities = TemplateCapabilities(developer="developer" in source)
+    typed = replace(capabilities, typed_content=True)
+    if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
+        capabilities = typed
+    system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
+    capabilities = replace(capabilities, system=system)
+    fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
+    return next(fitting, replace(capabilities, calls=False))
 
 
-def _candidates(shape: MessageShape) -> Iterator[MessageShape]:
+def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabilities]:
     for short, null, text in product((False, True), repeat=3):
-        yield replace(shape, short_ids=short, null_content=null, object_arguments=not text)
+        yield replace(capabilities, short_ids=short, null_content=null, object_arguments=not text)
 
 
-def _shows(render: Render, shape: MessageShape, messages: Sequence[TemplateMessage]) -> bool:
+def _shows(render: Render, capabilities: TemplateCapabilities, messages: Sequence[TemplateMessage]) -> bool:
     try:
-        text = render(shape.apply(messages))
+        text = render(capabilities.adapt(messages))
     except RequestError:
         return False
     return _NEEDLE in text and f"'{_NEEDLE}'" not in text  # quoted so, it is Python's way to write an object
