@@ -62,7 +62,7 @@ RULES: dict[str, set[str]] = {
     "gateway.server": {"gateway.server", "gateway.middleware", "anyio", "starlette"},
     "gateway.server.hypercorn": {"gateway.server", "gateway.middleware", "anyio", "h11", "hypercorn", "starlette"},
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.chat": {"gateway.chat", "engine", "orjson"},
+    "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.template": {"engine", "jinja2"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from engine import Grammar, GrammarKind, ModelInfo, RequestError
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
@@ -152,18 +154,18 @@ class _TemplateFormat:
         return answer if demanded is None else _either(demanded, answer)
 
 
-class _OneCall:
+class _OneCall(FormatParser):
     """A parser that leaves out all calls behind the first."""
 
     def __init__(self, parser: FormatParser) -> None:
         self._parser = parser
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         return _first_call(self._parser.feed(text))
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         return _first_call(self._parser.finish())
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
@@ -35,13 +37,13 @@ class DeepSeek(TaggedFormat):
         super().__init__(special_tokens, thought)
         self._typed = typed
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         one = partial(_read_call, tools=tools)
         return {TAG: partial(_read_calls, one=one), _CALL: one}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [self._call(rules, tool) for tool in tools]
         return f"{rules.several(written, f'{rules.text(_NEWLINE)}?', parallel=parallel)} {rules.text(_END)}"
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from typing_extensions import override
+
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
@@ -66,7 +68,7 @@ class Format(Protocol):
         ...
 
 
-class TaggedFormat(ABC):
+class TaggedFormat(Format, ABC):
     """A format whose calls begin with a marker, and whose reasoning stands between two.
 
     Attributes:
@@ -95,16 +97,16 @@ class TaggedFormat(ABC):
         """Readers of calls by the texts that open them where an answer begins, and nowhere else."""
         return {}
 
+    @override
     def opens_thinking(self, prompt: str) -> bool:
-        """See `Format`."""
         return self.thought is not None and prompt.rstrip().endswith(self.thought.opening)
 
-    def instructions(self, _tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
+    @override
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
         return None
 
+    @override
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        """See `Format`."""
         if not tools and self.thought is None:
             return TextParser()
         known = {tool.name: tool for tool in tools}
@@ -117,8 +119,8 @@ class TaggedFormat(ABC):
         )
         return ReaderParser(reader)
 
+    @override
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
-        """See `Format`."""
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
         rules = Rules(self.special_tokens)
@@ -136,8 +138,8 @@ class TaggedFormat(ABC):
         called = f"{rules.until(self.opening)} {calls}"
         return f"({called})* {rules.rule(ANYTHING)}" if parallel else f"({called} | {rules.rule(ANYTHING)})"
 
+    @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        """See `Format`."""
         if self.thought is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
         rules = Rules(self.special_tokens)

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.hermes import described
 from gateway.chat.formats.lark import Rules, either, json_value
@@ -51,12 +53,12 @@ class Gemma(TaggedFormat):
         self._notation = Notation(quotes=(marks.quote, '"'), bare_keys=True)
         self.opening = marks.call.opening
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {self.opening: partial(self._read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [self._call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(self.opening), parallel=parallel)
 
@@ -86,17 +88,17 @@ class ToolCode(TaggedFormat):
     text_calls = IN_PYTHON
     opening = "```tool_code"
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {self.opening: partial(_read_block, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         call = rules.rule(either([f"{rules.text(_NEWLINE)} {python_call(rules, tool)}" for tool in tools]))
         return f"{call}{'+' if parallel else ''} {rules.text(_NEWLINE + _FENCE)}"
 
+    @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
         if not tools:
             return None
         listed = "\n".join(json.dumps(described(tool)) for tool in tools)

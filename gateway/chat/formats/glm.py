@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import BLANKS, TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
@@ -30,12 +32,12 @@ class Glm(TaggedFormat):
     name = "glm"
     opening = _OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {_OPENING: partial(_read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
         return rules.several(written, f"{BLANKS} {rules.text(_OPENING)}", parallel=parallel)
 

@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from engine import Grammar
 from gateway.chat.deltas import FormatParser
-from gateway.chat.formats.format import chosen
+from gateway.chat.formats.format import Format, chosen
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, attempt
@@ -33,7 +35,7 @@ _RECIPIENT = re.compile(r"\bto=functions\.([-.\w]+)")
 _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 
 
-class Harmony:
+class Harmony(Format):
     """The format. A message makes one call at most, so that there are never several at once."""
 
     name = "harmony"
@@ -43,27 +45,27 @@ class Harmony:
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens
 
+    @override
     def opens_thinking(self, prompt: str) -> bool:
-        """See `Format`."""
         return prompt.endswith(f"{CHANNEL}{_REASONING}{_MESSAGE}")
 
-    def instructions(self, _tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
+    @override
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
         return None
 
+    @override
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        """See `Format`."""
         return ReaderParser(partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking))
 
+    @override
     def grammar(
         self,
         tools: Sequence[Tool],
         choice: ToolChoice,
         *,
-        parallel: bool,  # noqa: ARG002 (never)
+        parallel: bool,
         thinking: bool,
     ) -> Grammar | None:
-        """See `Format`."""
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
         rules = Rules(self._special_tokens)
@@ -72,8 +74,8 @@ class Harmony:
         free = f"| {answer} {ANYTHING}" if choice == "auto" else ""
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} ({call} {free})")
 
+    @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        """See `Format`."""
         rules = Rules(self._special_tokens)
         answer = f"{rules.text(CHANNEL, _ANSWER, _MESSAGE)} {embedded(grammar)}"
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {answer}")

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
@@ -25,12 +27,12 @@ class Hermes(TaggedFormat):
     name = "hermes"
     opening = OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {OPENING: partial(_read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(_NEWLINE, OPENING), parallel=parallel)
 
@@ -49,8 +51,8 @@ class Plain(Hermes):
         self.show_special = thought is not None
         self._shows_tools = shows_tools
 
+    @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
         if self._shows_tools or not tools:
             return None
         listed = "\n".join(json.dumps(described(tool)) for tool in tools)

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
@@ -36,22 +38,23 @@ class Llama(TaggedFormat):
         self._pythonic = pythonic
         self.opening = "[" if pythonic else "{"
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {TAG: partial(_read_tagged, tools=tools)}
 
+    @override
     def leading(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         if self._pythonic:
             listed = rules.several([python_call(rules, tool) for tool in tools], '", "', parallel=parallel)
             return f'{listed} "]"'
         return rules.several([_json_call(rules, tool) for tool in tools], '"; {"', parallel=parallel)
 
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:  # noqa: ARG002 (the calls know)
+    @override
+    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
         """An answer that begins as a call does is one."""
         text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
         return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
@@ -33,12 +35,12 @@ class Mistral(TaggedFormat):
         super().__init__(special_tokens, thought)
         self._listed = listed
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {TAG: partial(_read_calls, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         if self._listed:
             objects = rules.several([_object(rules, tool) for tool in tools], '", "', parallel=parallel)
             return f'"[" {objects} "]"'

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.chat.deltas import ContentDelta, Delta
+from typing_extensions import override
+
+from gateway.chat.deltas import ContentDelta, Delta, FormatParser
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
@@ -23,36 +25,36 @@ class Tags:
     closing: str
 
 
-class ReaderParser:
+class ReaderParser(FormatParser):
     """A `FormatParser` that runs a reader as far as the text goes."""
 
     def __init__(self, reader: Reader) -> None:
         self._source, self._out = Source(), Output()
         self._reading = reader(self._source, self._out)
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         self._source.push(text)
         next(self._reading, None)
         return self._out.take()
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         self._source.end()
         next(self._reading, None)
         self._out.finish()
         return self._out.take()
 
 
-class TextParser:
+class TextParser(FormatParser):
     """A `FormatParser` for texts in which there is nothing to find."""
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         return [ContentDelta(text)] if text else []
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         return []
 
 

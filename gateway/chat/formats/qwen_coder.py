@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
@@ -30,12 +32,12 @@ class QwenCoder(TaggedFormat):
     name = "qwen-coder"
     opening = _OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {_OPENING: partial(_read_call, tools=tools), FUNCTION: partial(_read_function, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(_NEWLINE, _OPENING), parallel=parallel)
 
