@@ -1,4 +1,4 @@
-"""What a template wants of its messages where templates differ, found by trying."""
+"""Capabilities of chat templates, as llama.cpp calls them, detected by trial renders."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,10 @@ import orjson
 from engine import RequestError
 
 TemplateMessage: TypeAlias = dict[str, Any]
-"""A message in OpenAI's shape with its content as one text or None, and its calls' arguments as JSON text."""
+"""A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
 
 Render: TypeAlias = Callable[[Sequence[TemplateMessage]], str]
+"""Renders messages; raises `RequestError` if the template refuses them."""
 
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
@@ -29,37 +30,37 @@ _CALLED: tuple[TemplateMessage, ...] = (
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
 )
 _SHORT_ID = 9
-"""Mistral's templates refuse ids of calls that have another length."""
+"""Length of a call's id for Mistral's templates, which refuse any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateCapabilities:
-    """How one template reads messages.
-
-    Attributes:
-        developer: whether it knows that role; else it is given `system`.
-        system: whether it shows what that role says.
-        calls: whether it shows calls and what they gave.
-        typed_content: whether it wants content as an array of parts.
-        object_arguments: whether it wants a call's arguments as an object; else as JSON text.
-        null_content: whether it wants None beside calls where there is no content; else "".
-        short_ids: whether it wants ids of nine letters and digits.
-    """
+    """Capabilities of one template: the roles and the shape of messages that it supports."""
 
     developer: bool = False
+    """Supports the role `developer`; if not, it gets `system` instead."""
     system: bool = True
+    """Renders messages of the role `system`."""
     calls: bool = True
+    """Renders tool calls and their results."""
     typed_content: bool = False
+    """Requires content as an array of parts."""
     object_arguments: bool = True
+    """Requires a call's arguments as an object; if not, as JSON text."""
     null_content: bool = False
+    """Requires None for missing content beside calls; if not, ""."""
     short_ids: bool = False
+    """Requires ids of nine letters and digits."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-        """The messages as the template wants them; those given stay as they are."""
+        """Return the messages in the shape that the template requires. Does not modify the arguments."""
         return [self._message(message) for message in messages]
 
     def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
-        """The messages with instructions at the end of a first one that instructs already, or else before them all."""
+        """Return the messages with instructions for the model.
+
+        They are appended to a first message of the role `system` or `developer`, else put before all messages.
+        """
         first, *others = messages
         if first["role"] in {"system", "developer"}:
             return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]
@@ -74,7 +75,7 @@ class TemplateCapabilities:
         if "tool_calls" in message:
             adapted["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
         if "reasoning_content" in message and not message["content"]:
-            adapted["thinking"] = message["reasoning_content"]  # by this name gpt-oss's template knows it
+            adapted["thinking"] = message["reasoning_content"]  # the name in gpt-oss's template
         if self.short_ids and "tool_call_id" in message:
             adapted["tool_call_id"] = _short_id(message["tool_call_id"])
         return adapted
@@ -93,11 +94,11 @@ class TemplateCapabilities:
 
 
 def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
-    """The capabilities that a template of this source takes.
+    """Return the capabilities of a template.
 
     Args:
-        source: the template's text.
-        render: renders messages, beside a tool, or raises `RequestError`.
+        source: the template's source.
+        render: renders messages, together with a tool.
     """
     capabilities = TemplateCapabilities(developer="developer" in source)
     typed = replace(capabilities, typed_content=True)
@@ -119,11 +120,11 @@ def _shows(render: Render, capabilities: TemplateCapabilities, messages: Sequenc
         text = render(capabilities.adapt(messages))
     except RequestError:
         return False
-    return _NEEDLE in text and f"'{_NEEDLE}'" not in text  # quoted so, it is Python's way to write an object
+    return _NEEDLE in text and f"'{_NEEDLE}'" not in text  # in these quotes it is the repr of a Python object
 
 
 def _as_object(arguments: str) -> object:
-    """What a model wrote badly stays text: its template may take that too."""
+    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too."""
     try:
         parsed = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
@@ -132,7 +133,7 @@ def _as_object(arguments: str) -> object:
 
 
 def _short_id(given: str) -> str:
-    """Nine letters and digits, always the same for the same id."""
+    """Return nine letters and digits, always the same for the same id."""
     if len(given) == _SHORT_ID and given.isalnum() and given.isascii():
         return given
     return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]

@@ -8,7 +8,7 @@ from gateway.chat.formats.source import Reading, Source, Truncated
 from gateway.chat.formats.values import as_json, escaped, quoted
 from gateway.chat.tools import Tool
 
-_MOST_REFERENCES = 16
+_MAX_REFERENCES = 16
 
 
 class ArgumentsWriter:
@@ -61,7 +61,7 @@ class ParameterSchema:
         self._root = tool.parameters
         properties = tool.parameters.get("properties")
         schema = properties.get(name) if isinstance(properties, Mapping) else None
-        self.types = self._types(schema, _MOST_REFERENCES)
+        self.types = self._types(schema, _MAX_REFERENCES)
 
     def converted(self, text: str) -> str:
         """`text` as a JSON value of one of the types if it can be read so, else as a JSON string."""

@@ -8,7 +8,7 @@ import orjson
 
 from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 
-DEEPEST = 64
+MAX_DEPTH = 64
 """Values inside values. Deeper ones are `Malformed`."""
 
 _SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
@@ -56,7 +56,7 @@ def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int
     Raises:
         Malformed: at the first character that fits no value.
     """
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise Malformed
     opening = yield from source.follows("{", "[", *notation.quotes)
     if opening == "{":
