@@ -32,9 +32,9 @@ class DeepSeek(TaggedFormat):
     name = "deepseek"
     opening = TAG
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, typed: bool) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
         """Args: `typed`, whether the template writes a call's type before its name."""
-        super().__init__(special_tokens, thought)
+        super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
 
     @override
@@ -54,7 +54,7 @@ class DeepSeek(TaggedFormat):
 
 
 def _read_calls(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(_read_marked, one=one), source, out, closing=_END)
 
 
@@ -66,17 +66,17 @@ def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     yield from source.expect(_SEPARATOR)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     typed = (yield from source.peek()) != "{"
     if typed:
         name = yield from source.word(_NAME)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.expect(BLOCK)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     if name not in tools:
         raise Malformed
     yield from read_arguments(source, out, name)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if typed:
         yield from source.closing(_BLOCK_END)
     yield from source.closing(_CALL_END)

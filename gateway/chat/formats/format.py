@@ -14,7 +14,7 @@ from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, 
 from gateway.chat.formats.text_calls import IN_JSON, TextCalls
 from gateway.chat.tools import Named, Tool, ToolChoice
 
-BLANKS = r"/\s{0,4}/"
+WHITESPACE = r"/\s{0,4}/"
 """What models put between reasoning, content and calls; bounded, lest they never stop."""
 
 
@@ -73,7 +73,7 @@ class TaggedFormat(Format, ABC):
 
     Attributes:
         opening: the marker that calls begin with when they are forced.
-        thought: the tags around reasoning; None where the family does not think.
+        reasoning_tags: the tags around reasoning; None where the family does not think.
     """
 
     name: str
@@ -81,9 +81,9 @@ class TaggedFormat(Format, ABC):
     text_calls = IN_JSON
     opening: str
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         self.special_tokens = special_tokens
-        self.thought = thought
+        self.reasoning_tags = reasoning_tags
 
     @abstractmethod
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
@@ -99,7 +99,7 @@ class TaggedFormat(Format, ABC):
 
     @override
     def opens_thinking(self, prompt: str) -> bool:
-        return self.thought is not None and prompt.rstrip().endswith(self.thought.opening)
+        return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
 
     @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
@@ -107,14 +107,14 @@ class TaggedFormat(Format, ABC):
 
     @override
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        if not tools and self.thought is None:
+        if not tools and self.reasoning_tags is None:
             return TextParser()
         known = {tool.name: tool for tool in tools}
         reader = partial(
             read_answer,
             calls=self.readers(known) if tools else {},
             leading=self.leading(known) if tools else {},
-            thought=self.thought,
+            reasoning_tags=self.reasoning_tags,
             thinking=thinking,
         )
         return ReaderParser(reader)
@@ -140,16 +140,16 @@ class TaggedFormat(Format, ABC):
 
     @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        if self.thought is None or (grammar.kind is GrammarKind.GBNF and not thinking):
+        if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
         rules = Rules(self.special_tokens)
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {embedded(grammar)}")
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
-        if self.thought is None:
+        if self.reasoning_tags is None:
             return ""
-        closed = f"{rules.until(self.thought.closing)} {BLANKS}"
-        return closed if thinking else f"({rules.text(self.thought.opening)} {closed})?"
+        closed = f"{rules.until(self.reasoning_tags.closing)} {WHITESPACE}"
+        return closed if thinking else f"({rules.text(self.reasoning_tags.opening)} {closed})?"
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:

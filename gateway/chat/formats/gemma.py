@@ -1,6 +1,6 @@
-"""Google's Gemma: FunctionGemma and Gemma 4, which have marks for calls, and Gemma 3, which has none.
+"""Google's Gemma: FunctionGemma and Gemma 4, which have markers for calls, and Gemma 3, which has none.
 
-A call is `call:name{argument:value,…}` between two markers, strings between marks of their own, objects' keys bare. For
+A call is `call:name{argument:value,…}` between two markers, strings between markers of their own, keys bare. For
 Gemma 3, the system message asks for calls in Python in a block named `tool_code`, as Google's guide to it does.
 """
 
@@ -30,7 +30,7 @@ _NEWLINE, _FENCE = "\n", "```"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Markers:
     """What a model of this family writes around a call, and around a string in it."""
 
     call: Tags
@@ -38,20 +38,20 @@ class Marks:
 
 
 TURN = "<start_of_turn>"
-FUNCTION_GEMMA = Marks(Tags("<start_function_call>", "<end_function_call>"), "<escape>")
-GEMMA_4 = Marks(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
+FUNCTION_GEMMA = Markers(Tags("<start_function_call>", "<end_function_call>"), "<escape>")
+GEMMA_4 = Markers(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
 
 
 class Gemma(TaggedFormat):
-    """The format of the models that have marks."""
+    """The format of the models that have markers."""
 
     name = "gemma"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, marks: Marks) -> None:
-        super().__init__(special_tokens, thought)
-        self._marks = marks
-        self._notation = Notation(quotes=(marks.quote, '"'), bare_keys=True)
-        self.opening = marks.call.opening
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
+        super().__init__(special_tokens, reasoning_tags)
+        self._markers = markers
+        self._notation = Notation(quotes=(markers.quote, '"'), bare_keys=True)
+        self.opening = markers.call.opening
 
     @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
@@ -68,17 +68,17 @@ class Gemma(TaggedFormat):
         if name not in tools:
             raise Malformed
         yield from read_arguments(source, out, name, self._notation)
-        yield from source.closing(self._marks.call.closing)
+        yield from source.closing(self._markers.call.closing)
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         def argument(name: str, schema: Mapping[str, object]) -> str:
             if ParameterSchema(tool, name).types == {"string"}:
-                value = text_value(rules, tool, name, schema, self._marks.quote)
-                return f"{rules.text(f'{name}:', self._marks.quote)} {value}"
+                value = text_value(rules, tool, name, schema, self._markers.quote)
+                return f"{rules.text(f'{name}:', self._markers.quote)} {value}"
             return f"{rules.text(f'{name}:')} {json_value(schema)}"
 
         written = listed_arguments(rules, tool, argument, ",")
-        return f"{rules.text(f'call:{tool.name}{{')} {written} {rules.text('}', self._marks.call.closing)}"
+        return f"{rules.text(f'call:{tool.name}{{')} {written} {rules.text('}', self._markers.call.closing)}"
 
 
 class ToolCode(TaggedFormat):
@@ -110,5 +110,5 @@ class ToolCode(TaggedFormat):
 
 
 def _read_block(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing=_FENCE)

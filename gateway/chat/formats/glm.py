@@ -10,7 +10,7 @@ from functools import partial
 
 from typing_extensions import override
 
-from gateway.chat.formats.format import BLANKS, TaggedFormat
+from gateway.chat.formats.format import WHITESPACE, TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
@@ -39,13 +39,13 @@ class Glm(TaggedFormat):
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         written = [_call(rules, tool) for tool in tools]
-        return rules.several(written, f"{BLANKS} {rules.text(_OPENING)}", parallel=parallel)
+        return rules.several(written, f"{WHITESPACE} {rules.text(_OPENING)}", parallel=parallel)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     name = yield from source.word(_NAME)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if name not in tools or (yield from source.peek()) not in ("<", ""):
         raise Malformed
     if source.finished():
@@ -53,7 +53,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
     writer = ArgumentsWriter(source, out, tools[name])
     while (yield from source.expect(KEY, _CLOSING)) == KEY:
         yield from _read_argument(source, out, tools[name], writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 
@@ -62,7 +62,7 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     parts: list[str] = []
     if (yield from source.until((_KEY_END,), parts.append)) is None:
         raise Truncated
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.expect(_VALUE)
     source.commit()
     name = "".join(parts).strip()

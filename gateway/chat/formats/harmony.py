@@ -101,11 +101,11 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beg
     source.commit()
     channel = _CHANNEL_NAME.search(header)
     recipient = _RECIPIENT.search(header)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if recipient and recipient[1] in tools and (yield from source.peek()) == "{":
         out.call(recipient[1])
         yield from read_value(source, out.arguments)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.follows(*_ENDS)
     elif _ADDRESSED.search(header):
         out.content(header)
@@ -119,7 +119,7 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beg
 
 
 def _read_header(source: Source) -> Reading[str]:
-    """What stands between a message's beginning and its body, with the mark that ends it.
+    """What stands between a message's beginning and its body, with the marker that ends it.
 
     One that the text's end cuts short says nothing, and is passed.
     """
@@ -134,8 +134,8 @@ def _read_header(source: Source) -> Reading[str]:
 
 
 def _read_body(source: Source, emit: Emit) -> Reading[str]:
-    """A message's text, and the mark that ended it; empty where none did."""
-    mark = yield from source.until((*_ENDS, *_BEGINNINGS), emit)
-    if mark in _BEGINNINGS:
-        source.put_back(len(mark))
-    return mark if mark in _ENDS else ""
+    """A message's text, and the marker that ended it; empty where none did."""
+    marker = yield from source.until((*_ENDS, *_BEGINNINGS), emit)
+    if marker in _BEGINNINGS:
+        source.put_back(len(marker))
+    return marker if marker in _ENDS else ""

@@ -46,9 +46,9 @@ class Plain(Hermes):
 
     name = "plain"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, shows_tools: bool) -> None:
-        super().__init__(special_tokens, thought)
-        self.show_special = thought is not None
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, shows_tools: bool) -> None:
+        super().__init__(special_tokens, reasoning_tags)
+        self.show_special = reasoning_tags is not None
         self._shows_tools = shows_tools
 
     @override
@@ -69,9 +69,9 @@ def described(tool: Tool) -> dict[str, object]:
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_object(source, out, tools)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.closing(_CLOSING)
 
 

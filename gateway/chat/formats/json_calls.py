@@ -19,17 +19,17 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
     """
     call = _JsonCall(source, out, tools)
     yield from source.expect("{")
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     separator = yield from source.follows("}")
     while separator != "}":
         key = yield from read_string(source)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.expect(":")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from call.read_member(key)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         separator = yield from source.expect(",", "}")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     call.finish()
 
 

@@ -20,7 +20,7 @@ from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
 TAG = "<|python_tag|>"
-MARKS = (TAG, "<|start_header_id|>", "<|header_start|>")
+MARKERS = (TAG, "<|start_header_id|>", "<|header_start|>")
 """What only these models' templates have."""
 
 PYTHONIC = "func_name1("
@@ -32,9 +32,9 @@ class Llama(TaggedFormat):
 
     name = "llama"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, pythonic: bool) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, pythonic: bool) -> None:
         """Args: `pythonic`, whether the template asks for calls as Python writes them."""
-        super().__init__(special_tokens, thought)
+        super().__init__(special_tokens, reasoning_tags)
         self._pythonic = pythonic
         self.opening = "[" if pythonic else "{"
 
@@ -61,7 +61,7 @@ class Llama(TaggedFormat):
 
 
 def _read_tagged(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     opening = yield from source.follows("{", "[")
     if opening == "{":
         yield from _read_objects(source, out, tools)
@@ -77,7 +77,7 @@ def _read_objects(source: Source, out: Output, tools: Mapping[str, Tool]) -> Rea
 
 
 def _read_list(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
 
 

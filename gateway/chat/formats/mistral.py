@@ -30,9 +30,9 @@ class Mistral(TaggedFormat):
     name = "mistral"
     opening = TAG
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, listed: bool) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:
         """Args: `listed`, whether the template writes calls as a list."""
-        super().__init__(special_tokens, thought)
+        super().__init__(special_tokens, reasoning_tags)
         self._listed = listed
 
     @override
@@ -48,9 +48,9 @@ class Mistral(TaggedFormat):
 
 
 def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if (yield from source.follows("[")):
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from read_calls(partial(read_object, tools=tools), source, out, closing="]")
     else:
         yield from _read_named(source, out, tools)
@@ -60,11 +60,11 @@ def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
     name = yield from source.word(_NAME)
     if name not in tools:
         raise Malformed
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if (yield from source.follows(_ID)):
         yield from source.word(_NAME)
     yield from source.follows(ARGUMENTS)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_arguments(source, out, name)
 
 

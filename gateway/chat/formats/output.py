@@ -19,7 +19,7 @@ class Output:
         self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # of the parts told last
         self._parts: list[str] = []
         self._text_kind: type[ContentDelta | ReasoningDelta] | None = None
-        self._blanks = ""
+        self._whitespace = ""
         self._fresh = True  # nothing but blanks was told of the prose that goes on
         self._leads = False  # that prose is content with nothing before it, whose first blanks are its own
 
@@ -41,7 +41,7 @@ class Output:
         self._close()
         self._deltas.append(CallBegan(self.calls, name))
         self.calls += 1
-        self._text_kind, self._blanks = None, ""
+        self._text_kind, self._whitespace = None, ""
 
     def arguments(self, text: str) -> None:
         """The arguments of the last call go on."""
@@ -55,21 +55,21 @@ class Output:
 
     def finish(self) -> None:
         """Nothing else comes."""
-        if self._text_kind is ContentDelta and self._blanks:
-            self._add(ContentDelta, self._blanks)
-            self._blanks = ""
+        if self._text_kind is ContentDelta and self._whitespace:
+            self._add(ContentDelta, self._whitespace)
+            self._whitespace = ""
 
     def _add_text(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
         if not text:
             return
         if kind is not self._text_kind:
             self._leads = kind is ContentDelta and self._text_kind is None and not self.calls
-            self._text_kind, self._blanks, self._fresh = kind, "", True
-        text = self._blanks + text
+            self._text_kind, self._whitespace, self._fresh = kind, "", True
+        text = self._whitespace + text
         if self._fresh and not self._leads:
             text = text.lstrip()
         trimmed = text.rstrip()
-        self._blanks = text[len(trimmed) :]
+        self._whitespace = text[len(trimmed) :]
         if trimmed:
             self._fresh = False
             self._add(kind, trimmed)

@@ -64,7 +64,7 @@ def read_answer(
     *,
     calls: Mapping[str, Reader],
     leading: Mapping[str, Reader],
-    thought: Tags | None,
+    reasoning_tags: Tags | None,
     thinking: bool,
 ) -> Reading[None]:
     """Reads reasoning, content and calls.
@@ -72,26 +72,26 @@ def read_answer(
     Args:
         calls: readers of calls by the markers that open them.
         leading: readers of calls by the texts that open them where nothing but reasoning is before.
-        thought: the tags around reasoning, which is found where nothing is before it.
+        reasoning_tags: the tags around reasoning, which is found where nothing is before it.
         thinking: whether the text begins inside reasoning.
     """
-    if thought and thinking:
-        yield from source.until((thought.closing,), out.reasoning)
+    if reasoning_tags and thinking:
+        yield from source.until((reasoning_tags.closing,), out.reasoning)
     while True:
         if leading and not out.answered:
-            yield from source.blanks(out.content)
+            yield from source.skip_whitespace(out.content)
             first = yield from source.follows(*leading)
             if first:
                 yield from attempt(leading[first], source, out, first)
                 continue
-        opening = thought.opening if thought and not out.answered else None
+        opening = reasoning_tags.opening if reasoning_tags and not out.answered else None
         marker = yield from source.until((*calls, opening) if opening else tuple(calls), out.content)
         if marker is None:
             return
         if marker in calls:
             yield from attempt(calls[marker], source, out, marker)
-        elif thought and not out.answered:
-            yield from source.until((thought.closing,), out.reasoning)
+        elif reasoning_tags and not out.answered:
+            yield from source.until((reasoning_tags.closing,), out.reasoning)
         else:
             out.content(marker)
 

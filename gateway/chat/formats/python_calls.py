@@ -26,13 +26,13 @@ def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> 
         raise Malformed
     yield from source.expect("(")
     writer = ArgumentsWriter(source, out, tools[name])
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     separator = yield from source.follows(")")
     while separator != ")":
         yield from _read_argument(source, out, writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         separator = yield from source.expect(",", ")")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 
@@ -47,9 +47,9 @@ def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Read
     name = yield from source.word(_NAME)
     if not name:
         raise Truncated if source.finished() else Malformed
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.expect("=")
     source.commit()
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     writer.key(name)
     yield from read_value(source, out.arguments, PYTHON)

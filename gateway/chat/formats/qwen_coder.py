@@ -43,10 +43,10 @@ class QwenCoder(TaggedFormat):
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.expect(FUNCTION)
     yield from _read_function(source, out, tools)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.closing(_CLOSING)
 
 
@@ -56,10 +56,10 @@ def _read_function(source: Source, out: Output, tools: Mapping[str, Tool]) -> Re
         raise Malformed
     yield from source.expect(">")
     writer = ArgumentsWriter(source, out, tools[name])
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     while (yield from source.expect(_PARAMETER, _FUNCTION_END)) == _PARAMETER:
         yield from _read_argument(source, out, tools[name], writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 

@@ -16,7 +16,7 @@ Reading: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 """Takes text as it becomes certain; perhaps none."""
 
-_BLANK = re.compile(r"[ \t\r\n]*")
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
 class Malformed(Exception):
@@ -80,9 +80,9 @@ class Source:
             yield
         return self._text[self._at : self._at + 1]
 
-    def blanks(self, emit: Emit | None = None) -> Reading[None]:
+    def skip_whitespace(self, emit: Emit | None = None) -> Reading[None]:
         """Pass blanks and line ends."""
-        yield from self.run(_BLANK, emit)
+        yield from self.run(_WHITESPACE, emit)
 
     def run(self, pattern: re.Pattern[str], emit: Emit | None = None) -> Reading[None]:
         """Pass the characters that `pattern`, a repeated class of them, matches."""

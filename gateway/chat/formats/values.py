@@ -96,33 +96,33 @@ def as_json(text: str) -> str | None:
 
 def _read_members(source: Source, emit: Emit, notation: Notation, depth: int) -> Reading[None]:
     emit("{")
-    yield from source.blanks(emit)
+    yield from source.skip_whitespace(emit)
     separator = yield from source.follows("}")
     while separator != "}":
         yield from _read_key(source, emit, notation)
-        yield from source.blanks(emit)
+        yield from source.skip_whitespace(emit)
         emit((yield from source.expect(":")))
-        yield from source.blanks(emit)
+        yield from source.skip_whitespace(emit)
         yield from read_value(source, emit, notation, depth + 1)
-        yield from source.blanks(emit)
+        yield from source.skip_whitespace(emit)
         separator = yield from source.expect(",", "}")
         if separator == ",":
             emit(separator)
-            yield from source.blanks(emit)
+            yield from source.skip_whitespace(emit)
     emit("}")
 
 
 def _read_items(source: Source, emit: Emit, notation: Notation, depth: int) -> Reading[None]:
     emit("[")
-    yield from source.blanks(emit)
+    yield from source.skip_whitespace(emit)
     separator = yield from source.follows("]")
     while separator != "]":
         yield from read_value(source, emit, notation, depth + 1)
-        yield from source.blanks(emit)
+        yield from source.skip_whitespace(emit)
         separator = yield from source.expect(",", "]")
         if separator == ",":
             emit(separator)
-            yield from source.blanks(emit)
+            yield from source.skip_whitespace(emit)
     emit("]")
 
 
