@@ -24,7 +24,7 @@ class Conversation:
     """Messages, tools, and the constraints on the model's answer."""
 
     messages: tuple[TemplateMessage, ...]
-    """Messages in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
+    """Messages in OpenAI's chat shape, as in `TemplateMessage`."""
     tools: tuple[Tool, ...] = ()
     """Tools that the model may call."""
     tool_choice: ToolChoice = "auto"

@@ -1,4 +1,4 @@
-"""A parser made of a reader; and the reader that most families share."""
+"""Parsers that run a reader, and the reader that most families share."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,20 +13,23 @@ from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
+"""Reads from a source and writes to an output."""
 
 _SEPARATOR = re.compile(r"[\s,;]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What a family writes around a part of its text."""
+    """Pair of markers around a part of the text."""
 
     opening: str
+    """Marker before the part."""
     closing: str
+    """Marker after the part."""
 
 
 class ReaderParser(FormatParser):
-    """A `FormatParser` that runs a reader as far as the text goes."""
+    """Parser that runs a reader as far as the available text permits."""
 
     def __init__(self, reader: Reader) -> None:
         self._source, self._out = Source(), Output()
@@ -47,7 +50,7 @@ class ReaderParser(FormatParser):
 
 
 class TextParser(FormatParser):
-    """A `FormatParser` for texts in which there is nothing to find."""
+    """Parser for text without reasoning and calls: all of it is content."""
 
     @override
     def feed(self, text: str) -> list[Delta]:
@@ -67,13 +70,15 @@ def read_answer(
     reasoning_tags: Tags | None,
     thinking: bool,
 ) -> Reading[None]:
-    """Reads reasoning, content and calls.
+    """Read reasoning, content and calls.
 
     Args:
-        calls: readers of calls by the markers that open them.
-        leading: readers of calls by the texts that open them where nothing but reasoning is before.
-        reasoning_tags: the tags around reasoning, which is found where nothing is before it.
-        thinking: whether the text begins inside reasoning.
+        source: the text.
+        out: the collected output.
+        calls: readers of calls by their opening markers.
+        leading: readers of calls by opening texts that count only at the start, or after reasoning.
+        reasoning_tags: the tags around reasoning, which count only before content and calls.
+        thinking: True if the text begins inside reasoning.
     """
     if reasoning_tags and thinking:
         yield from source.until((reasoning_tags.closing,), out.reasoning)
@@ -97,11 +102,12 @@ def read_answer(
 
 
 def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading[None]:
-    """Reads what `marker`, just passed, opens.
+    """Read the part that `marker`, just read, opens.
 
-    Until a call begins, nothing of it is told, and if it breaks, all of it is content. From then on its arguments are
-    told as they come. Where they break, they stay unfinished, lest somebody take them for whole, and the text from
-    there on is content. Markup that the text's end cuts short is dropped, as whole markup is.
+    Before a call begins, no delta of it is emitted, and if the text is malformed, all of it becomes content. After that
+    the arguments are streamed. If they are malformed, they stay incomplete, so that clients do not accept them as
+    complete, and the rest of the text is content. Markup that the end of the text truncates is dropped, as complete
+    markup is.
     """
     began = out.calls
     source.hold(len(marker))
@@ -118,7 +124,11 @@ def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading
 
 
 def read_arguments(source: Source, out: Output, name: str, notation: Notation = JSON) -> Reading[None]:
-    """Begins a call, and reads its arguments, an object. Raises `Malformed` where none comes next."""
+    """Begin a call, and read its arguments, an object.
+
+    Raises:
+        Malformed: if the next value is not an object.
+    """
     if (yield from source.peek()) != "{":
         raise Truncated if source.finished() else Malformed
     source.commit()
@@ -127,9 +137,12 @@ def read_arguments(source: Source, out: Output, name: str, notation: Notation = 
 
 
 def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -> Reading[None]:
-    """Reads calls with separators between them, and `closing` after the last, if they are a list.
+    """Read calls with separators between them, and the `closing` of their list if they are one.
 
-    Raises `Malformed` where the first is none. What follows a call and is none is content.
+    Text after the first call that is not a call is content.
+
+    Raises:
+        Malformed: if the first one is not a call.
     """
     began = out.calls
     yield from one(source, out)

@@ -1,4 +1,4 @@
-"""JSON values, and values in notations much like JSON, read as JSON text while they come."""
+"""Convert a stream of values in JSON or a similar notation into JSON text."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import orjson
 from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 
 MAX_DEPTH = 64
-"""Values inside values. Deeper ones are `Malformed`."""
+"""Maximum depth of nested values. Deeper ones are `Malformed`."""
 
 _SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
@@ -21,17 +21,14 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How a family writes values.
-
-    Attributes:
-        quotes: what may stand at both ends of a string. A backslash escapes only where that is one character.
-        words: the JSON text of its words.
-        bare_keys: whether keys may stand without quotes.
-    """
+    """Notation of a family for values."""
 
     quotes: tuple[str, ...] = ('"',)
+    """Quotes at both ends of a string. A backslash escapes only inside quotes of one character."""
     words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in ("true", "false", "null")})
+    """JSON text of each keyword."""
     bare_keys: bool = False
+    """Allow keys without quotes."""
 
 
 JSON = Notation()
@@ -39,19 +36,19 @@ PYTHON = Notation(quotes=('"', "'"), words={**JSON.words, "True": "true", "False
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     return orjson.dumps(text).decode()
 
 
 def escaped(text: str) -> str:
-    """`text` as a part of a JSON string."""
+    """Return `text` escaped for the inside of a JSON string."""
     return quoted(text)[1:-1]
 
 
 def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int = 0) -> Reading[None]:
     """Read a value and emit it as JSON text. All that is emitted is a prefix of some valid JSON.
 
-    Two common mistakes of models are repaired: control characters in strings, and backslashes that escape nothing.
+    Two common mistakes of models are repaired: control characters in strings, and backslashes that start no escape.
 
     Raises:
         Malformed: at the first character that fits no value.
@@ -70,7 +67,11 @@ def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int
 
 
 def read_string(source: Source, notation: Notation = JSON) -> Reading[str]:
-    """Passes a string and returns what it says. Raises `Malformed` where there is none."""
+    """Read a string, and return its value.
+
+    Raises:
+        Malformed: if no string comes next.
+    """
     parts: list[str] = []
     opening = yield from source.expect(*notation.quotes)
     yield from _read_string(source, parts.append, opening)
@@ -81,10 +82,10 @@ def read_string(source: Source, notation: Notation = JSON) -> Reading[str]:
 
 
 def as_json(text: str) -> str | None:
-    """`text` as JSON where it is a value in Python's notation or JSON, else None."""
+    """Return `text` as JSON if it is a value in Python's notation or JSON, else None."""
     parts: list[str] = []
     source = Source()
-    source.push(f"{text.strip()}\n")  # a scalar is whole where something follows
+    source.push(f"{text.strip()}\n")  # a scalar is complete once other text follows
     source.end()
     try:
         for _ in read_value(source, parts.append, PYTHON):
@@ -138,7 +139,7 @@ def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
 
 
 def _read_string(source: Source, emit: Emit, quote: str) -> Reading[None]:
-    """A string whose opening quote is passed."""
+    """Read the rest of a string after its opening quote."""
     emit('"')
     markers = (quote, "\\") if len(quote) == 1 else (quote,)
     while True:
@@ -152,7 +153,7 @@ def _read_string(source: Source, emit: Emit, quote: str) -> Reading[None]:
 
 
 def _read_escape(source: Source, emit: Emit) -> Reading[None]:
-    """What follows a backslash; nothing is told of an escape that the text's end cuts short."""
+    """Read an escape after its backslash. Emit no text for an escape that the end of the text truncates."""
     kind = yield from source.peek()
     if not kind:
         raise Truncated
