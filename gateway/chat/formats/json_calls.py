@@ -1,4 +1,4 @@
-"""Calls as JSON objects: a name, and arguments under one of two keys."""
+"""Reader of calls as JSON objects, which have a name, and arguments under one of two keys."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,13 @@ _OTHER = ("id", "type")
 
 
 def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    """Reads a call.
+    """Read a call.
 
-    The arguments are told as they come if the name is known before them, else at the object's end. A call without
-    arguments has none. Raises `Malformed` where this is no call of one of `tools`.
+    The arguments are streamed if the name precedes them; else they are emitted at the end of the object. Missing
+    arguments are an empty object.
+
+    Raises:
+        Malformed: if the text is not a call of one of `tools`.
     """
     call = _JsonCall(source, out, tools)
     yield from source.expect("{")
@@ -81,4 +84,4 @@ class _JsonCall:
 
 
 def _ignore(text: str) -> None:
-    """Takes what nobody wants to know."""
+    """Discard the text of a member that is not part of a call."""

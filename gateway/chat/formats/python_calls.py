@@ -1,4 +1,4 @@
-"""Calls as Python writes them: `name(argument=value, …)`."""
+"""Calls in Python syntax: `name(argument=value, …)`."""
 
 import re
 from collections.abc import Mapping
@@ -16,9 +16,10 @@ _METHOD = ".call"
 
 
 def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    """Reads a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
+    """Read a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
 
-    Raises `Malformed` where this is no call of one of `tools`.
+    Raises:
+        Malformed: if the text is not a call of one of `tools`.
     """
     word = yield from source.word(_NAME)
     name = word if word in tools else word.removesuffix(_METHOD)
@@ -37,7 +38,7 @@ def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> 
 
 
 def python_call(rules: Rules, tool: Tool) -> str:
-    """The expression for a call, with values in JSON."""
+    """Return the expression for a call, with values in JSON."""
     written = listed_arguments(rules, tool, lambda name, schema: f"{rules.text(f'{name}=')} {json_value(schema)}", ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 

@@ -1,4 +1,4 @@
-"""Calls and what they gave as text, for templates that show neither."""
+"""Tool calls and their results as text, for templates that render neither."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,22 +12,20 @@ _PARAGRAPH = "\n\n"
 
 @dataclass(frozen=True, slots=True)
 class TextCalls:
-    """How a family is rendered of calls in a conversation.
-
-    Attributes:
-        call: what stands around a call.
-        result: what stands around what it gave.
-        write: a call, given its function's name and its arguments as JSON text.
-    """
+    """Notation of a family for calls and results in the text of messages."""
 
     call: Tags
+    """Tags around a call."""
     result: Tags
+    """Tags around a result."""
     write: Callable[[str, str], str]
+    """Renders a call from its function's name and its arguments as JSON text."""
 
     def render(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-        """The messages with calls in their content, and results said by the user.
+        """Return the messages with calls as content, and results as messages of the user.
 
-        Results in a row are one message, with what the user says next: many templates want the roles to alternate.
+        Consecutive results and the user's next message become one message, since many templates require the roles to
+        alternate.
         """
         rendered: list[TemplateMessage] = []
         after_result = False  # the last rendered message holds results
@@ -65,7 +63,7 @@ def _json_call(name: str, arguments: str) -> str:
 
 
 def _python_call(name: str, arguments: str) -> str:
-    """What is no object of arguments stands as it is."""
+    """Return a call in Python syntax. Arguments that are not a JSON object stay unchanged."""
     try:
         given = json.loads(arguments or "{}")
     except ValueError:
@@ -76,7 +74,7 @@ def _python_call(name: str, arguments: str) -> str:
 
 
 IN_JSON = TextCalls(Tags("<tool_call>", "</tool_call>"), Tags("<tool_response>", "</tool_response>"), _json_call)
-"""Hermes' way, which models know best that were not trained to call."""
+"""Notation of Hermes, which models without training for calls follow best."""
 
 IN_PYTHON = TextCalls(Tags("```tool_code", "```"), Tags("```tool_output", "```"), _python_call)
-"""Gemma 3's, by Google's guide to it."""
+"""Notation for Gemma 3, from Google's guide."""
