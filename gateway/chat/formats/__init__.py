@@ -1,4 +1,4 @@
-"""How families of models write reasoning and calls: one file a family, chosen by what a chat template says."""
+"""Output formats of model families, one module each. The markers in a chat template select the format."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _NO_TOKENS: Mapping[str, int] = {}
 
 
 def choose(template: str, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:
-    """The format of a model, by the markers in its chat template, the most telling first.
+    """Return the format of a model by the markers in its chat template, the most specific marker first.
 
     Args:
         template: the template's source.
@@ -45,7 +45,7 @@ def choose(template: str, special_tokens: Mapping[str, int] = _NO_TOKENS) -> For
 
 
 def _without_markers(template: str, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> Format:
-    """The format of a model without markers for calls, by its turns and what it says of tools."""
+    """Return the format of a model without markers for calls, by the markers of its turns and its mentions of tools."""
     shows_tools = _TOOLS.search(template) is not None
     pythonic = llama.PYTHONIC in template
     if shows_tools and (pythonic or any(marker in template for marker in llama.MARKERS)):

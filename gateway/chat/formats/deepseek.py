@@ -1,7 +1,7 @@
 """DeepSeek's V3, R1 and V3.1.
 
-Calls stand together between two markers, and each between two of its own: a type, a separator, the name on that line,
-then the arguments in a block of JSON; since V3.1 the name, a separator, the arguments.
+Two markers enclose all calls, and two more enclose each call. A call is a type, a separator, the name on the same line,
+then the arguments in a block of JSON. Since V3.1 it is the name, a separator, the arguments.
 """
 
 import re
@@ -17,7 +17,7 @@ from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
-_BAR = "\uff5c"  # these models' bars are wide
+_BAR = "\uff5c"  # these models use the full-width bar
 TAG, _END = f"<{_BAR}tool▁calls▁begin{_BAR}>", f"<{_BAR}tool▁calls▁end{_BAR}>"
 _CALL, _CALL_END = f"<{_BAR}tool▁call▁begin{_BAR}>", f"<{_BAR}tool▁call▁end{_BAR}>"
 _SEPARATOR = f"<{_BAR}tool▁sep{_BAR}>"
@@ -27,13 +27,19 @@ _NAME = re.compile(r"[-.\w]*")
 
 
 class DeepSeek(TaggedFormat):
-    """The format. Both ways of calling are read; which one is forced depends on the template."""
+    """Format of DeepSeek. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "deepseek"
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
-        """Args: `typed`, whether the template writes a call's type before its name."""
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            typed: True if the template writes a call's type before its name.
+        """
         super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
 

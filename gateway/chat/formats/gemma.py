@@ -1,7 +1,7 @@
-"""Google's Gemma: FunctionGemma and Gemma 4, which have markers for calls, and Gemma 3, which has none.
+"""Google's Gemma: FunctionGemma and Gemma 4, which have markers for calls, and Gemma 3, which has no such markers.
 
-A call is `call:name{argument:value,…}` between two markers, strings between markers of their own, keys bare. For
-Gemma 3, the system message asks for calls in Python in a block named `tool_code`, as Google's guide to it does.
+A call is `call:name{argument:value,…}` between two markers. Strings have markers as quotes, and keys of objects have no
+quotes. For Gemma 3, the system message asks for Python calls in a block named `tool_code`, as Google's guide does.
 """
 
 import json
@@ -31,10 +31,12 @@ _NEWLINE, _FENCE = "\n", "```"
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """What a model of this family writes around a call, and around a string in it."""
+    """Markers around a call, and around a string in it."""
 
     call: Tags
+    """Tags around a call."""
     quote: str
+    """Marker at both ends of a string."""
 
 
 TURN = "<start_of_turn>"
@@ -43,7 +45,7 @@ GEMMA_4 = Markers(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
 
 
 class Gemma(TaggedFormat):
-    """The format of the models that have markers."""
+    """Format of the Gemma models that have markers for calls."""
 
     name = "gemma"
 
@@ -82,7 +84,7 @@ class Gemma(TaggedFormat):
 
 
 class ToolCode(TaggedFormat):
-    """The format that Gemma 3 is asked for."""
+    """Format that the system message asks Gemma 3 for."""
 
     name = "gemma-3"
     text_calls = IN_PYTHON

@@ -1,7 +1,7 @@
 """Zhipu's GLM 4.5 and later.
 
 A call is `<tool_call>`, the name, for each argument `<arg_key>`, its name, `</arg_key>`, `<arg_value>`, its text,
-`</arg_value>`, then `</tool_call>`. Line ends stand between these until GLM 4.7, which has none.
+`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines.
 """
 
 import re
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[^<\s]*")
 
 
 class Glm(TaggedFormat):
-    """The format."""
+    """Format of GLM."""
 
     name = "glm"
     opening = _OPENING

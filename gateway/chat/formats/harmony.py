@@ -1,6 +1,6 @@
-"""OpenAI's gpt-oss, whose format is called harmony.
+"""Harmony, the format of OpenAI's gpt-oss.
 
-An answer is one message or several. Each has a header, which names a channel and perhaps whom it is for, and a body:
+An answer is one message or several. Each has a header, which names a channel and optionally a recipient, and a body:
 `<|channel|>analysis<|message|>…<|end|>` is reasoning, `<|channel|>final<|message|>…` the answer, and
 `<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>` a call, after which the model stops.
 """
@@ -36,7 +36,7 @@ _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 
 
 class Harmony(Format):
-    """The format. A message makes one call at most, so that there are never several at once."""
+    """Format of gpt-oss. A message makes one call at most, so there are never parallel calls."""
 
     name = "harmony"
     show_special = True
@@ -119,10 +119,7 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beg
 
 
 def _read_header(source: Source) -> Reading[str]:
-    """What stands between a message's beginning and its body, with the marker that ends it.
-
-    One that the text's end cuts short says nothing, and is passed.
-    """
+    """Return a message's header, with the marker that ends it. Skip a header that the end of the text truncates."""
     parts: list[str] = []
     try:
         while not parts or parts[-1] != _MESSAGE:
@@ -134,7 +131,7 @@ def _read_header(source: Source) -> Reading[str]:
 
 
 def _read_body(source: Source, emit: Emit) -> Reading[str]:
-    """A message's text, and the marker that ended it; empty where none did."""
+    """Emit a message's body, and return the marker that ends it, or an empty string if the text ends without one."""
     marker = yield from source.until((*_ENDS, *_BEGINNINGS), emit)
     if marker in _BEGINNINGS:
         source.put_back(len(marker))

@@ -1,6 +1,7 @@
-"""Nous Research's Hermes 2 Pro, and with it Qwen 2.5, Qwen 3 and this program's own model.
+"""Nous Research's Hermes 2 Pro. Qwen 2.5, Qwen 3 and the gateway's embedded model use the same format.
 
-A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Any other model is read the same way.
+A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Output of unknown models is parsed
+the same way.
 """
 
 import json
@@ -22,7 +23,7 @@ _NEWLINE, _END = "\n", "}\n"
 
 
 class Hermes(TaggedFormat):
-    """The format, with the `<think>` of those models that have it."""
+    """Format of Hermes, with `<think>` for the models that have it."""
 
     name = "hermes"
     opening = OPENING
@@ -38,10 +39,10 @@ class Hermes(TaggedFormat):
 
 
 class Plain(Hermes):
-    """For models of which only the template is known, and nothing in it says how they call.
+    """Format of unknown models. Their chat template has no markers for calls.
 
-    Calls are Hermes' there, since models that were not trained to call follow that way best. Where the template does
-    not show tools, the system message has to.
+    Calls are written as in Hermes, since models without training for calls follow that format best. If the template
+    does not render tools, the system message does.
     """
 
     name = "plain"
@@ -63,7 +64,7 @@ class Plain(Hermes):
 
 
 def described(tool: Tool) -> dict[str, object]:
-    """A tool as prompts show it."""
+    """Return a tool's description for prompts."""
     description = {} if tool.description is None else {"description": tool.description}
     return {"name": tool.name, **description, "parameters": tool.parameters}
 

@@ -1,7 +1,7 @@
 """Meta's Llama 3.1 to 3.3 and Llama 4.
 
-A call stands bare where the answer begins, or anywhere behind `<|python_tag|>`. It is a JSON object of `name` and
-`parameters`, several with semicolons between; or all are a list as Python writes calls, which newer models prefer.
+A call begins the answer without a marker, or follows `<|python_tag|>` anywhere. It is a JSON object of `name` and
+`parameters`, with semicolons between several; or all calls are one list in Python syntax, which newer models prefer.
 """
 
 import json
@@ -21,19 +21,25 @@ from gateway.chat.tools import Tool
 
 TAG = "<|python_tag|>"
 MARKERS = (TAG, "<|start_header_id|>", "<|header_start|>")
-"""What only these models' templates have."""
+"""Markers that appear only in these models' templates."""
 
 PYTHONIC = "func_name1("
-"""How templates ask for calls as Python writes them."""
+"""Text by which templates ask for calls in Python syntax."""
 
 
 class Llama(TaggedFormat):
-    """The format. All ways of calling are read; which one is forced depends on the template."""
+    """Format of Llama. All kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "llama"
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, pythonic: bool) -> None:
-        """Args: `pythonic`, whether the template asks for calls as Python writes them."""
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            pythonic: True if the template asks for calls in Python syntax.
+        """
         super().__init__(special_tokens, reasoning_tags)
         self._pythonic = pythonic
         self.opening = "[" if pythonic else "{"
@@ -55,7 +61,10 @@ class Llama(TaggedFormat):
 
     @override
     def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        """An answer that begins as a call does is one."""
+        """Return the expression for a call, or for an answer that does not begin like one.
+
+        `calls` itself permits several calls or one, so `parallel` is not used.
+        """
         text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
         return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
 

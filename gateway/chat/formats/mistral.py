@@ -1,7 +1,7 @@
-"""Mistral's models, old and new.
+"""Mistral's models before and since 2025.
 
-Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`; or, since 2025, `[TOOL_CALLS]`, the name,
-perhaps `[CALL_ID]` and an id, `[ARGS]` and the arguments in JSON, again for each call.
+Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`. Since 2025, each call is `[TOOL_CALLS]`,
+the name, optionally `[CALL_ID]` and an id, then `[ARGS]` and the arguments in JSON.
 """
 
 import json
@@ -25,13 +25,19 @@ _NAME = re.compile(r"[-.\w]*")
 
 
 class Mistral(TaggedFormat):
-    """The format. Both ways of calling are read; which one is forced depends on the template."""
+    """Format of Mistral. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "mistral"
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:
-        """Args: `listed`, whether the template writes calls as a list."""
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            listed: True if the template writes calls as a list.
+        """
         super().__init__(special_tokens, reasoning_tags)
         self._listed = listed
 

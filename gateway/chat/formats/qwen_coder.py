@@ -1,7 +1,7 @@
-"""Qwen3-Coder, and what took it over: Qwen 3.5, Nemotron 3, Step 3.5.
+"""Qwen3-Coder, and the models with the same format: Qwen 3.5, Nemotron 3, Step 3.5.
 
-A call is `<tool_call>`, `<function=name>`, for each argument `<parameter=name>`, its text on lines of its own,
-`</parameter>`, then `</function>`, `</tool_call>`. Models often leave the outer tags out.
+A call is `<tool_call>`, `<function=name>`, for each argument `<parameter=name>`, its text on separate lines,
+`</parameter>`, then `</function>`, `</tool_call>`. Models often omit the outer tags.
 """
 
 import re
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[^<>\n]*")
 
 
 class QwenCoder(TaggedFormat):
-    """The format."""
+    """Format of Qwen3-Coder."""
 
     name = "qwen-coder"
     opening = _OPENING
