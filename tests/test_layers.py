@@ -70,7 +70,7 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.chat": {"gateway.chat", "engine", "orjson"},
+    "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.template": {"engine", "jinja2"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},

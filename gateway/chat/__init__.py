@@ -1,1 +1,1 @@
-"""Conversations without any API's words: templates, tools, output formats."""
+"""Conversations in a form that no API owns: chat templates, tools, output formats."""

@@ -1,90 +1,95 @@
-"""A conversation as the text that a model continues, with all that is needed to understand what it then writes."""
+"""Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from typing_extensions import override
+
 from engine import Grammar, GrammarKind, ModelInfo, RequestError
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.lark import embedded
-from gateway.chat.shapes import TemplateMessage, shape_for
 from gateway.chat.template import ChatTemplate
+from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
 
 _CUT = "\ue000 the text goes on here \ue000"
-"""Marks the end of the message to continue. Private-use characters, which no template looks for."""
+"""Marks the end of the message to continue. It has private-use characters, which no template looks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """What is said, and how it may go on.
-
-    Attributes:
-        messages: in OpenAI's chat shape; content one text or None, arguments of calls as JSON text.
-        tools: what the model may call.
-        tool_choice: whether and what it must call; "none" hides the tools.
-        parallel_tool_calls: whether it may make several calls at once.
-        grammar: what its answer must match, if it is no call.
-        template_kwargs: further variables for the template; none of `template_variables.RESERVED`.
-        continue_final: whether the last message, an assistant's, is to go on instead of another beginning.
-        open_answer: whether the prompt ends where an assistant's message begins; always if it continues one.
-    """
+    """Messages, tools, and the constraints on the model's answer."""
 
     messages: tuple[TemplateMessage, ...]
+    """Messages in OpenAI's chat shape, as in `TemplateMessage`."""
     tools: tuple[Tool, ...] = ()
+    """Tools that the model may call."""
     tool_choice: ToolChoice = "auto"
+    """Demand for a tool call; "none" hides the tools."""
     parallel_tool_calls: bool = True
+    """Allow several calls in one answer."""
     grammar: Grammar | None = None
+    """Grammar that the answer must match, unless it is a tool call."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
+    """Continue the last message, an assistant's, instead of starting another."""
     open_answer: bool = True
+    """End the prompt where an assistant's message begins. `continue_final` implies it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """What the engine is given, and how its answer is read.
-
-    Attributes:
-        text: the prompt.
-        grammar: what the generated text must match.
-        show_special: whether the parser needs control tokens in the text.
-        parser: makes a parser for the text of one choice.
-    """
+    """Rendered prompt, with the grammar and the parser for the generated text."""
 
     text: str
+    """The prompt."""
     grammar: Grammar | None
+    """Grammar that the generated text must match."""
     show_special: bool
+    """True if the parser needs control tokens in the generated text."""
     parser: Callable[[], FormatParser]
+    """Factory of parsers, one for the text of each choice."""
 
 
 class ChatModel:
-    """One model's way to talk. May be used from several threads."""
+    """Chat templates and output formats of one model. Safe to use from several threads."""
 
     def __init__(self, model: ModelInfo, override: str | None = None) -> None:
-        """Args: `override`, a template instead of the model's own. Raises `RequestError` where there is none."""
+        """Compile the model's chat templates.
+
+        Args:
+            model: the model that the prompts are for.
+            override: source of a template that replaces the model's own.
+
+        Raises:
+            RequestError: if there is no template, or it cannot be compiled.
+        """
         source = override or model.chat_template
         if not source:
             message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
             raise RequestError(message, code="chat_template_missing", param="messages")
-        self._plain = _Speaker(source, model)
+        self._plain = _TemplateFormat(source, model)
         for_tools = None if override else model.tool_template
-        self._with_tools = _Speaker(for_tools, model) if for_tools else self._plain
+        self._with_tools = _TemplateFormat(for_tools, model) if for_tools else self._plain
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
-        """The prompt of a conversation. Takes as long as the template does.
+        """Return the prompt of a conversation. Takes as long as the template does.
 
-        Raises `RequestError` with the template's own words where it refuses the messages, and where the conversation
-        asks for what cannot be had together.
+        Raises:
+            RequestError: if the template refuses the messages, with the template's own message; and if the
+                conversation combines settings that exclude each other.
         """
         offered = () if conversation.tool_choice == "none" else conversation.tools
-        speaker = self._with_tools if offered else self._plain
-        return speaker.prompt(conversation, offered)
+        chosen = self._with_tools if offered else self._plain
+        return chosen.prompt(conversation, offered)
 
 
-class _Speaker:
-    """A template, the shape of messages it wants, and the format of the answers it asks for."""
+class _TemplateFormat:
+    """A chat template, its capabilities, and the output format that it asks the model for."""
 
     def __init__(self, source: str, model: ModelInfo) -> None:
         try:
@@ -93,11 +98,21 @@ class _Speaker:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
         probe = {"tools": [_described(Tool("f", "A function."))], "add_generation_prompt": False}
-        self._shape = shape_for(source, lambda messages: self._template.render({**probe, "messages": messages}))
+        self._capabilities = detect_capabilities(
+            source, lambda messages: self._template.render({**probe, "messages": messages})
+        )
         self._format = choose(source, model.special_tokens)
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
-        """See `ChatModel.prompt`; `tools` are those that the model is told of."""
+        """Return the prompt of a conversation, as `ChatModel.prompt` does.
+
+        Args:
+            conversation: the conversation to render.
+            tools: the tools that the prompt shows to the model.
+
+        Raises:
+            RequestError: as in `ChatModel.prompt`.
+        """
         text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
         thinking = self._format.opens_thinking(text)
         return ChatPrompt(
@@ -122,13 +137,13 @@ class _Speaker:
     def _render(
         self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool
     ) -> str:
-        told = messages if self._shape.calls else self._format.prose.tell(messages)
+        shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
-            told = self._shape.instruct(told, instructions)
+            shown = self._capabilities.add_instructions(shown, instructions)
         return self._template.render(
             {
                 **conversation.template_kwargs,
-                "messages": self._shape.apply(told),
+                "messages": self._capabilities.adapt(shown),
                 "tools": [_described(tool) for tool in tools] or None,
                 "add_generation_prompt": opened,
             }
@@ -139,7 +154,10 @@ class _Speaker:
         return parser if conversation.parallel_tool_calls else _OneCall(parser)
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
-        """Where a call is demanded there is no answer, so that nothing is left for the answer's grammar to match."""
+        """Return the grammar for calls, for the answer, or for both.
+
+        Where a call is demanded there is no other answer, so the answer's grammar is not used.
+        """
         call = partial(self._format.grammar, tools, parallel=conversation.parallel_tool_calls, thinking=thinking)
         if conversation.grammar is None:
             return call(conversation.tool_choice) if tools else None
@@ -150,18 +168,18 @@ class _Speaker:
         return answer if demanded is None else _either(demanded, answer)
 
 
-class _OneCall:
-    """A parser that leaves out all calls behind the first."""
+class _OneCall(FormatParser):
+    """Parser that drops all calls after the first."""
 
     def __init__(self, parser: FormatParser) -> None:
         self._parser = parser
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         return _first_call(self._parser.feed(text))
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         return _first_call(self._parser.finish())
 
 

@@ -1,4 +1,7 @@
-"""What a model's text turns out to be: content, reasoning, calls. A closed set of frozen values, and who finds them."""
+"""Deltas that the generated text is parsed into, and the protocol of the parsers.
+
+The types of deltas are a closed set of frozen values: content, reasoning, tool calls.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -6,54 +9,53 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """Text for the reader; not empty."""
+    """A piece of the answer's text."""
 
     text: str
+    """The text; not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """Text of the model's thinking; not empty."""
+    """A piece of the model's reasoning."""
 
     text: str
+    """The text; not empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegan:
-    """The model calls a tool.
-
-    Attributes:
-        index: the call's place among the choice's calls, from 0.
-        name: the tool's name, whole.
-    """
+    """Start of a tool call."""
 
     index: int
+    """Position of the call among the calls of the choice, from 0."""
     name: str
+    """Name of the tool; always complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of the arguments of the call that began last.
-
-    Attributes:
-        index: the call's.
-        text: a fragment of the arguments' JSON text; not empty.
-    """
+    """A piece of the arguments of the call that began last."""
 
     index: int
+    """Index of the call."""
     text: str
+    """A fragment of the arguments' JSON text; not empty."""
 
 
 Delta: TypeAlias = ContentDelta | ReasoningDelta | CallBegan | CallArguments
 
 
 class FormatParser(Protocol):
-    """Reads the text of one choice. No text makes it raise, and its deltas join to the same however the text is cut."""
+    """Parser for the text of one choice. Never raises; the joined deltas do not depend on how the text was split."""
 
     def feed(self, text: str) -> list[Delta]:
-        """Take the text that follows what was fed before; give the deltas that are certain now."""
+        """Append text, and return the deltas that are certain now."""
         ...
 
     def finish(self) -> list[Delta]:
-        """Give what was held back, once, when the text has ended. An unfinished call that cannot be read is content."""
+        """Return the deltas that were held back. Must be called once, at the end of the text.
+
+        An unfinished call that cannot be parsed becomes content.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Chat templates: Jinja as Hugging Face's tokenizers write it, in a sandbox, and bounded."""
+"""Chat templates: Jinja with the extensions of Hugging Face's tokenizers, in a sandbox, with bounded output."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,19 +14,19 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine import RequestError
 
-MOST_CHARACTERS = 2**25
-"""Of one prompt. More than any slot holds; it ends what a template repeats without end."""
+MAX_PROMPT_CHARACTERS = 2**25
+"""Maximum length of one prompt. More than any slot holds; it stops a template that repeats without end."""
 
-LONGEST_WORDS = 1000
-"""Of a refusal, in characters: a template may repeat a whole message in it."""
+MAX_REFUSAL_CHARACTERS = 1000
+"""Maximum length of a refusal's message, since a template may repeat a whole chat message in it."""
 
 
 class _Refused(TemplateError):
-    """What `raise_exception` raises: the template's own words about the messages."""
+    """Error that `raise_exception` raises, with the template's own message about the messages."""
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks the assistant's text for training, and is nothing to us."""
+    """Parser of `{% generation %}`, which marks the assistant's text for training. The mark is ignored."""
 
     tags = {"generation"}  # noqa: RUF012 (the base class annotates it)
 
@@ -50,7 +50,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as these templates mean it: characters unescaped, keys in their order. Jinja's own filter is for HTML."""
+    """Return JSON as these templates expect it: characters unescaped, keys in order. Jinja's own filter is for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -64,14 +64,22 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 class ChatTemplate:
-    """A compiled template. May be used from several threads.
+    """A compiled template. Safe to use from several threads."""
 
-    Attributes:
-        source: its text.
-    """
+    source: str
+    """The template's Jinja source."""
 
     def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
-        """Args: `bos` and `eos`, the texts of the model's tokens. Raises `ValueError` for what is no template."""
+        """Compile a template.
+
+        Args:
+            source: the template's Jinja source.
+            bos: text of the model's token for the beginning of a sequence.
+            eos: text of the model's token for the end of a sequence.
+
+        Raises:
+            ValueError: if the source is not a valid template.
+        """
         self.source = source
         try:
             self._template = _environment().from_string(source, {"bos_token": bos, "eos_token": eos})
@@ -79,27 +87,32 @@ class ChatTemplate:
             raise ValueError(f"line {error.lineno}: {error.message}") from error
 
     def render(self, variables: Mapping[str, object]) -> str:
-        """The text. Takes as long as the template does.
+        """Return the rendered text. Takes as long as the template does.
 
-        Raises `RequestError` with the template's own words where it refuses, or fails at, the messages.
+        Raises:
+            RequestError: if the template refuses the messages or fails on them, with the template's own message.
         """
         try:
             return "".join(_bounded(self._template.generate(variables)))
-        except Exception as error:  # a template can raise whatever Python can
+        except Exception as error:  # a template can raise any exception of Python
             raise _refusal(error) from error
 
 
 def _bounded(parts: Iterable[str]) -> Iterator[str]:
-    left = MOST_CHARACTERS
+    left = MAX_PROMPT_CHARACTERS
     for part in parts:
         left -= len(part)
         if left < 0:
-            raise _Refused(f"the prompt would be longer than {MOST_CHARACTERS} characters")
+            raise _Refused(f"the prompt would be longer than {MAX_PROMPT_CHARACTERS} characters")
         yield part
 
 
 def read_template(path: str) -> str:
-    """The template in a file. Raises `ValueError` for a file that cannot be read or holds none."""
+    """Return the source of the template in a file.
+
+    Raises:
+        ValueError: if the file cannot be read or is not a valid template.
+    """
     try:
         source = Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
@@ -116,6 +129,6 @@ def read_template(path: str) -> str:
 
 
 def _refusal(error: Exception) -> RequestError:
-    words = (str(error) or type(error).__name__)[:LONGEST_WORDS]
+    words = (str(error) or type(error).__name__)[:MAX_REFUSAL_CHARACTERS]
     message = words if isinstance(error, _Refused) else f"The chat template cannot take these messages: {words}"
     return RequestError(message, code="chat_template_refused", param="messages")

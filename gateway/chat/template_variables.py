@@ -1,4 +1,4 @@
-"""The variables by which clients tell a chat template more than the conversation."""
+"""Variables that clients pass to a chat template beside the conversation."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
-"""Those that no client sets directly."""
+"""Names of variables that clients cannot set, since other fields determine them."""
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much the model is to think."""
+"""Amount of reasoning that the client asks for."""
 
 Verbosity: TypeAlias = Literal["low", "medium", "high"]
-"""How much it is to say."""
+"""Length of the answer that the client asks for."""
 
 
 def _free_names(variables: dict[str, Any]) -> dict[str, Any]:
@@ -26,15 +26,15 @@ TemplateKwargs: TypeAlias = Annotated[
     AfterValidator(_free_names),
     Field(json_schema_extra={"propertyNames": {"not": {"enum": sorted(RESERVED)}}}),
 ]
-"""The field `chat_template_kwargs`, as vLLM and llama-server have it."""
+"""The request field `chat_template_kwargs`, as in vLLM and llama-server."""
 
 
 def template_variables(
     effort: Effort | None, verbosity: Verbosity | None, kwargs: Mapping[str, Any], **more: object
 ) -> Mapping[str, Any]:
-    """All that are given, those of `kwargs` before others of the same names.
+    """Return the variables that are set. `kwargs` win over others of the same name.
 
-    Without effort there is no thinking, where a template can do that.
+    The effort "none" turns reasoning off where the template supports that.
     """
     variables = {
         **more,

@@ -1,4 +1,4 @@
-"""The tools a request offers the model, and which of them it must use."""
+"""Tools that a request offers to the model, and the choice among them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,26 +7,24 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function the model may call.
-
-    Attributes:
-        name: as calls name it.
-        description: for the model; None where the request gives none.
-        parameters: JSON schema of the arguments, an object's.
-        strict: whether arguments must match the schema even where the model is free to call or not.
-    """
+    """A function that the model may call."""
 
     name: str
+    """Name of the function in calls."""
     description: str | None = None
+    """Description for the model, if the request has one."""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of the arguments, which form an object."""
     strict: bool = False
+    """Force the arguments to match the schema, even where the model is free to call or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The one tool that must be called."""
+    """Choice of one tool, which must be called."""
 
     name: str
+    """Name of the tool."""
 
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | Named

@@ -1,4 +1,4 @@
-"""How families of models write reasoning and calls: one file a family, chosen by what a chat template says."""
+"""Output formats of model families, one module each. The markers in a chat template select the format."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,39 +17,39 @@ from gateway.chat.formats.qwen_coder import QwenCoder
 
 __all__ = ["Format", "choose"]
 
-_THOUGHTS = (Tags("<think>", "</think>"), Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>"))
+_REASONING_TAGS = (Tags("<think>", "</think>"), Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>"))
 _TOOLS = re.compile(r"\btools\b")
 _NO_TOKENS: Mapping[str, int] = {}
 
 
 def choose(template: str, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:
-    """The format of a model, by the marks in its chat template, the most telling first.
+    """Return the format of a model by the markers in its chat template, the most specific marker first.
 
     Args:
         template: the template's source.
         special_tokens: ids of the model's special tokens by their names, which grammars need.
     """
-    thought = next((tags for tags in _THOUGHTS if tags.closing in template), None)
-    made_by_mark: tuple[tuple[str, Callable[[], Format]], ...] = (
+    reasoning_tags = next((tags for tags in _REASONING_TAGS if tags.closing in template), None)
+    made_by_marker: tuple[tuple[str, Callable[[], Format]], ...] = (
         (harmony.CHANNEL, lambda: Harmony(special_tokens)),
-        (deepseek.TAG, lambda: DeepSeek(special_tokens, thought, typed=deepseek.BLOCK in template)),
-        (mistral.TAG, lambda: Mistral(special_tokens, thought, listed=mistral.ARGUMENTS not in template)),
-        (FUNCTION_GEMMA.call.opening, lambda: Gemma(special_tokens, thought, FUNCTION_GEMMA)),
-        (GEMMA_4.call.opening, lambda: Gemma(special_tokens, thought, GEMMA_4)),
-        (glm.KEY, lambda: Glm(special_tokens, thought)),
-        (qwen_coder.FUNCTION, lambda: QwenCoder(special_tokens, thought)),
-        (hermes.OPENING, lambda: Hermes(special_tokens, thought)),
+        (deepseek.TAG, lambda: DeepSeek(special_tokens, reasoning_tags, typed=deepseek.BLOCK in template)),
+        (mistral.TAG, lambda: Mistral(special_tokens, reasoning_tags, listed=mistral.ARGUMENTS not in template)),
+        (FUNCTION_GEMMA.call.opening, lambda: Gemma(special_tokens, reasoning_tags, FUNCTION_GEMMA)),
+        (GEMMA_4.call.opening, lambda: Gemma(special_tokens, reasoning_tags, GEMMA_4)),
+        (glm.KEY, lambda: Glm(special_tokens, reasoning_tags)),
+        (qwen_coder.FUNCTION, lambda: QwenCoder(special_tokens, reasoning_tags)),
+        (hermes.OPENING, lambda: Hermes(special_tokens, reasoning_tags)),
     )
-    made = (make for mark, make in made_by_mark if mark in template)
-    return next(made, lambda: _without_marks(template, special_tokens, thought))()
+    made = (make for marker, make in made_by_marker if marker in template)
+    return next(made, lambda: _without_markers(template, special_tokens, reasoning_tags))()
 
 
-def _without_marks(template: str, special_tokens: Mapping[str, int], thought: Tags | None) -> Format:
-    """The format of a model without marks for calls, by its turns and what it says of tools."""
+def _without_markers(template: str, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> Format:
+    """Return the format of a model without markers for calls, by the markers of its turns and its mentions of tools."""
     shows_tools = _TOOLS.search(template) is not None
     pythonic = llama.PYTHONIC in template
-    if shows_tools and (pythonic or any(mark in template for mark in llama.MARKS)):
-        return Llama(special_tokens, thought, pythonic=pythonic)
+    if shows_tools and (pythonic or any(marker in template for marker in llama.MARKERS)):
+        return Llama(special_tokens, reasoning_tags, pythonic=pythonic)
     if TURN in template and not shows_tools:
-        return ToolCode(special_tokens, thought)
-    return Plain(special_tokens, thought, shows_tools=shows_tools)
+        return ToolCode(special_tokens, reasoning_tags)
+    return Plain(special_tokens, reasoning_tags, shows_tools=shows_tools)

@@ -1,21 +1,23 @@
 """DeepSeek's V3, R1 and V3.1.
 
-Calls stand together between two markers, and each between two of its own: a type, a separator, the name on that line,
-then the arguments in a block of JSON; since V3.1 the name, a separator, the arguments.
+Two markers enclose all calls, and two more enclose each call. A call is a type, a separator, the name on the same line,
+then the arguments in a block of JSON. Since V3.1 it is the name, a separator, the arguments.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
-_BAR = "\uff5c"  # these models' bars are wide
+_BAR = "\uff5c"  # these models use the full-width bar
 TAG, _END = f"<{_BAR}tool▁calls▁begin{_BAR}>", f"<{_BAR}tool▁calls▁end{_BAR}>"
 _CALL, _CALL_END = f"<{_BAR}tool▁call▁begin{_BAR}>", f"<{_BAR}tool▁call▁end{_BAR}>"
 _SEPARATOR = f"<{_BAR}tool▁sep{_BAR}>"
@@ -25,23 +27,29 @@ _NAME = re.compile(r"[-.\w]*")
 
 
 class DeepSeek(TaggedFormat):
-    """The format. Both ways of calling are read; which one is forced depends on the template."""
+    """Format of DeepSeek. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "deepseek"
     opening = TAG
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, typed: bool) -> None:
-        """Args: `typed`, whether the template writes a call's type before its name."""
-        super().__init__(special_tokens, thought)
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            typed: True if the template writes a call's type before its name.
+        """
+        super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         one = partial(_read_call, tools=tools)
         return {TAG: partial(_read_calls, one=one), _CALL: one}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [self._call(rules, tool) for tool in tools]
         return f"{rules.several(written, f'{rules.text(_NEWLINE)}?', parallel=parallel)} {rules.text(_END)}"
 
@@ -52,7 +60,7 @@ class DeepSeek(TaggedFormat):
 
 
 def _read_calls(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(_read_marked, one=one), source, out, closing=_END)
 
 
@@ -64,17 +72,17 @@ def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     yield from source.expect(_SEPARATOR)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     typed = (yield from source.peek()) != "{"
     if typed:
         name = yield from source.word(_NAME)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.expect(BLOCK)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from read_arguments(source, out, name)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if typed:
         yield from source.closing(_BLOCK_END)
     yield from source.closing(_CALL_END)

@@ -1,124 +1,130 @@
-"""What a family's format can do, and what most families have in common."""
+"""Protocol of output formats, and the base class of most of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from typing_extensions import override
+
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
 from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, read_answer
-from gateway.chat.formats.prose import IN_JSON, Prose
+from gateway.chat.formats.text_calls import IN_JSON, TextCalls
 from gateway.chat.tools import Named, Tool, ToolChoice
 
-BLANKS = r"/\s{0,4}/"
-"""What models put between reasoning, content and calls; bounded, lest they never stop."""
+WHITESPACE = r"/\s{0,4}/"
+"""Whitespace between reasoning, content and calls. Bounded, so that a model cannot generate it forever."""
 
 
 class Format(Protocol):
-    """How a family of models writes reasoning and calls. Holds no state of any request.
-
-    Attributes:
-        name: the family's.
-        show_special: whether its parser needs control tokens in the text.
-        prose: how calls are told of where the template shows none.
-    """
+    """Syntax of reasoning and tool calls of a model family. Holds no state of a request."""
 
     name: str
+    """Name of the family."""
     show_special: bool
-    prose: Prose
+    """True if the parser needs control tokens in the text."""
+    text_calls: TextCalls
+    """Notation of calls as text, for templates that do not render calls."""
 
     def opens_thinking(self, prompt: str) -> bool:
-        """Whether a prompt ends inside reasoning, so that the model's text begins there."""
+        """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
         ...
 
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """What the system message must say where the template does not show tools; None where it does."""
+        """Return the system message's text about the tools, or None if the template renders tools itself."""
         ...
 
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        """A parser for one choice.
+        """Return a parser for one choice.
 
         Args:
-            tools: those that the prompt offers. A call of any other is content, and without any, so is every call.
-            thinking: whether the prompt ended inside reasoning.
+            tools: the tools in the prompt. A call of any other tool is content; so is every call if there are no tools.
+            thinking: True if the prompt ended inside reasoning.
         """
         ...
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
-        """What forces the calls that `choice` demands; where it is "auto" and a tool is strict, what keeps calls to
-        their schemas and leaves all other text free; else None.
+        """Return a grammar that forces the calls that `choice` demands, or None if no grammar is needed.
+
+        If the choice is "auto" and a tool is strict, the grammar constrains calls to their schemas, and leaves all
+        other text free.
 
         Args:
-            parallel: whether there may be several calls.
-            thinking: as for `parser`.
+            tools: the tools in the prompt.
+            choice: the request's `tool_choice`.
+            parallel: True if several calls are allowed.
+            thinking: True if the prompt ended inside reasoning.
 
-        Raises `RequestError` where a choice names none of `tools`, and where a strict schema cannot be enforced.
+        Raises:
+            RequestError: if `choice` names a tool that `tools` lacks, or a strict schema cannot be enforced.
         """
         ...
 
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        """A grammar for the answer, widened to let the family's reasoning stand before it.
+        """Return a grammar for an answer that the family's reasoning may precede.
 
-        Raises `RequestError` where that cannot be had.
+        Args:
+            grammar: the grammar of the answer.
+            thinking: True if the prompt ended inside reasoning.
+
+        Raises:
+            RequestError: if the answer's grammar cannot be combined with reasoning.
         """
         ...
 
 
-class TaggedFormat(ABC):
-    """A format whose calls begin with a marker, and whose reasoning stands between two.
+class TaggedFormat(Format, ABC):
+    """Base class of formats with a marker before calls and a pair of tags around reasoning."""
 
-    Attributes:
-        opening: the marker that calls begin with when they are forced.
-        thought: the tags around reasoning; None where the family does not think.
-    """
-
-    name: str
     show_special = True
-    prose = IN_JSON
+    text_calls = IN_JSON
     opening: str
+    """Marker that begins forced calls."""
+    reasoning_tags: Tags | None
+    """Tags around reasoning, if the family reasons."""
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         self.special_tokens = special_tokens
-        self.thought = thought
+        self.reasoning_tags = reasoning_tags
 
     @abstractmethod
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """Readers of calls by the markers that open them, which they find passed."""
+        """Return the readers of calls by their opening markers. A reader starts after its marker."""
 
     @abstractmethod
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """The expression for what follows `opening`: a call, or several."""
+        """Return the expression for the text after `opening`: one call, or several if `parallel`."""
 
     def leading(self, _tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """Readers of calls by the texts that open them where an answer begins, and nowhere else."""
+        """Return the readers of calls by opening texts that count only at the start of an answer."""
         return {}
 
+    @override
     def opens_thinking(self, prompt: str) -> bool:
-        """See `Format`."""
-        return self.thought is not None and prompt.rstrip().endswith(self.thought.opening)
+        return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
 
-    def instructions(self, _tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
+    @override
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
         return None
 
+    @override
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        """See `Format`."""
-        if not tools and self.thought is None:
+        if not tools and self.reasoning_tags is None:
             return TextParser()
         known = {tool.name: tool for tool in tools}
         reader = partial(
             read_answer,
             calls=self.readers(known) if tools else {},
             leading=self.leading(known) if tools else {},
-            thought=self.thought,
+            reasoning_tags=self.reasoning_tags,
             thinking=thinking,
         )
         return ReaderParser(reader)
 
+    @override
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
-        """See `Format`."""
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
         rules = Rules(self.special_tokens)
@@ -128,30 +134,34 @@ class TaggedFormat(ABC):
         return rules.grammar(f"{before} {answer}")
 
     def forced(self, rules: Rules, calls: str) -> str:
-        """The expression for an answer that is `calls`."""
+        """Return the expression for an answer that consists of `calls`."""
         return f"{rules.text(self.opening)} {calls}"
 
     def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        """The expression for an answer that may contain `calls`."""
+        """Return the expression for an answer that may contain `calls`."""
         called = f"{rules.until(self.opening)} {calls}"
         return f"({called})* {rules.rule(ANYTHING)}" if parallel else f"({called} | {rules.rule(ANYTHING)})"
 
+    @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        """See `Format`."""
-        if self.thought is None or (grammar.kind is GrammarKind.GBNF and not thinking):
+        if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
         rules = Rules(self.special_tokens)
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {embedded(grammar)}")
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
-        if self.thought is None:
+        if self.reasoning_tags is None:
             return ""
-        closed = f"{rules.until(self.thought.closing)} {BLANKS}"
-        return closed if thinking else f"({rules.text(self.thought.opening)} {closed})?"
+        closed = f"{rules.until(self.reasoning_tags.closing)} {WHITESPACE}"
+        return closed if thinking else f"({rules.text(self.reasoning_tags.opening)} {closed})?"
 
 
 def chosen(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
-    """The tools that `choice` lets the model call. Raises `RequestError` where there is none."""
+    """Return the tools that `choice` allows.
+
+    Raises:
+        RequestError: if there is no such tool.
+    """
     found = [tool for tool in tools if not isinstance(choice, Named) or tool.name == choice.name]
     if not found:
         wanted = f"a tool named {choice.name}" if isinstance(choice, Named) else "a tool"

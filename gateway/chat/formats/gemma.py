@@ -1,7 +1,7 @@
-"""Google's Gemma: FunctionGemma and Gemma 4, which have marks for calls, and Gemma 3, which has none.
+"""Google's Gemma: FunctionGemma and Gemma 4, which have markers for calls, and Gemma 3, which has no such markers.
 
-A call is `call:name{argument:value,…}` between two markers, strings between marks of their own, objects' keys bare. For
-Gemma 3, the system message asks for calls in Python in a block named `tool_code`, as Google's guide to it does.
+A call is `call:name{argument:value,…}` between two markers. Strings have markers as quotes, and keys of objects have no
+quotes. For Gemma 3, the system message asks for Python calls in a block named `tool_code`, as Google's guide does.
 """
 
 import json
@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.hermes import described
 from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ParameterSchema
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.prose import IN_PYTHON
 from gateway.chat.formats.python_calls import python_call, read_python_call
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import listed_arguments, text_value
+from gateway.chat.formats.text_calls import IN_PYTHON
 from gateway.chat.formats.values import Notation
 from gateway.chat.tools import Tool
 
@@ -28,35 +30,37 @@ _NEWLINE, _FENCE = "\n", "```"
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What a model of this family writes around a call, and around a string in it."""
+class Markers:
+    """Markers around a call, and around a string in it."""
 
     call: Tags
+    """Tags around a call."""
     quote: str
+    """Marker at both ends of a string."""
 
 
 TURN = "<start_of_turn>"
-FUNCTION_GEMMA = Marks(Tags("<start_function_call>", "<end_function_call>"), "<escape>")
-GEMMA_4 = Marks(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
+FUNCTION_GEMMA = Markers(Tags("<start_function_call>", "<end_function_call>"), "<escape>")
+GEMMA_4 = Markers(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
 
 
 class Gemma(TaggedFormat):
-    """The format of the models that have marks."""
+    """Format of the Gemma models that have markers for calls."""
 
     name = "gemma"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, marks: Marks) -> None:
-        super().__init__(special_tokens, thought)
-        self._marks = marks
-        self._notation = Notation(quotes=(marks.quote, '"'), bare_keys=True)
-        self.opening = marks.call.opening
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
+        super().__init__(special_tokens, reasoning_tags)
+        self._markers = markers
+        self._notation = Notation(quotes=(markers.quote, '"'), bare_keys=True)
+        self.opening = markers.call.opening
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {self.opening: partial(self._read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [self._call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(self.opening), parallel=parallel)
 
@@ -64,39 +68,39 @@ class Gemma(TaggedFormat):
         yield from source.expect("call:")
         name = yield from source.word(_NAME)
         if name not in tools:
-            raise Broken
+            raise Malformed
         yield from read_arguments(source, out, name, self._notation)
-        yield from source.closing(self._marks.call.closing)
+        yield from source.closing(self._markers.call.closing)
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         def argument(name: str, schema: Mapping[str, object]) -> str:
             if ParameterSchema(tool, name).types == {"string"}:
-                value = text_value(rules, tool, name, schema, self._marks.quote)
-                return f"{rules.text(f'{name}:', self._marks.quote)} {value}"
+                value = text_value(rules, tool, name, schema, self._markers.quote)
+                return f"{rules.text(f'{name}:', self._markers.quote)} {value}"
             return f"{rules.text(f'{name}:')} {json_value(schema)}"
 
         written = listed_arguments(rules, tool, argument, ",")
-        return f"{rules.text(f'call:{tool.name}{{')} {written} {rules.text('}', self._marks.call.closing)}"
+        return f"{rules.text(f'call:{tool.name}{{')} {written} {rules.text('}', self._markers.call.closing)}"
 
 
 class ToolCode(TaggedFormat):
-    """The format that Gemma 3 is asked for."""
+    """Format that the system message asks Gemma 3 for."""
 
     name = "gemma-3"
-    prose = IN_PYTHON
+    text_calls = IN_PYTHON
     opening = "```tool_code"
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {self.opening: partial(_read_block, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         call = rules.rule(either([f"{rules.text(_NEWLINE)} {python_call(rules, tool)}" for tool in tools]))
         return f"{call}{'+' if parallel else ''} {rules.text(_NEWLINE + _FENCE)}"
 
+    @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
         if not tools:
             return None
         listed = "\n".join(json.dumps(described(tool)) for tool in tools)
@@ -108,5 +112,5 @@ class ToolCode(TaggedFormat):
 
 
 def _read_block(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing=_FENCE)

@@ -1,19 +1,21 @@
 """Zhipu's GLM 4.5 and later.
 
 A call is `<tool_call>`, the name, for each argument `<arg_key>`, its name, `</arg_key>`, `<arg_value>`, its text,
-`</arg_value>`, then `</tool_call>`. Line ends stand between these until GLM 4.7, which has none.
+`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from gateway.chat.formats.format import BLANKS, TaggedFormat
+from typing_extensions import override
+
+from gateway.chat.formats.format import WHITESPACE, TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
 from gateway.chat.formats.parser import Reader
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
 
@@ -25,33 +27,33 @@ _NAME = re.compile(r"[^<\s]*")
 
 
 class Glm(TaggedFormat):
-    """The format."""
+    """Format of GLM."""
 
     name = "glm"
     opening = _OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {_OPENING: partial(_read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
-        return rules.several(written, f"{BLANKS} {rules.text(_OPENING)}", parallel=parallel)
+        return rules.several(written, f"{WHITESPACE} {rules.text(_OPENING)}", parallel=parallel)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     name = yield from source.word(_NAME)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if name not in tools or (yield from source.peek()) not in ("<", ""):
-        raise Broken
+        raise Malformed
     if source.finished():
-        raise Cut
+        raise Truncated
     writer = ArgumentsWriter(source, out, tools[name])
     while (yield from source.expect(KEY, _CLOSING)) == KEY:
         yield from _read_argument(source, out, tools[name], writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 
@@ -59,10 +61,10 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     source.hold(len(KEY))
     parts: list[str] = []
     if (yield from source.until((_KEY_END,), parts.append)) is None:
-        raise Cut
-    yield from source.blanks()
+        raise Truncated
+    yield from source.skip_whitespace()
     yield from source.expect(_VALUE)
-    source.settle()
+    source.commit()
     name = "".join(parts).strip()
     writer.key(name)
     yield from read_text(source, out, ParameterSchema(tool, name), (_VALUE_END,))

@@ -1,6 +1,6 @@
-"""OpenAI's gpt-oss, whose format is called harmony.
+"""Harmony, the format of OpenAI's gpt-oss.
 
-An answer is one message or several. Each has a header, which names a channel and perhaps whom it is for, and a body:
+An answer is one message or several. Each has a header, which names a channel and optionally a recipient, and a body:
 `<|channel|>analysis<|message|>…<|end|>` is reasoning, `<|channel|>final<|message|>…` the answer, and
 `<|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|>` a call, after which the model stops.
 """
@@ -9,14 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from engine import Grammar
 from gateway.chat.deltas import FormatParser
-from gateway.chat.formats.format import chosen
+from gateway.chat.formats.format import Format, chosen
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, attempt
-from gateway.chat.formats.prose import IN_JSON
-from gateway.chat.formats.source import Cut, Reading, Source, Tell
+from gateway.chat.formats.source import Emit, Reading, Source, Truncated
+from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.formats.values import read_value
 from gateway.chat.tools import Tool, ToolChoice
 
@@ -33,37 +35,37 @@ _RECIPIENT = re.compile(r"\bto=functions\.([-.\w]+)")
 _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 
 
-class Harmony:
-    """The format. A message makes one call at most, so that there are never several at once."""
+class Harmony(Format):
+    """Format of gpt-oss. A message makes one call at most, so there are never parallel calls."""
 
     name = "harmony"
     show_special = True
-    prose = IN_JSON
+    text_calls = IN_JSON
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens
 
+    @override
     def opens_thinking(self, prompt: str) -> bool:
-        """See `Format`."""
         return prompt.endswith(f"{CHANNEL}{_REASONING}{_MESSAGE}")
 
-    def instructions(self, _tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
+    @override
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
         return None
 
+    @override
     def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
-        """See `Format`."""
         return ReaderParser(partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking))
 
+    @override
     def grammar(
         self,
         tools: Sequence[Tool],
         choice: ToolChoice,
         *,
-        parallel: bool,  # noqa: ARG002 (never)
+        parallel: bool,
         thinking: bool,
     ) -> Grammar | None:
-        """See `Format`."""
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
         rules = Rules(self._special_tokens)
@@ -72,8 +74,8 @@ class Harmony:
         free = f"| {answer} {ANYTHING}" if choice == "auto" else ""
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} ({call} {free})")
 
+    @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        """See `Format`."""
         rules = Rules(self._special_tokens)
         answer = f"{rules.text(CHANNEL, _ANSWER, _MESSAGE)} {embedded(grammar)}"
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {answer}")
@@ -96,14 +98,14 @@ def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Tool], th
 
 def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beginning: str) -> Reading[None]:
     header = beginning + (yield from _read_header(source))
-    source.settle()
+    source.commit()
     channel = _CHANNEL_NAME.search(header)
     recipient = _RECIPIENT.search(header)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if recipient and recipient[1] in tools and (yield from source.peek()) == "{":
         out.call(recipient[1])
         yield from read_value(source, out.arguments)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.follows(*_ENDS)
     elif _ADDRESSED.search(header):
         out.content(header)
@@ -117,23 +119,20 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beg
 
 
 def _read_header(source: Source) -> Reading[str]:
-    """What stands between a message's beginning and its body, with the mark that ends it.
-
-    One that the text's end cuts short says nothing, and is passed.
-    """
+    """Return a message's header, with the marker that ends it. Skip a header that the end of the text truncates."""
     parts: list[str] = []
     try:
         while not parts or parts[-1] != _MESSAGE:
             parts += [(yield from source.word(_HEADER)), (yield from source.expect(_MESSAGE, CHANNEL, _CONSTRAIN))]
-    except Cut:
-        source.settle()
+    except Truncated:
+        source.commit()
         source.rest()
     return "".join(parts)
 
 
-def _read_body(source: Source, tell: Tell) -> Reading[str]:
-    """A message's text, and the mark that ended it; empty where none did."""
-    mark = yield from source.until((*_ENDS, *_BEGINNINGS), tell)
-    if mark in _BEGINNINGS:
-        source.put_back(len(mark))
-    return mark if mark in _ENDS else ""
+def _read_body(source: Source, emit: Emit) -> Reading[str]:
+    """Emit a message's body, and return the marker that ends it, or an empty string if the text ends without one."""
+    marker = yield from source.until((*_ENDS, *_BEGINNINGS), emit)
+    if marker in _BEGINNINGS:
+        source.put_back(len(marker))
+    return marker if marker in _ENDS else ""

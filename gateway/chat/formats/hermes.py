@@ -1,11 +1,14 @@
-"""Nous Research's Hermes 2 Pro, and with it Qwen 2.5, Qwen 3 and this program's own model.
+"""Nous Research's Hermes 2 Pro. Qwen 2.5, Qwen 3 and the gateway's embedded model use the same format.
 
-A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Any other model is read the same way.
+A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Output of unknown models is parsed
+the same way.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+
+from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
@@ -20,37 +23,37 @@ _NEWLINE, _END = "\n", "}\n"
 
 
 class Hermes(TaggedFormat):
-    """The format, with the `<think>` of those models that have it."""
+    """Format of Hermes, with `<think>` for the models that have it."""
 
     name = "hermes"
     opening = OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {OPENING: partial(_read_call, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(_NEWLINE, OPENING), parallel=parallel)
 
 
 class Plain(Hermes):
-    """For models of which only the template is known, and nothing in it says how they call.
+    """Format of unknown models. Their chat template has no markers for calls.
 
-    Calls are Hermes' there, since models that were not trained to call follow that way best. Where the template does
-    not show tools, the system message has to.
+    Calls are written as in Hermes, since models without training for calls follow that format best. If the template
+    does not render tools, the system message does.
     """
 
     name = "plain"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, shows_tools: bool) -> None:
-        super().__init__(special_tokens, thought)
-        self.show_special = thought is not None
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, shows_tools: bool) -> None:
+        super().__init__(special_tokens, reasoning_tags)
+        self.show_special = reasoning_tags is not None
         self._shows_tools = shows_tools
 
+    @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """See `Format`."""
         if self._shows_tools or not tools:
             return None
         listed = "\n".join(json.dumps(described(tool)) for tool in tools)
@@ -61,15 +64,15 @@ class Plain(Hermes):
 
 
 def described(tool: Tool) -> dict[str, object]:
-    """A tool as prompts show it."""
+    """Return a tool's description for prompts."""
     description = {} if tool.description is None else {"description": tool.description}
     return {"name": tool.name, **description, "parameters": tool.parameters}
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_object(source, out, tools)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.closing(_CLOSING)
 
 

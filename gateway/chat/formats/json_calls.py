@@ -1,9 +1,9 @@
-"""Calls as JSON objects: a name, and arguments under one of two keys."""
+"""Reader of calls as JSON objects, which have a name, and arguments under one of two keys."""
 
 from collections.abc import Mapping
 
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import read_string, read_value
 from gateway.chat.tools import Tool
 
@@ -12,24 +12,27 @@ _OTHER = ("id", "type")
 
 
 def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    """Reads a call.
+    """Read a call.
 
-    The arguments are told as they come if the name is known before them, else at the object's end. A call without
-    arguments has none. Raises `Broken` where this is no call of one of `tools`.
+    The arguments are streamed if the name precedes them; else they are emitted at the end of the object. Missing
+    arguments are an empty object.
+
+    Raises:
+        Malformed: if the text is not a call of one of `tools`.
     """
     call = _JsonCall(source, out, tools)
     yield from source.expect("{")
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     separator = yield from source.follows("}")
     while separator != "}":
         key = yield from read_string(source)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from source.expect(":")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from call.read_member(key)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         separator = yield from source.expect(",", "}")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     call.finish()
 
 
@@ -48,23 +51,23 @@ class _JsonCall:
         elif key in _OTHER or self._began:
             yield from read_value(self._source, _ignore)
         else:
-            raise Broken
+            raise Malformed
 
     def finish(self) -> None:
         if not self._began:
             self._begin()
             self._out.arguments("".join(self._early) or "{}")
-        self._source.settle()
+        self._source.commit()
 
     def _read_name(self) -> Reading[None]:
         name = yield from read_string(self._source)
         if name not in self._tools:
-            raise Broken
+            raise Malformed
         self._name = name
 
     def _read_arguments(self) -> Reading[None]:
         if (yield from self._source.peek()) != "{":
-            raise Broken
+            raise Malformed
         if self._name is None:
             yield from read_value(self._source, self._early.append)
             return
@@ -74,11 +77,11 @@ class _JsonCall:
 
     def _begin(self) -> None:
         if self._name is None:
-            raise Broken
+            raise Malformed
         self._out.call(self._name)
-        self._source.settle()
+        self._source.commit()
         self._began = True
 
 
 def _ignore(text: str) -> None:
-    """Takes what nobody wants to know."""
+    """Discard the text of a member that is not part of a call."""

@@ -1,7 +1,7 @@
-"""Grammars for the engine in llguidance's Lark, for texts whose markers may be single tokens of the model.
+"""Grammars in llguidance's Lark for texts with markers, which may be special tokens of the model.
 
-llguidance keeps special tokens and text apart: a marker that is a token of its own is matched by the token's id only,
-and any other by its text only. So the vocabulary decides how a marker is written.
+llguidance keeps special tokens and text apart: it matches a marker that is a special token by the token's id only, and
+any other marker by its text only. So the vocabulary determines the expression for a marker.
 """
 
 import json
@@ -19,40 +19,44 @@ ANYTHING = "ANYTHING"
 _SLASH = re.compile(r"\\.|/", re.DOTALL)
 
 _WHITESPACE = r"[ \t\r\n]{1,32}"
-"""In JSON between two tokens; bounded, lest a model that falls into a run of spaces stays in it."""
+"""Whitespace between two tokens of JSON. Bounded, so that a model cannot get stuck in a run of spaces."""
 
 
 class Rules:
-    """The rules of one grammar. What its methods return are expressions to put into others."""
+    """Builder of one grammar. Its methods return expressions, which can be parts of other expressions."""
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
-        """`special_tokens`: ids of the tokens that stand for more than their text, by their names."""
+        """Start a grammar.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+        """
         self._tokens = special_tokens
         self._lines = [f"{ANYTHING}: /(?s:.*)/"]
 
     def rule(self, body: str, options: str = "") -> str:
-        """A rule of its own."""
+        """Add a rule, and return its name."""
         name = f"part_{len(self._lines)}"
         self._lines.append(f"{name}{options}: {body}")
         return name
 
     def text(self, *parts: str) -> str:
-        """These texts in a row. A part that is a special token's whole name means that token."""
+        """Return the expression for `parts` in sequence. A part that equals a special token's name means that token."""
         return " ".join(map(self._part, filter(None, parts)))
 
     def until(self, marker: str) -> str:
-        """Any text up to the first `marker`, and that."""
+        """Return the expression for any text up to and including the first `marker`."""
         if marker in self._tokens:
             return f"{ANYTHING} {self._part(marker)}"
         return self.rule(ANYTHING, f"[suffix={json.dumps(marker)}]")
 
     def several(self, expressions: list[str], separator: str, *, parallel: bool) -> str:
-        """One of them; where `parallel`, perhaps more of them, with `separator` between."""
+        """Return the expression for one of `expressions`, or for several with `separator` between if `parallel`."""
         one = self.rule(either(expressions))
         return f"{one} ({separator} {one})*" if parallel else one
 
     def grammar(self, start: str) -> Grammar:
-        """The grammar that matches `start`."""
+        """Return the grammar that matches `start`."""
         return Grammar(GrammarKind.LARK, "\n".join([f"start: {start}", *self._lines]))
 
     def _part(self, text: str) -> str:
@@ -60,24 +64,28 @@ class Rules:
 
 
 def json_value(schema: Mapping[str, Any]) -> str:
-    """JSON that matches `schema`."""
+    """Return the expression for JSON that matches `schema`."""
     given = schema.get("x-guidance")
     options = {"whitespace_pattern": _WHITESPACE, **(given if isinstance(given, Mapping) else {})}
     return f"%json {json.dumps({**schema, 'x-guidance': options})}"
 
 
 def arguments(parameters: Mapping[str, Any]) -> str:
-    """An object that matches a tool's schema."""
+    """Return the expression for arguments: a JSON object that matches a tool's schema."""
     return json_value({"type": "object", **parameters})
 
 
 def either(expressions: list[str]) -> str:
-    """One of them."""
+    """Return the expression for one of `expressions`."""
     return f"({' | '.join(expressions)})"
 
 
 def embedded(grammar: Grammar) -> str:
-    """A grammar of any kind as an expression. Raises `RequestError` for GBNF, which has no place in Lark."""
+    """Return a grammar of any other kind as an expression.
+
+    Raises:
+        RequestError: for GBNF, which cannot be embedded in Lark.
+    """
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _from_json(grammar.source)
@@ -91,7 +99,7 @@ def embedded(grammar: Grammar) -> str:
 
 
 def _from_json(source: str) -> str:
-    """The compiler tells what is wrong with a schema that is none."""
+    """Return the expression for a JSON schema. An invalid one passes unchanged; the compiler reports its error."""
     try:
         schema = orjson.loads(source)
     except orjson.JSONDecodeError:

@@ -1,12 +1,14 @@
 """Meta's Llama 3.1 to 3.3 and Llama 4.
 
-A call stands bare where the answer begins, or anywhere behind `<|python_tag|>`. It is a JSON object of `name` and
-`parameters`, several with semicolons between; or all are a list as Python writes calls, which newer models prefer.
+A call begins the answer without a marker, or follows `<|python_tag|>` anywhere. It is a JSON object of `name` and
+`parameters`, with semicolons between several; or all calls are one list in Python syntax, which newer models prefer.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+
+from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
@@ -18,47 +20,57 @@ from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
 TAG = "<|python_tag|>"
-MARKS = (TAG, "<|start_header_id|>", "<|header_start|>")
-"""What only these models' templates have."""
+MARKERS = (TAG, "<|start_header_id|>", "<|header_start|>")
+"""Markers that appear only in these models' templates."""
 
 PYTHONIC = "func_name1("
-"""How templates ask for calls as Python writes them."""
+"""Text by which templates ask for calls in Python syntax."""
 
 
 class Llama(TaggedFormat):
-    """The format. All ways of calling are read; which one is forced depends on the template."""
+    """Format of Llama. All kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "llama"
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, pythonic: bool) -> None:
-        """Args: `pythonic`, whether the template asks for calls as Python writes them."""
-        super().__init__(special_tokens, thought)
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, pythonic: bool) -> None:
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            pythonic: True if the template asks for calls in Python syntax.
+        """
+        super().__init__(special_tokens, reasoning_tags)
         self._pythonic = pythonic
         self.opening = "[" if pythonic else "{"
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {TAG: partial(_read_tagged, tools=tools)}
 
+    @override
     def leading(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         if self._pythonic:
             listed = rules.several([python_call(rules, tool) for tool in tools], '", "', parallel=parallel)
             return f'{listed} "]"'
         return rules.several([_json_call(rules, tool) for tool in tools], '"; {"', parallel=parallel)
 
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:  # noqa: ARG002 (the calls know)
-        """An answer that begins as a call does is one."""
+    @override
+    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
+        """Return the expression for a call, or for an answer that does not begin like one.
+
+        `calls` itself permits several calls or one, so `parallel` is not used.
+        """
         text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
         return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
 
 
 def _read_tagged(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     opening = yield from source.follows("{", "[")
     if opening == "{":
         yield from _read_objects(source, out, tools)
@@ -74,7 +86,7 @@ def _read_objects(source: Source, out: Output, tools: Mapping[str, Tool]) -> Rea
 
 
 def _read_list(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
 
 

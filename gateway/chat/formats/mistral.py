@@ -1,7 +1,7 @@
-"""Mistral's models, old and new.
+"""Mistral's models before and since 2025.
 
-Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`; or, since 2025, `[TOOL_CALLS]`, the name,
-perhaps `[CALL_ID]` and an id, `[ARGS]` and the arguments in JSON, again for each call.
+Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`. Since 2025, each call is `[TOOL_CALLS]`,
+the name, optionally `[CALL_ID]` and an id, then `[ARGS]` and the arguments in JSON.
 """
 
 import json
@@ -9,12 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
 TAG, ARGUMENTS = "[TOOL_CALLS]", "[ARGS]"
@@ -23,22 +25,28 @@ _NAME = re.compile(r"[-.\w]*")
 
 
 class Mistral(TaggedFormat):
-    """The format. Both ways of calling are read; which one is forced depends on the template."""
+    """Format of Mistral. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     name = "mistral"
     opening = TAG
 
-    def __init__(self, special_tokens: Mapping[str, int], thought: Tags | None, *, listed: bool) -> None:
-        """Args: `listed`, whether the template writes calls as a list."""
-        super().__init__(special_tokens, thought)
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+            listed: True if the template writes calls as a list.
+        """
+        super().__init__(special_tokens, reasoning_tags)
         self._listed = listed
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {TAG: partial(_read_calls, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         if self._listed:
             objects = rules.several([_object(rules, tool) for tool in tools], '", "', parallel=parallel)
             return f'"[" {objects} "]"'
@@ -46,9 +54,9 @@ class Mistral(TaggedFormat):
 
 
 def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     if (yield from source.follows("[")):
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         yield from read_calls(partial(read_object, tools=tools), source, out, closing="]")
     else:
         yield from _read_named(source, out, tools)
@@ -57,12 +65,12 @@ def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
 def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
-        raise Broken
-    yield from source.blanks()
+        raise Malformed
+    yield from source.skip_whitespace()
     if (yield from source.follows(_ID)):
         yield from source.word(_NAME)
     yield from source.follows(ARGUMENTS)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from read_arguments(source, out, name)
 
 

@@ -1,78 +1,78 @@
-"""The deltas that a reader finds, with the blanks around reasoning and calls trimmed."""
+"""Output of a reader as deltas, with the whitespace around reasoning and calls removed."""
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class Output:
-    """Takes what was read, in order.
+    """Collects content, reasoning and calls in the order of the text.
 
-    Blanks between content, reasoning and calls belong to the markup and are dropped. So blanks at the end of what was
-    told wait until it is known what follows; at the end of all, those of content are told.
-
-    Attributes:
-        calls: how many calls began.
+    Whitespace between content, reasoning and calls belongs to the markup and is dropped. So trailing whitespace is held
+    back until the next part is known. At the end of the text, trailing whitespace of content is emitted.
     """
+
+    calls: int
+    """Number of calls that began."""
 
     def __init__(self) -> None:
         self.calls = 0
         self._deltas: list[Delta] = []
-        self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # of the parts told last
+        self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # type of the parts
         self._parts: list[str] = []
-        self._prose: type[ContentDelta | ReasoningDelta] | None = None
-        self._blanks = ""
-        self._fresh = True  # nothing but blanks was told of the prose that goes on
-        self._leads = False  # that prose is content with nothing before it, whose first blanks are its own
+        self._text_kind: type[ContentDelta | ReasoningDelta] | None = None
+        self._whitespace = ""
+        self._fresh = True  # the current content or reasoning has only whitespace so far
+        self._leads = False  # it is content at the start of the text, which keeps its leading whitespace
 
     @property
     def answered(self) -> bool:
-        """Whether content or a call was told."""
-        return self.calls > 0 or (self._prose is ContentDelta and not self._fresh)
+        """True once content or a call was emitted."""
+        return self.calls > 0 or (self._text_kind is ContentDelta and not self._fresh)
 
     def content(self, text: str) -> None:
-        """The answer's text goes on."""
-        self._tell(ContentDelta, text)
+        """Append text to the content."""
+        self._add_text(ContentDelta, text)
 
     def reasoning(self, text: str) -> None:
-        """The thinking goes on."""
-        self._tell(ReasoningDelta, text)
+        """Append text to the reasoning."""
+        self._add_text(ReasoningDelta, text)
 
     def call(self, name: str) -> None:
-        """Another call begins."""
+        """Begin another call."""
         self._close()
         self._deltas.append(CallBegan(self.calls, name))
         self.calls += 1
-        self._prose, self._blanks = None, ""
+        self._text_kind, self._whitespace = None, ""
 
     def arguments(self, text: str) -> None:
-        """The arguments of the last call go on."""
+        """Append JSON text to the arguments of the last call."""
         self._add(CallArguments, text)
 
     def take(self) -> list[Delta]:
-        """What was told since this was asked last."""
+        """Return the deltas since the last `take`."""
         self._close()
         deltas, self._deltas = self._deltas, []
         return deltas
 
     def finish(self) -> None:
-        """Nothing else comes."""
-        if self._prose is ContentDelta and self._blanks:
-            self._add(ContentDelta, self._blanks)
-            self._blanks = ""
+        """Emit the content's trailing whitespace at the end of the text."""
+        if self._text_kind is ContentDelta and self._whitespace:
+            self._add(ContentDelta, self._whitespace)
+            self._whitespace = ""
 
-    def _tell(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
+    def _add_text(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
         if not text:
             return
-        if kind is not self._prose:
-            self._leads = kind is ContentDelta and self._prose is None and not self.calls
-            self._prose, self._blanks, self._fresh = kind, "", True
-        text = self._blanks + text
+        if kind is not self._text_kind:
+            self._leads = kind is ContentDelta and self._text_kind is None and not self.calls
+            self._text_kind, self._whitespace, self._fresh = kind, "", True
+        text = self._whitespace + text
         if self._fresh and not self._leads:
             text = text.lstrip()
-        told = text.rstrip()
-        self._blanks = text[len(told) :]
-        if told:
+        trimmed = text.rstrip()
+        self._whitespace = text[len(trimmed) :]
+        if trimmed:
             self._fresh = False
-            self._add(kind, told)
+            self._add(kind, trimmed)
 
     def _add(self, kind: type[ContentDelta | ReasoningDelta | CallArguments], text: str) -> None:
         if kind is not self._kind:
@@ -81,7 +81,7 @@ class Output:
         self._parts.append(text)
 
     def _close(self) -> None:
-        """What was told last becomes a delta."""
+        """Join the last parts into a delta."""
         text = "".join(self._parts)
         self._parts.clear()
         if text and self._kind is CallArguments:

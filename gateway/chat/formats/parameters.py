@@ -1,70 +1,69 @@
-"""Arguments that a family writes one by one, as text between tags, told as a JSON object."""
+"""Convert arguments that a family writes one by one, as text between tags, into a JSON object."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Cut, Reading, Source
+from gateway.chat.formats.source import Reading, Source, Truncated
 from gateway.chat.formats.values import as_json, escaped, quoted
 from gateway.chat.tools import Tool
 
-_MOST_REFERENCES = 16
+_MAX_REFERENCES = 16
 
 
 class ArgumentsWriter:
-    """Tells a call and its arguments one after the other."""
+    """Emits a call and its arguments one after the other, as a JSON object."""
 
     def __init__(self, source: Source, out: Output, tool: Tool) -> None:
-        """The call begins: what was read of it so far is certain."""
-        source.settle()
+        """Begin the call, and commit to the text read so far."""
+        source.commit()
         out.call(tool.name)
         out.arguments("{")
         self._out = out
         self._separator = ""
 
     def key(self, name: str) -> None:
-        """The next argument's name."""
+        """Emit the name of the next argument."""
         self._out.arguments(f"{self._separator}{quoted(name)}: ")
         self._separator = ", "
 
     def end(self) -> None:
-        """There are no further arguments."""
+        """Close the object of arguments."""
         self._out.arguments("}")
 
 
 def read_text(source: Source, out: Output, schema: "ParameterSchema", closing: tuple[str, ...]) -> Reading[None]:
-    """Reads an argument up to one of `closing`, and tells it as the JSON value that its schema asks for.
+    """Read an argument up to one of `closing`, and emit it as a JSON value of the type in its schema.
 
-    Strings are told as they come. Anything else waits for its end, and is a string where it is no such value.
+    Strings are streamed. Other values wait for their end, and become strings if they do not have that type.
     """
     if schema.types == {"string"}:
         out.arguments('"')
         if (yield from source.until(closing, lambda text: out.arguments(escaped(text)))) is None:
-            raise Cut
+            raise Truncated
         out.arguments('"')
         return
     parts: list[str] = []
     closed = yield from source.until(closing, parts.append)
     out.arguments(schema.converted("".join(parts)))
     if closed is None:
-        raise Cut
+        raise Truncated
 
 
 class ParameterSchema:
-    """What a tool's schema says of one argument.
+    """Schema of one argument of a tool."""
 
-    Attributes:
-        types: JSON schema's names of the types it may have; empty if any.
-    """
+    types: frozenset[str]
+    """JSON schema's names of the allowed types; empty if any type is allowed."""
 
     def __init__(self, tool: Tool, name: str) -> None:
         self._root = tool.parameters
         properties = tool.parameters.get("properties")
         schema = properties.get(name) if isinstance(properties, Mapping) else None
-        self.types = self._types(schema, _MOST_REFERENCES)
+        self.types = self._types(schema, _MAX_REFERENCES)
 
     def converted(self, text: str) -> str:
-        """`text` as a JSON value of one of the types if it can be read so, else as a JSON string."""
+        """Return `text` as a JSON value of one of the types if possible, else as a JSON string."""
         if "string" in self.types:
             null = "null" in self.types and text.strip() in ("null", "None")
             return "null" if null else quoted(text)
@@ -94,7 +93,7 @@ class ParameterSchema:
 
 
 def _resolved(root: Mapping[str, Any], reference: str) -> object:
-    """What a reference inside the schema means; None for any other."""
+    """Return the target of a reference inside the schema; None for any other reference."""
     found: object = root if reference.startswith("#/") else None
     for part in reference.split("/")[1:]:
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None

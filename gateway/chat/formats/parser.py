@@ -1,58 +1,63 @@
-"""A parser made of a reader; and the reader that most families share."""
+"""Parsers that run a reader, and the reader that most families share."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.chat.deltas import ContentDelta, Delta
+from typing_extensions import override
+
+from gateway.chat.deltas import ContentDelta, Delta, FormatParser
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
+"""Reads from a source and writes to an output."""
 
 _SEPARATOR = re.compile(r"[\s,;]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What a family writes around a part of its text."""
+    """Pair of markers around a part of the text."""
 
     opening: str
+    """Marker before the part."""
     closing: str
+    """Marker after the part."""
 
 
-class ReaderParser:
-    """A `FormatParser` that runs a reader as far as the text goes."""
+class ReaderParser(FormatParser):
+    """Parser that runs a reader as far as the available text permits."""
 
     def __init__(self, reader: Reader) -> None:
         self._source, self._out = Source(), Output()
         self._reading = reader(self._source, self._out)
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         self._source.push(text)
         next(self._reading, None)
         return self._out.take()
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         self._source.end()
         next(self._reading, None)
         self._out.finish()
         return self._out.take()
 
 
-class TextParser:
-    """A `FormatParser` for texts in which there is nothing to find."""
+class TextParser(FormatParser):
+    """Parser for text without reasoning and calls: all of it is content."""
 
+    @override
     def feed(self, text: str) -> list[Delta]:
-        """See `FormatParser`."""
         return [ContentDelta(text)] if text else []
 
+    @override
     def finish(self) -> list[Delta]:
-        """See `FormatParser`."""
         return []
 
 
@@ -62,72 +67,82 @@ def read_answer(
     *,
     calls: Mapping[str, Reader],
     leading: Mapping[str, Reader],
-    thought: Tags | None,
+    reasoning_tags: Tags | None,
     thinking: bool,
 ) -> Reading[None]:
-    """Reads reasoning, content and calls.
+    """Read reasoning, content and calls.
 
     Args:
-        calls: readers of calls by the markers that open them.
-        leading: readers of calls by the texts that open them where nothing but reasoning is before.
-        thought: the tags around reasoning, which is found where nothing is before it.
-        thinking: whether the text begins inside reasoning.
+        source: the text.
+        out: the collected output.
+        calls: readers of calls by their opening markers.
+        leading: readers of calls by opening texts that count only at the start, or after reasoning.
+        reasoning_tags: the tags around reasoning, which count only before content and calls.
+        thinking: True if the text begins inside reasoning.
     """
-    if thought and thinking:
-        yield from source.until((thought.closing,), out.reasoning)
+    if reasoning_tags and thinking:
+        yield from source.until((reasoning_tags.closing,), out.reasoning)
     while True:
         if leading and not out.answered:
-            yield from source.blanks(out.content)
+            yield from source.skip_whitespace(out.content)
             first = yield from source.follows(*leading)
             if first:
                 yield from attempt(leading[first], source, out, first)
                 continue
-        opening = thought.opening if thought and not out.answered else None
+        opening = reasoning_tags.opening if reasoning_tags and not out.answered else None
         marker = yield from source.until((*calls, opening) if opening else tuple(calls), out.content)
         if marker is None:
             return
         if marker in calls:
             yield from attempt(calls[marker], source, out, marker)
-        elif thought and not out.answered:
-            yield from source.until((thought.closing,), out.reasoning)
+        elif reasoning_tags and not out.answered:
+            yield from source.until((reasoning_tags.closing,), out.reasoning)
         else:
             out.content(marker)
 
 
 def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading[None]:
-    """Reads what `marker`, just passed, opens.
+    """Read the part that `marker`, just read, opens.
 
-    Until a call begins, nothing of it is told, and if it breaks, all of it is content. From then on its arguments are
-    told as they come. Where they break, they stay unfinished, lest somebody take them for whole, and the text from
-    there on is content. Markup that the text's end cuts short is dropped, as whole markup is.
+    Before a call begins, no delta of it is emitted, and if the text is malformed, all of it becomes content. After that
+    the arguments are streamed. If they are malformed, they stay incomplete, so that clients do not accept them as
+    complete, and the rest of the text is content. Markup that the end of the text truncates is dropped, as complete
+    markup is.
     """
     began = out.calls
     source.hold(len(marker))
     try:
         yield from reader(source, out)
-    except Broken as broken:
-        if out.calls > began and isinstance(broken, Cut):
-            source.settle()
+    except Malformed as error:
+        if out.calls > began and isinstance(error, Truncated):
+            source.commit()
             source.rest()
         source.rewind()
         if out.calls == began:
             out.content(source.take(len(marker)))
-    source.settle()
+    source.commit()
 
 
 def read_arguments(source: Source, out: Output, name: str, notation: Notation = JSON) -> Reading[None]:
-    """Begins a call, and reads its arguments, an object. Raises `Broken` where none comes next."""
+    """Begin a call, and read its arguments, an object.
+
+    Raises:
+        Malformed: if the next value is not an object.
+    """
     if (yield from source.peek()) != "{":
-        raise Cut if source.finished() else Broken
-    source.settle()
+        raise Truncated if source.finished() else Malformed
+    source.commit()
     out.call(name)
     yield from read_value(source, out.arguments, notation)
 
 
 def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -> Reading[None]:
-    """Reads calls with separators between them, and `closing` after the last, if they are a list.
+    """Read calls with separators between them, and the `closing` of their list if they are one.
 
-    Raises `Broken` where the first is none. What follows a call and is none is content.
+    Text after the first call that is not a call is content.
+
+    Raises:
+        Malformed: if the first one is not a call.
     """
     began = out.calls
     yield from one(source, out)
@@ -139,4 +154,4 @@ def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -
             break
         if not source.finished():
             yield from attempt(one, source, out, separator)
-    source.settle()
+    source.commit()

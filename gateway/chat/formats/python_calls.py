@@ -1,4 +1,4 @@
-"""Calls as Python writes them: `name(argument=value, …)`."""
+"""Calls in Python syntax: `name(argument=value, …)`."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from gateway.chat.formats.lark import Rules, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter
-from gateway.chat.formats.source import Broken, Cut, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import listed_arguments
 from gateway.chat.formats.values import PYTHON, read_value
 from gateway.chat.tools import Tool
@@ -16,28 +16,29 @@ _METHOD = ".call"
 
 
 def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    """Reads a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
+    """Read a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
 
-    Raises `Broken` where this is no call of one of `tools`.
+    Raises:
+        Malformed: if the text is not a call of one of `tools`.
     """
     word = yield from source.word(_NAME)
     name = word if word in tools else word.removesuffix(_METHOD)
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from source.expect("(")
     writer = ArgumentsWriter(source, out, tools[name])
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     separator = yield from source.follows(")")
     while separator != ")":
         yield from _read_argument(source, out, writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
         separator = yield from source.expect(",", ")")
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 
 def python_call(rules: Rules, tool: Tool) -> str:
-    """The expression for a call, with values in JSON."""
+    """Return the expression for a call, with values in JSON."""
     written = listed_arguments(rules, tool, lambda name, schema: f"{rules.text(f'{name}=')} {json_value(schema)}", ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 
@@ -46,10 +47,10 @@ def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Read
     source.hold()
     name = yield from source.word(_NAME)
     if not name:
-        raise Cut if source.finished() else Broken
-    yield from source.blanks()
+        raise Truncated if source.finished() else Malformed
+    yield from source.skip_whitespace()
     yield from source.expect("=")
-    source.settle()
-    yield from source.blanks()
+    source.commit()
+    yield from source.skip_whitespace()
     writer.key(name)
     yield from read_value(source, out.arguments, PYTHON)

@@ -1,19 +1,21 @@
-"""Qwen3-Coder, and what took it over: Qwen 3.5, Nemotron 3, Step 3.5.
+"""Qwen3-Coder, and the models with the same format: Qwen 3.5, Nemotron 3, Step 3.5.
 
-A call is `<tool_call>`, `<function=name>`, for each argument `<parameter=name>`, its text on lines of its own,
-`</parameter>`, then `</function>`, `</tool_call>`. Models often leave the outer tags out.
+A call is `<tool_call>`, `<function=name>`, for each argument `<parameter=name>`, its text on separate lines,
+`</parameter>`, then `</function>`, `</tool_call>`. Models often omit the outer tags.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from typing_extensions import override
+
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
 from gateway.chat.formats.parser import Reader
-from gateway.chat.formats.source import Broken, Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
 
@@ -25,39 +27,39 @@ _NAME = re.compile(r"[^<>\n]*")
 
 
 class QwenCoder(TaggedFormat):
-    """The format."""
+    """Format of Qwen3-Coder."""
 
     name = "qwen-coder"
     opening = _OPENING
 
+    @override
     def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
-        """See `TaggedFormat`."""
         return {_OPENING: partial(_read_call, tools=tools), FUNCTION: partial(_read_function, tools=tools)}
 
+    @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """See `TaggedFormat`."""
         written = [_call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(_NEWLINE, _OPENING), parallel=parallel)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.expect(FUNCTION)
     yield from _read_function(source, out, tools)
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     yield from source.closing(_CLOSING)
 
 
 def _read_function(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
-        raise Broken
+        raise Malformed
     yield from source.expect(">")
     writer = ArgumentsWriter(source, out, tools[name])
-    yield from source.blanks()
+    yield from source.skip_whitespace()
     while (yield from source.expect(_PARAMETER, _FUNCTION_END)) == _PARAMETER:
         yield from _read_argument(source, out, tools[name], writer)
-        yield from source.blanks()
+        yield from source.skip_whitespace()
     writer.end()
 
 
@@ -65,7 +67,7 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     source.hold(len(_PARAMETER))
     name = yield from source.word(_NAME)
     yield from source.expect(">")
-    source.settle()
+    source.commit()
     writer.key(name)
     yield from source.follows(_NEWLINE)
     yield from read_text(source, out, ParameterSchema(tool, name), (_NEWLINE + _PARAMETER_END, _PARAMETER_END))

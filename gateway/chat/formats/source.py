@@ -1,7 +1,7 @@
-"""The text of one choice while it comes, for readers that may ask for more than there is.
+"""Streamed text of one choice, for readers that may need more text than is available.
 
-A reader is a generator. It asks a `Source` for what it wants next, with `yield from` where that may have to wait. What
-it is given depends on the text alone and never on how the text was cut.
+A reader is a generator. It calls a `Source` for the next part, with `yield from` if it may have to wait. The result
+depends only on the text, never on how the text was split.
 """
 
 import re
@@ -11,24 +11,24 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 Reading: TypeAlias = Generator[None, None, T]
-"""Yields where it must wait for more text; returns a T."""
+"""Yields while it waits for more text; returns a T."""
 
-Tell: TypeAlias = Callable[[str], object]
-"""Takes text as it becomes certain; perhaps none."""
+Emit: TypeAlias = Callable[[str], object]
+"""Receives text as soon as it is certain; the text may be empty."""
 
-_BLANK = re.compile(r"[ \t\r\n]*")
-
-
-class Broken(Exception):
-    """The text is not what the reader's format says."""
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
-class Cut(Broken):
-    """The text ended where it could have gone on as the format says."""
+class Malformed(Exception):
+    """The text does not follow the reader's format."""
+
+
+class Truncated(Malformed):
+    """The text ended too early, but followed the format up to there."""
 
 
 class Source:
-    """Text, a place in it, and perhaps an earlier place to go back to."""
+    """Text, the current position in it, and optionally an earlier position to return to."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -37,7 +37,7 @@ class Source:
         self._ended = False
 
     def push(self, text: str) -> None:
-        """More text has come."""
+        """Append text."""
         start = self._at if self._held is None else self._held
         self._text = self._text[start:] + text
         self._at -= start
@@ -45,58 +45,58 @@ class Source:
             self._held = 0
 
     def end(self) -> None:
-        """No more text will come."""
+        """Mark the end of the text."""
         self._ended = True
 
     def hold(self, back: int = 0) -> None:
-        """Remember the place, `back` characters before this one, for `rewind`."""
+        """Save the position `back` characters before the current one for `rewind`."""
         self._held = self._at - back
 
-    def settle(self) -> None:
-        """Nobody will want to go back."""
+    def commit(self) -> None:
+        """Drop the saved position: the reader will not rewind."""
         self._held = None
 
     def rewind(self) -> None:
-        """Go back to the place that is held, if one is, and forget it."""
+        """Return to the saved position, if there is one, and drop it."""
         if self._held is not None:
             self._at, self._held = self._held, None
 
     def take(self, length: int) -> str:
-        """Text that is certainly there."""
+        """Read `length` characters, which must be available."""
         self._at += length
         return self._text[self._at - length : self._at]
 
     def put_back(self, length: int) -> None:
-        """Give back the end of what was taken last, which nobody has waited since."""
+        """Unread the last `length` characters. The reader must not have waited since it read them."""
         self._at -= length
 
     def rest(self) -> str:
-        """All that is there."""
+        """Read all available text."""
         return self.take(len(self._text) - self._at)
 
     def peek(self) -> Reading[str]:
-        """The next character; empty at the end."""
+        """Return the next character without reading it; empty at the end."""
         while self._at == len(self._text) and not self._ended:
             yield
         return self._text[self._at : self._at + 1]
 
-    def blanks(self, tell: Tell | None = None) -> Reading[None]:
-        """Pass blanks and line ends."""
-        yield from self.run(_BLANK, tell)
+    def skip_whitespace(self, emit: Emit | None = None) -> Reading[None]:
+        """Skip whitespace, newlines included."""
+        yield from self.run(_WHITESPACE, emit)
 
-    def run(self, pattern: re.Pattern[str], tell: Tell | None = None) -> Reading[None]:
-        """Pass the characters that `pattern`, a repeated class of them, matches."""
+    def run(self, pattern: re.Pattern[str], emit: Emit | None = None) -> Reading[None]:
+        """Skip the characters that `pattern`, a repeated character class, matches, and emit them."""
         while True:
             end = _end(pattern, self._text, self._at)
             text = self.take(end - self._at)
-            if tell and text:
-                tell(text)
+            if emit and text:
+                emit(text)
             if self._at < len(self._text) or self._ended:
                 return
             yield
 
     def word(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """The characters that `pattern`, a repeated class of them, matches; perhaps none."""
+        """Read the characters that `pattern`, a repeated character class, matches; the result may be empty."""
         length = 0
         while True:
             length = _end(pattern, self._text, self._at + length) - self._at
@@ -105,42 +105,47 @@ class Source:
             yield
 
     def follows(self, *texts: str) -> Reading[str | None]:
-        """Pass the longest of `texts` that comes next, and say which; None, and stay, where none does."""
+        """Read the longest of `texts` that comes next, and return it; return None if other text comes next."""
         while not self._ended and self._undecided(texts):
             yield
         found = [text for text in texts if self._text.startswith(text, self._at)]
         return self.take(max(map(len, found))) if found else None
 
     def expect(self, *texts: str) -> Reading[str]:
-        """As `follows`. Raises `Broken` where none of `texts` comes."""
+        """Read the longest of `texts` that comes next, and return it.
+
+        Raises:
+            Malformed: if other text comes next.
+            Truncated: if the text ends inside one of `texts`.
+        """
         found = yield from self.follows(*texts)
         if found is None:
-            raise Cut if self._ended and self._undecided(texts) else Broken
+            raise Truncated if self._ended and self._undecided(texts) else Malformed
         return found
 
     def closing(self, text: str) -> Reading[None]:
-        """Pass `text` if it comes next, or as much of it as the end leaves. Models forget to close what they open."""
+        """Skip `text`, or a prefix of it at the end, if it comes next. Models forget to close what they open."""
         if (yield from self.follows(text)) is None and self._ended and self._undecided((text,)):
             self.rest()
 
-    def until(self, markers: tuple[str, ...], tell: Tell) -> Reading[str | None]:
-        """Tell text up to the first of `markers`, as early as is certain; pass that one and say which.
+    def until(self, markers: tuple[str, ...], emit: Emit) -> Reading[str | None]:
+        """Emit text up to the first of `markers`, as early as is certain; read that marker and return it.
 
-        None where the text ends before one comes. No marker may begin another.
+        Returns None if the text ends before a marker. No marker may be a prefix of another.
         """
         search = _search(markers)
         while True:
             if found := search.search(self._text, self._at):
-                tell(self.take(found.start() - self._at))
+                emit(self.take(found.start() - self._at))
                 return self.take(len(found.group()))
             open_end = 0 if self._ended else self._possible_marker(markers)
-            tell(self.take(len(self._text) - open_end - self._at))
+            emit(self.take(len(self._text) - open_end - self._at))
             if self._ended:
                 return None
             yield
 
     def finished(self) -> bool:
-        """Whether the text has ended and all of it is passed."""
+        """Return whether the text has ended and all of it was read."""
         return self._ended and self._at == len(self._text)
 
     def _undecided(self, texts: tuple[str, ...]) -> bool:
@@ -148,7 +153,7 @@ class Source:
         return any(len(text) > left and text.startswith(self._text[self._at :]) for text in texts)
 
     def _possible_marker(self, markers: tuple[str, ...]) -> int:
-        """Length of the longest end of the text that begins a marker."""
+        """Return the length of the longest suffix of the text that is a prefix of a marker."""
         left = len(self._text) - self._at
         for length in range(min(left, max(map(len, markers), default=1) - 1), 0, -1):
             if any(marker.startswith(self._text[-length:]) for marker in markers):

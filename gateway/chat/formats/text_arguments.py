@@ -1,4 +1,4 @@
-"""Grammars for arguments that a family writes one by one."""
+"""Grammars for arguments that a family writes one by one, as text."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,11 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
-    """The schema of each argument on its own, by name. Raises `RequestError` where the tool's schema has none."""
+    """Return the complete schema of each argument by name.
+
+    Raises:
+        RequestError: if the tool's `properties` are not an object of schemas.
+    """
     properties = tool.parameters.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(schema, Mapping) for schema in properties.values()):
         raise RequestError(f"The properties of the tool {tool.name} should be an object of schemas.", param="tools")
@@ -23,11 +27,15 @@ def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
 
 
 def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[str, Any]], str], comma: str) -> str:
-    """The tool's arguments with commas between: what the schema requires, then the rest or not, each in its order.
+    """Return the expression for the tool's arguments with commas between them.
+
+    The required arguments come first, then any of the others, both in the order of the schema.
 
     Args:
-        argument: the expression for an argument of this name and schema.
-        comma: what stands between two.
+        rules: the grammar.
+        tool: the tool.
+        argument: returns the expression for an argument of this name and schema.
+        comma: the text between two arguments.
     """
     required: list[str] = []
     optional: list[str] = []
@@ -43,13 +51,16 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
 
 
 def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str, ...]], closing: str) -> str:
-    """The tool's arguments in the order of its schema, those it does not require left out or not.
+    """Return the expression for the tool's arguments in the order of its schema, with optional ones optional.
 
     Args:
-        opening: texts that stand before the value of an argument of this name.
-        closing: what stands behind every value.
+        rules: the grammar.
+        tool: the tool.
+        opening: returns the texts before the value of an argument of this name.
+        closing: the text after every value.
 
-    Raises `RequestError` where a strict schema limits text in a way that cannot be enforced without quotes.
+    Raises:
+        RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
     """
     written = []
     for name, schema in argument_schemas(tool).items():
@@ -59,7 +70,11 @@ def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str,
 
 
 def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str) -> str:
-    """A text without quotes, and what closes it. Raises `RequestError` as `text_arguments` does."""
+    """Return the expression for a text without quotes and the `closing` after it.
+
+    Raises:
+        RequestError: as in `text_arguments`.
+    """
     if known := _texts(schema):
         return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(closing)}"
     if tool.strict:
@@ -75,7 +90,7 @@ def _value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closi
 
 
 def _texts(schema: Mapping[str, Any]) -> list[str] | None:
-    """All texts that the schema allows, where it lists them."""
+    """Return all texts that the schema allows, or None if it does not list them."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     return listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else None
 

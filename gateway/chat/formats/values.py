@@ -1,4 +1,4 @@
-"""JSON values, and values in notations much like JSON, read as JSON text while they come."""
+"""Convert a stream of values in JSON or a similar notation into JSON text."""
 
 import re
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from gateway.chat.formats.source import Broken, Cut, Reading, Source, Tell
+from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 
-DEEPEST = 64
-"""Values inside values. Deeper ones are `Broken`."""
+MAX_DEPTH = 64
+"""Maximum depth of nested values. Deeper ones are `Malformed`."""
 
 _SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
@@ -21,17 +21,14 @@ _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How a family writes values.
-
-    Attributes:
-        quotes: what may stand at both ends of a string. A backslash escapes only where that is one character.
-        words: the JSON text of its words.
-        bare_keys: whether keys may stand without quotes.
-    """
+    """Notation of a family for values."""
 
     quotes: tuple[str, ...] = ('"',)
+    """Quotes at both ends of a string. A backslash escapes only inside quotes of one character."""
     words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in ("true", "false", "null")})
+    """JSON text of each keyword."""
     bare_keys: bool = False
+    """Allow keys without quotes."""
 
 
 JSON = Notation()
@@ -39,155 +36,161 @@ PYTHON = Notation(quotes=('"', "'"), words={**JSON.words, "True": "true", "False
 
 
 def quoted(text: str) -> str:
-    """`text` as a JSON string."""
+    """Return `text` as a JSON string."""
     return orjson.dumps(text).decode()
 
 
 def escaped(text: str) -> str:
-    """`text` as a part of a JSON string."""
+    """Return `text` escaped for the inside of a JSON string."""
     return quoted(text)[1:-1]
 
 
-def read_value(source: Source, tell: Tell, notation: Notation = JSON, depth: int = 0) -> Reading[None]:
-    """Passes a value and tells it as JSON text, of which all that was told begins some valid JSON.
+def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int = 0) -> Reading[None]:
+    """Read a value and emit it as JSON text. All that is emitted is a prefix of some valid JSON.
 
-    Two slips of models are mended: control characters in strings, and backslashes that escape nothing. Raises `Broken`
-    at the first character that fits no value.
+    Two common mistakes of models are repaired: control characters in strings, and backslashes that start no escape.
+
+    Raises:
+        Malformed: at the first character that fits no value.
     """
-    if depth > DEEPEST:
-        raise Broken
+    if depth > MAX_DEPTH:
+        raise Malformed
     opening = yield from source.follows("{", "[", *notation.quotes)
     if opening == "{":
-        yield from _read_members(source, tell, notation, depth)
+        yield from _read_members(source, emit, notation, depth)
     elif opening == "[":
-        yield from _read_items(source, tell, notation, depth)
+        yield from _read_items(source, emit, notation, depth)
     elif opening:
-        yield from _read_string(source, tell, opening)
+        yield from _read_string(source, emit, opening)
     else:
-        yield from _read_scalar(source, tell, notation)
+        yield from _read_scalar(source, emit, notation)
 
 
 def read_string(source: Source, notation: Notation = JSON) -> Reading[str]:
-    """Passes a string and returns what it says. Raises `Broken` where there is none."""
+    """Read a string, and return its value.
+
+    Raises:
+        Malformed: if no string comes next.
+    """
     parts: list[str] = []
     opening = yield from source.expect(*notation.quotes)
     yield from _read_string(source, parts.append, opening)
     try:
         return str(orjson.loads("".join(parts)))
     except orjson.JSONDecodeError as error:  # half of a surrogate pair
-        raise Broken from error
+        raise Malformed from error
 
 
 def as_json(text: str) -> str | None:
-    """`text` as JSON where it is a value in Python's notation or JSON, else None."""
+    """Return `text` as JSON if it is a value in Python's notation or JSON, else None."""
     parts: list[str] = []
     source = Source()
-    source.push(f"{text.strip()}\n")  # a scalar is whole where something follows
+    source.push(f"{text.strip()}\n")  # a scalar is complete once other text follows
     source.end()
     try:
         for _ in read_value(source, parts.append, PYTHON):
             raise AssertionError("the text is there")
-    except Broken:
+    except Malformed:
         return None
     return "".join(parts) if not source.rest().strip() else None
 
 
-def _read_members(source: Source, tell: Tell, notation: Notation, depth: int) -> Reading[None]:
-    tell("{")
-    yield from source.blanks(tell)
+def _read_members(source: Source, emit: Emit, notation: Notation, depth: int) -> Reading[None]:
+    emit("{")
+    yield from source.skip_whitespace(emit)
     separator = yield from source.follows("}")
     while separator != "}":
-        yield from _read_key(source, tell, notation)
-        yield from source.blanks(tell)
-        tell((yield from source.expect(":")))
-        yield from source.blanks(tell)
-        yield from read_value(source, tell, notation, depth + 1)
-        yield from source.blanks(tell)
+        yield from _read_key(source, emit, notation)
+        yield from source.skip_whitespace(emit)
+        emit((yield from source.expect(":")))
+        yield from source.skip_whitespace(emit)
+        yield from read_value(source, emit, notation, depth + 1)
+        yield from source.skip_whitespace(emit)
         separator = yield from source.expect(",", "}")
         if separator == ",":
-            tell(separator)
-            yield from source.blanks(tell)
-    tell("}")
+            emit(separator)
+            yield from source.skip_whitespace(emit)
+    emit("}")
 
 
-def _read_items(source: Source, tell: Tell, notation: Notation, depth: int) -> Reading[None]:
-    tell("[")
-    yield from source.blanks(tell)
+def _read_items(source: Source, emit: Emit, notation: Notation, depth: int) -> Reading[None]:
+    emit("[")
+    yield from source.skip_whitespace(emit)
     separator = yield from source.follows("]")
     while separator != "]":
-        yield from read_value(source, tell, notation, depth + 1)
-        yield from source.blanks(tell)
+        yield from read_value(source, emit, notation, depth + 1)
+        yield from source.skip_whitespace(emit)
         separator = yield from source.expect(",", "]")
         if separator == ",":
-            tell(separator)
-            yield from source.blanks(tell)
-    tell("]")
+            emit(separator)
+            yield from source.skip_whitespace(emit)
+    emit("]")
 
 
-def _read_key(source: Source, tell: Tell, notation: Notation) -> Reading[None]:
+def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
     quote = yield from source.follows(*notation.quotes)
     if quote:
-        yield from _read_string(source, tell, quote)
+        yield from _read_string(source, emit, quote)
         return
     key = (yield from source.word(_BARE_KEY)) if notation.bare_keys else ""
     if not key:
-        raise Cut if source.finished() else Broken
-    tell(quoted(key))
+        raise Truncated if source.finished() else Malformed
+    emit(quoted(key))
 
 
-def _read_string(source: Source, tell: Tell, quote: str) -> Reading[None]:
-    """A string whose opening quote is passed."""
-    tell('"')
+def _read_string(source: Source, emit: Emit, quote: str) -> Reading[None]:
+    """Read the rest of a string after its opening quote."""
+    emit('"')
     markers = (quote, "\\") if len(quote) == 1 else (quote,)
     while True:
-        marker = yield from source.until(markers, lambda text: tell(escaped(text)))
+        marker = yield from source.until(markers, lambda text: emit(escaped(text)))
         if marker is None:
-            raise Cut
+            raise Truncated
         if marker == quote:
-            tell('"')
+            emit('"')
             return
-        yield from _read_escape(source, tell)
+        yield from _read_escape(source, emit)
 
 
-def _read_escape(source: Source, tell: Tell) -> Reading[None]:
-    """What follows a backslash; nothing is told of an escape that the text's end cuts short."""
+def _read_escape(source: Source, emit: Emit) -> Reading[None]:
+    """Read an escape after its backslash. Emit no text for an escape that the end of the text truncates."""
     kind = yield from source.peek()
     if not kind:
-        raise Cut
+        raise Truncated
     if kind in _CODES:
         source.take(1)
-        yield from _read_code(source, tell, kind)
+        yield from _read_code(source, emit, kind)
     elif kind in '"\\/bfnrt':
-        tell("\\" + source.take(1))
+        emit("\\" + source.take(1))
     elif kind == "'":
-        tell(source.take(1))
+        emit(source.take(1))
     else:
-        tell("\\\\")
+        emit("\\\\")
 
 
-def _read_code(source: Source, tell: Tell, kind: str) -> Reading[None]:
+def _read_code(source: Source, emit: Emit, kind: str) -> Reading[None]:
     digits = ""
     while len(digits) < _CODES[kind]:
         digit = yield from source.peek()
         if not digit:
-            raise Cut
+            raise Truncated
         if digit not in _HEXADECIMAL:
-            tell(f"\\\\{kind}{digits}")
+            emit(f"\\\\{kind}{digits}")
             return
         digits += source.take(1)
-    tell(f"\\u{digits:0>4}")
+    emit(f"\\u{digits:0>4}")
 
 
-def _read_scalar(source: Source, tell: Tell, notation: Notation) -> Reading[None]:
+def _read_scalar(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
     word = yield from source.word(_SCALAR)
     if source.finished():
         if _UNFINISHED_NUMBER.fullmatch(word):
-            tell(word)
-        raise Cut
+            emit(word)
+        raise Truncated
     if word in notation.words:
-        tell(notation.words[word])
+        emit(notation.words[word])
     elif _NUMBER.fullmatch(word):
-        tell(word)
+        emit(word)
     else:
         source.put_back(len(word))
-        raise Broken
+        raise Malformed

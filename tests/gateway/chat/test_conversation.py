@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL

@@ -80,14 +80,14 @@ def test_what_a_template_fails_at_is_the_requests_fault(source: str, words: str)
 
 
 def test_a_prompt_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "MOST_CHARACTERS", 100)
+    monkeypatch.setattr(template, "MAX_PROMPT_CHARACTERS", 100)
     assert len(rendered("{% for i in range(100) %}x{% endfor %}")) == 100
     error = refused("{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}")
     assert error.message == "the prompt would be longer than 100 characters"
 
 
 def test_long_words_are_cut() -> None:
-    assert len(refused("{{ raise_exception(x) }}", x="a" * 10_000).message) == template.LONGEST_WORDS
+    assert len(refused("{{ raise_exception(x) }}", x="a" * 10_000).message) == template.MAX_REFUSAL_CHARACTERS
 
 
 @pytest.mark.parametrize("source", ["{% if %}", "{{ x | nothing }}", "{% include 'x' %", "{{"])

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import TextPart, as_parts
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
 """In one request. It is far above the size of a usual slot, and bounds the cost of reading."""

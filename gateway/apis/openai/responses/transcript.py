@@ -12,7 +12,7 @@ from gateway.apis.openai.responses.items import (
     ReasoningSummary,
     StoredCallOutput,
 )
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 
 
 def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[TemplateMessage, ...]:

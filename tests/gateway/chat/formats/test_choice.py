@@ -26,7 +26,7 @@ def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
     chosen = choose(TEMPLATE)
     assert chosen.name == "hermes"
     assert isinstance(chosen, TaggedFormat)
-    assert chosen.thought is None
+    assert chosen.reasoning_tags is None
 
 
 def test_llama_without_tools_in_its_template_is_plain() -> None:

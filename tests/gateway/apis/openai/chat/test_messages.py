@@ -6,7 +6,7 @@ import pytest
 
 from engine import RequestError
 from gateway.apis.openai.chat.messages import MAX_MESSAGES, for_template, read_messages
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
 CALLED = {"role": "assistant", "tool_calls": [CALL]}

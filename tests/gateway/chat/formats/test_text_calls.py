@@ -1,4 +1,4 @@
-"""Calls as text, for templates that show none: what a model is told it wrote is what its parser reads."""
+"""Calls as text, for templates that show none: the parser of a family reads back what is rendered for it."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta
 from gateway.chat.formats import choose
-from gateway.chat.formats.prose import IN_JSON, IN_PYTHON, Prose
-from gateway.chat.shapes import TemplateMessage
+from gateway.chat.formats.text_calls import IN_JSON, IN_PYTHON, TextCalls
+from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Tool
 
 GEMMA_3 = "<start_of_turn>"
@@ -26,9 +26,9 @@ def gave(text: str) -> TemplateMessage:
     return {"role": "tool", "content": text, "tool_call_id": "call_0", "name": "add"}
 
 
-def told(prose: Prose, *messages: TemplateMessage) -> list[tuple[str, str]]:
-    assert all(set(message) == {"role", "content"} for message in prose.tell(messages))
-    return [(message["role"], message["content"]) for message in prose.tell(messages)]
+def rendered(text_calls: TextCalls, *messages: TemplateMessage) -> list[tuple[str, str]]:
+    assert all(set(message) == {"role", "content"} for message in text_calls.render(messages))
+    return [(message["role"], message["content"]) for message in text_calls.render(messages)]
 
 
 TWO_CALLS = """I add.
@@ -40,8 +40,8 @@ TWO_CALLS = """I add.
 </tool_call>"""
 
 
-def test_calls_are_told_in_json() -> None:
-    assert told(IN_JSON, ASKED, called('{"x": 1}', "", content="I add."), gave("2"), gave("0"), ASKED) == [
+def test_calls_are_rendered_in_json() -> None:
+    assert rendered(IN_JSON, ASKED, called('{"x": 1}', "", content="I add."), gave("2"), gave("0"), ASKED) == [
         ("user", "What is 1 + 1?"),
         ("assistant", TWO_CALLS),
         (
@@ -51,9 +51,9 @@ def test_calls_are_told_in_json() -> None:
     ]
 
 
-def test_calls_are_told_in_python() -> None:
-    said = told(IN_PYTHON, called('{"x": 1, "y": [true, null, "a"]}'), gave("2"), called("{", "[1]"))
-    assert said == [
+def test_calls_are_rendered_in_python() -> None:
+    messages = rendered(IN_PYTHON, called('{"x": 1, "y": [true, null, "a"]}'), gave("2"), called("{", "[1]"))
+    assert messages == [
         ("assistant", "```tool_code\nadd(x=1, y=[True, None, 'a'])\n```"),
         ("user", "```tool_output\n2\n```"),
         ("assistant", "```tool_code\nadd({)\n```\n```tool_code\nadd([1])\n```"),
@@ -61,9 +61,9 @@ def test_calls_are_told_in_python() -> None:
 
 
 @pytest.mark.parametrize("template", ["", GEMMA_3])
-def test_what_is_told_is_what_is_read(template: str) -> None:
+def test_rendered_calls_are_parsed_back(template: str) -> None:
     form = choose(template)
-    ((_, text),) = told(form.prose, called('{"x": 1}', content="I add."))
+    ((_, text),) = rendered(form.text_calls, called('{"x": 1}', content="I add."))
     parser = form.parser(tools=[Tool("add")], thinking=False)
     content, began, *arguments = parser.feed(text) + parser.finish()
     assert (content, began) == (ContentDelta("I add."), CallBegan(0, "add"))

@@ -1,0 +1,139 @@
+"""Capabilities of chat templates, as llama.cpp calls them, detected by trial renders."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, TypeAlias
+
+import orjson
+
+from engine import RequestError
+
+TemplateMessage: TypeAlias = dict[str, Any]
+"""A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
+
+Render: TypeAlias = Callable[[Sequence[TemplateMessage]], str]
+"""Renders messages; raises `RequestError` if the template refuses them."""
+
+_NEEDLE = "needle"
+_ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
+_INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
+_CALL: TemplateMessage = {
+    "id": "call_of_the_needle",
+    "type": "function",
+    "function": {"name": "f", "arguments": f'{{"{_NEEDLE}":"x"}}'},
+}
+_CALLED: tuple[TemplateMessage, ...] = (
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
+)
+_SHORT_ID = 9
+"""Length of a call's id for Mistral's templates, which refuse any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateCapabilities:
+    """Capabilities of one template: the roles and the shape of messages that it supports."""
+
+    developer: bool = False
+    """Supports the role `developer`; if not, it gets `system` instead."""
+    system: bool = True
+    """Renders messages of the role `system`."""
+    calls: bool = True
+    """Renders tool calls and their results."""
+    typed_content: bool = False
+    """Requires content as an array of parts."""
+    object_arguments: bool = True
+    """Requires a call's arguments as an object; if not, as JSON text."""
+    null_content: bool = False
+    """Requires None for missing content beside calls; if not, ""."""
+    short_ids: bool = False
+    """Requires ids of nine letters and digits."""
+
+    def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+        """Return the messages in the shape that the template requires. Does not modify the arguments."""
+        return [self._message(message) for message in messages]
+
+    def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
+        """Return the messages with instructions for the model.
+
+        They are appended to a first message of the role `system` or `developer`, else put before all messages.
+        """
+        first, *others = messages
+        if first["role"] in {"system", "developer"}:
+            return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]
+        if self.system or first["role"] != "user":
+            return [{"role": "system", "content": instructions}, *messages]
+        return [{**first, "content": f"{instructions}\n\n{first['content']}"}, *others]
+
+    def _message(self, message: TemplateMessage) -> TemplateMessage:
+        adapted = {**message, "content": self._content(message)}
+        if message["role"] == "developer" and not self.developer:
+            adapted["role"] = "system"
+        if "tool_calls" in message:
+            adapted["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
+        if "reasoning_content" in message and not message["content"]:
+            adapted["thinking"] = message["reasoning_content"]  # the name in gpt-oss's template
+        if self.short_ids and "tool_call_id" in message:
+            adapted["tool_call_id"] = _short_id(message["tool_call_id"])
+        return adapted
+
+    def _content(self, message: TemplateMessage) -> object:
+        content = message["content"] or ""
+        if not content and self.null_content and "tool_calls" in message:
+            return None
+        return [{"type": "text", "text": content}] if self.typed_content else content
+
+    def _call(self, call: TemplateMessage) -> TemplateMessage:
+        function = call["function"]
+        if self.object_arguments:
+            function = {**function, "arguments": _as_object(function["arguments"])}
+        return {**call, "function": function, "id": _short_id(call["id"]) if self.short_ids else call["id"]}
+
+
+def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
+    """Return the capabilities of a template.
+
+    Args:
+        source: the template's source.
+        render: renders messages, together with a tool.
+    """
+    capabilities = TemplateCapabilities(developer="developer" in source)
+    typed = replace(capabilities, typed_content=True)
+    if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
+        capabilities = typed
+    system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
+    capabilities = replace(capabilities, system=system)
+    fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
+    return next(fitting, replace(capabilities, calls=False))
+
+
+def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabilities]:
+    for short, null, text in product((False, True), repeat=3):
+        yield replace(capabilities, short_ids=short, null_content=null, object_arguments=not text)
+
+
+def _shows(render: Render, capabilities: TemplateCapabilities, messages: Sequence[TemplateMessage]) -> bool:
+    try:
+        text = render(capabilities.adapt(messages))
+    except RequestError:
+        return False
+    return _NEEDLE in text and f"'{_NEEDLE}'" not in text  # in these quotes it is the repr of a Python object
+
+
+def _as_object(arguments: str) -> object:
+    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too."""
+    try:
+        parsed = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def _short_id(given: str) -> str:
+    """Return nine letters and digits, always the same for the same id."""
+    if len(given) == _SHORT_ID and given.isalnum() and given.isascii():
+        return given
+    return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]

@@ -1,0 +1,89 @@
+"""The capabilities of a template are detected by trial renders."""
+
+import pytest
+
+from gateway.chat.template import ChatTemplate
+from gateway.chat.template_capabilities import TemplateCapabilities, TemplateMessage, detect_capabilities
+from tests.gateway.chat import templates
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
+CALLED: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+RESULT: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "call_1"}
+
+
+def capabilities_of(source: str) -> TemplateCapabilities:
+    template = ChatTemplate(source)
+    return detect_capabilities(
+        source, lambda messages: template.render({"messages": messages, "tools": [{"name": "f"}]})
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "capabilities"),
+    [
+        (templates.CHATML, TemplateCapabilities()),
+        (templates.ARGUMENTS_AS_TEXT, TemplateCapabilities(object_arguments=False, null_content=True)),
+        (templates.NINE_LETTERS, TemplateCapabilities(short_ids=True)),
+        (templates.PARTS, TemplateCapabilities(typed_content=True, calls=False)),
+        (templates.NO_SYSTEM, TemplateCapabilities(system=False, calls=False)),
+        (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
+        ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, calls=False)),
+    ],
+)
+def test_capabilities(source: str, capabilities: TemplateCapabilities) -> None:
+    assert capabilities_of(source) == capabilities
+
+
+def test_arguments_become_objects_where_they_are_some() -> None:
+    def arguments(text: str) -> object:
+        call = {**CALL, "function": {"name": "add", "arguments": text}}
+        (message,) = TemplateCapabilities().adapt([{**CALLED, "tool_calls": [call]}])
+        return message["tool_calls"][0]["function"]["arguments"]
+
+    assert arguments('{"x": {"y": [1]}}') == {"x": {"y": [1]}}
+    assert arguments("") == {}
+    for text in ("[1]", '{"x": ', "NaN", '"x"'):
+        assert arguments(text) == text
+
+
+def test_what_was_given_stays_as_it_is() -> None:
+    given = [{"role": "developer", "content": "Be brief."}, CALLED, RESULT]
+    before = repr(given)
+    TemplateCapabilities(typed_content=True, short_ids=True).adapt(given)
+    assert repr(given) == before
+
+
+def test_every_capability_is_used() -> None:
+    capabilities = TemplateCapabilities(typed_content=True, object_arguments=False, null_content=True, short_ids=True)
+    first, called, result = capabilities.adapt([{"role": "developer", "content": "Be brief."}, CALLED, RESULT])
+    assert first == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    assert called["content"] is None
+    assert called["tool_calls"][0]["function"] == CALL["function"]
+    assert called["tool_calls"][0]["id"] == result["tool_call_id"]
+    assert len(result["tool_call_id"]) == 9
+    assert result["tool_call_id"].isalnum()
+    (kept,) = capabilities.adapt([{**RESULT, "tool_call_id": "abcDEF123"}])
+    assert kept["tool_call_id"] == "abcDEF123"
+
+
+def test_reasoning_alone_has_a_second_name() -> None:
+    thought: TemplateMessage = {**CALLED, "reasoning_content": "Hm."}
+    assert TemplateCapabilities().adapt([thought])[0]["thinking"] == "Hm."
+    assert "thinking" not in TemplateCapabilities().adapt([{**thought, "content": "Well."}])[0]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "messages", "instructed"),
+    [
+        (TemplateCapabilities(), ["system", "user"], ["system: system\n\nCall!", "user: user"]),
+        (TemplateCapabilities(), ["developer"], ["developer: developer\n\nCall!"]),
+        (TemplateCapabilities(), ["user"], ["system: Call!", "user: user"]),
+        (TemplateCapabilities(system=False), ["user", "user"], ["user: Call!\n\nuser", "user: user"]),
+        (TemplateCapabilities(system=False), ["assistant"], ["system: Call!", "assistant: assistant"]),
+    ],
+)
+def test_instructions_find_their_place(
+    capabilities: TemplateCapabilities, messages: list[str], instructed: list[str]
+) -> None:
+    adapted = capabilities.add_instructions([{"role": role, "content": role} for role in messages], "Call!")
+    assert [f"{message['role']}: {message['content']}" for message in adapted] == instructed
