@@ -99,9 +99,10 @@ def _parser() -> _Parser:
         usage="llama-gateway serve [--model FILE] [flags]",
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
-        epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML file "
-        "(queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped by a "
-        "signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
+        epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
+        "file (queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped "
+        "by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
+        "4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
