@@ -115,7 +115,7 @@ def _add_load(group: argparse._ArgumentGroup) -> None:
         ("--requests", 1, 72, "requests per stage"),
         ("--max-tokens", 1, 50, "maximum tokens of an answer"),
         ("--prompt-tokens", 1, 16, "approximate tokens of a prompt"),
-        ("--shared-prefix", 0, 0, "tokens of a common prefix before every prompt"),
+        ("--shared-prefix", 0, 0, "tokens of an additional common prefix before every prompt"),
     ):
         group.add_argument(flag, metavar="N", type=_from(least), default=default, help=f"{text} {_DEFAULT}")
     group.add_argument("--stream", action=argparse.BooleanOptionalAction, default=True, help="stream the answers")

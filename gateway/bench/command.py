@@ -25,7 +25,7 @@ JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 class ExitCode(IntEnum):
-    """Exit codes of `bench`. Those of `serve` have the same meaning there."""
+    """Exit codes of `bench`. Codes that `serve` also uses have the same meaning there."""
 
     MEASURED = 0
     """All stages measured, without a failure."""

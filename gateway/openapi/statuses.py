@@ -22,7 +22,7 @@ DESCRIPTIONS = {
 """Description of each error status."""
 
 PROTOCOL = frozenset({431, 501, 505})
-"""Statuses that are sent before routing, always with the same error object. Some failures with 400 are sent so, too."""
+"""Statuses that are sent before routing, always with the same error object. Some failures with 400 are, too."""
 
 EVERYWHERE = frozenset({400, 403, 408, 413, 500, 503, 504}) | PROTOCOL
 """Statuses that every route may return: all routes read the body, if any, and check the origin."""
