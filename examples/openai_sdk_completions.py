@@ -1,4 +1,4 @@
-"""OpenAI's SDK against a local server: a prompt goes on, whole, streamed, and left in the middle.
+"""Use OpenAI's SDK for completions of a local server: whole, streamed, and cancelled.
 
 Needs: pip install openai
 Usage: python examples/openai_sdk_completions.py [URL of a running server]
@@ -10,7 +10,7 @@ from itertools import islice
 from openai import BadRequestError, OpenAI
 
 url = sys.argv[1] if len(sys.argv) > 1 else "http://localhost:8000"
-client = OpenAI(base_url=f"{url}/v1", api_key="none needed")
+client = OpenAI(base_url=f"{url}/v1", api_key="not needed")
 model = client.models.list().data[0].id
 
 answer = client.completions.create(model=model, prompt="17+25=", max_tokens=32, temperature=0)
@@ -24,7 +24,7 @@ with client.completions.create(
         print(chunk.choices[0].text if chunk.choices else f"\n{chunk.usage}", end="", flush=True)
 print()
 
-# Leaving the stream closes the connection: the sequence has left the engine before the next token is computed.
+# Leaving the stream closes the connection: the engine drops the sequence before it computes the next token.
 with client.completions.create(model=model, prompt="Once upon a time", max_tokens=1000, stream=True) as stream:
     for chunk in islice(stream, 20):
         print(chunk.choices[0].text, end="", flush=True)

@@ -1,4 +1,4 @@
-"""OpenAI's SDK against a local server: the model calls functions of this script, and answers from their results.
+"""Use OpenAI's SDK for tool calls: a local server's model calls functions of this script and uses their results.
 
 Needs: pip install openai
 Usage: python examples/openai_sdk_tools.py [URL of a running server]
@@ -11,11 +11,11 @@ from openai import OpenAI, pydantic_function_tool
 from pydantic import BaseModel
 
 url = sys.argv[1] if len(sys.argv) > 1 else "http://localhost:8000"
-client = OpenAI(base_url=f"{url}/v1", api_key="none needed")
+client = OpenAI(base_url=f"{url}/v1", api_key="not needed")
 model = client.models.list().data[0].id
 
 
-# The model reads a tool's name, its text and its fields, and decides by them.
+# The model chooses a tool by its name, docstring and fields.
 class Add(BaseModel):
     """Add two numbers."""
 
@@ -48,6 +48,6 @@ for question in ("What is 17 plus 25?", "What is the weather in Paris?"):
             break
         for call in message.tool_calls:
             result = call.function.parsed_arguments.run()
-            print(f"  {call.function.name}({call.function.arguments}) gives {result}")
+            print(f"  {call.function.name}({call.function.arguments}) returns {result}")
             messages.append({"role": "tool", "tool_call_id": call.id, "content": str(result)})
     print(f"  {message.content}")

@@ -1,3 +1,3 @@
-"""An OpenAI-compatible HTTP gateway in front of one engine process."""
+"""OpenAI-compatible HTTP gateway in front of one engine process."""
 
 __version__ = "0.1.0"

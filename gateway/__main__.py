@@ -1,6 +1,6 @@
-"""The program: settings, logs, sockets, engine, server; and the same backwards.
+"""Main program: sets up settings, logs, sockets, engine and server, and shuts them down in reverse order.
 
-What is imported at the top is what it takes to start the engine's process.
+The imports at the top are limited to those that starting the engine process needs.
 """
 
 import gc
@@ -22,7 +22,7 @@ from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.middleware.request_id import current_request_id
-from gateway.progress import progress_of
+from gateway.progress import progress_for
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.listen import listen, reason, url
 from gateway.settings import Settings
@@ -31,49 +31,57 @@ logger = logging.getLogger("gateway")
 
 
 class ExitCode(IntEnum):
-    """How the program ended. An exception that nobody expected ends it with 1."""
+    """Exit codes of `serve`. Python itself exits with 1 on an unexpected exception."""
 
     STOPPED = 0
+    """Stopped by a signal."""
     SETTINGS = 2
+    """A setting is invalid, or the system allows too few open files."""
     LOAD = 3
+    """A model cannot be loaded."""
     LISTEN = 4
+    """The address cannot be bound."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program; gives its exit code. `arguments` are those of this process unless given."""
+    """Run the program and return its exit code.
+
+    Args:
+        arguments: the command line without the program's name; None takes this process's own.
+    """
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["bench"]:
-        from gateway.bench.command import bench  # noqa: PLC0415 - a server starts without it
+        from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
 
         return bench(given[1:], os.environ)
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
     except (SettingsError, TooManyFilesError) as error:
-        return refuse(ExitCode.SETTINGS, str(error))
+        return exit_with(ExitCode.SETTINGS, str(error))
     configure(settings.log_level, settings.log_format, current_request_id.get)
     try:
         sockets = listen(settings.host, settings.port)
     except OSError as error:
-        return refuse(ExitCode.LISTEN, f"cannot listen on {settings.host} port {settings.port}: {reason(error)}")
+        return exit_with(ExitCode.LISTEN, f"cannot listen on {settings.host} port {settings.port}: {reason(error)}")
     return anyio.run(run, settings, sockets, backend=settings.async_backend)
 
 
-def refuse(code: ExitCode, complaint: str) -> ExitCode:
-    """One line for the operator, however logs are set."""
-    sys.stderr.write(f"llama-gateway: {complaint}\n")
+def exit_with(code: ExitCode, message: str) -> ExitCode:
+    """Write one line to standard error, at every log level, and return the code."""
+    sys.stderr.write(f"llama-gateway: {message}\n")
     return code
 
 
 async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
-    """Serve until a signal, or until the model turns out not to load. HTTP is answered from the start."""
+    """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
     shutdown = anyio.Event()
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
         async with open_engines(settings) as engines:
-            tasks.start_soon(announce, engines, [url(sock) for sock in sockets], shutdown)
+            tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
             await serve_engines(settings, sockets, shutdown, *(named.engine for named in engines))
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
@@ -83,15 +91,15 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
 
 
 def import_server() -> Callable[..., Awaitable[None]]:
-    """`serve_engines`. The import takes 0.2 s, and so does the start of the engine's process, which runs meanwhile."""
+    """Import and return `serve_engines`. The import takes 0.2 s and runs while the engine process starts."""
     from gateway.app import serve_engines  # noqa: PLC0415
 
-    gc.freeze()  # a full collection would look through all that was imported, for 20 ms
+    gc.freeze()  # a full collection would otherwise scan all imported objects, for 20 ms
     return serve_engines
 
 
 async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]) -> None:
-    """Set `shutdown` on SIGINT or SIGTERM. The next signal ends the process at once; the engine notices and follows."""
+    """Set `shutdown` on SIGINT or SIGTERM. A second signal ends the process at once; the engine then exits too."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for received in signals:
@@ -103,15 +111,17 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
 
 
 class NamedEngine(NamedTuple):
-    """An engine and its model's name."""
+    """An engine with the name of its model."""
 
     name: str
+    """The model's name for clients."""
     engine: Engine
+    """Runs the model."""
 
 
 @asynccontextmanager
 async def open_engines(settings: Settings) -> AsyncIterator[list[NamedEngine]]:
-    """The engine that generates, and behind it the one for embeddings, where that is another."""
+    """Start the engine for generation, then the one for embeddings if a separate model is configured."""
     async with open_engine(settings.engine_config()) as engine:
         engines = [NamedEngine(settings.served_name, engine)]
         config = settings.embedder_config()
@@ -122,19 +132,19 @@ async def open_engines(settings: Settings) -> AsyncIterator[list[NamedEngine]]:
             yield [*engines, NamedEngine(Path(config.model).stem, embedder)]
 
 
-async def announce(engines: Sequence[NamedEngine], urls: list[str], shutdown: anyio.Event) -> None:
-    """Tell how loading goes, then that all is ready; set `shutdown` if a model cannot be loaded."""
+async def log_loading(engines: Sequence[NamedEngine], urls: list[str], shutdown: anyio.Event) -> None:
+    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded."""
     for name, engine in engines:
-        if await loaded(name, engine) is not EngineState.READY:
+        if await wait_until_loaded(name, engine) is not EngineState.READY:
             shutdown.set()
             return
     served = [describe(name, await engine.ready()) for name, engine in engines]
     logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
 
 
-async def loaded(name: str, engine: Engine) -> EngineState:
-    """Tell how loading goes; gives the state that it led to."""
-    progress = progress_of(name)
+async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
+    """Wait until the model is loaded or has failed, show the progress, and return the state."""
+    progress = progress_for(name)
     try:
         while (status := engine.status).state is EngineState.LOADING:
             progress.show(status.progress)
@@ -147,7 +157,7 @@ async def loaded(name: str, engine: Engine) -> EngineState:
 
 
 def describe(name: str, model: ModelInfo) -> str:
-    """A model and what can be done with it."""
+    """Return one log phrase: the model's name, description, and slots or use."""
     use = f"{model.slots} slots of {model.context} tokens each" if model.generates else "embeddings only"
     return f"{name} ({model.description}): {use}"
 

@@ -1,4 +1,4 @@
-"""The application: its APIs and middleware, and how it is served."""
+"""The ASGI application: APIs, middleware, and the function that serves it."""
 
 import socket
 from dataclasses import dataclass
@@ -34,20 +34,26 @@ from gateway.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """The application, and what its server needs besides."""
+    """The application and the objects that its server also needs."""
 
     app: ASGIApp
     """The ASGI application."""
     apis: tuple[Api, ...]
-    """The APIs that it serves."""
+    """APIs of the application."""
     health: Health
-    """Answers that the server is stopping, once it drains."""
+    """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
-    """Must be open while the application serves."""
+    """Background responses; must be open while the application serves."""
 
 
 def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None = None) -> Gateway:
-    """Return the HTTP interface of one engine, or of two: `embedder` runs the model of `settings.embedding_model`."""
+    """Return the application for one engine, or for two if embeddings have a model of their own.
+
+    Args:
+        engine: runs `settings.model`.
+        settings: configure APIs, limits and middleware.
+        embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+    """
     models = create_models(engine, settings, embedder)
     health = Health(models)
     store = ResponseStore(
@@ -60,7 +66,7 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
 
 
 def create_app(apis: tuple[Api, ...], settings: Settings) -> ASGIApp:
-    """Return the ASGI application: the APIs, within the middleware of every request."""
+    """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     bodies = BodyReader(strict=settings.strict_fields)
     app = OriginGuard(
         Starlette(routes=routes(apis, bodies), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
@@ -100,9 +106,14 @@ async def serve_engines(
     engine: Engine,
     embedder: Engine | None = None,
 ) -> None:
-    """Serve on listening sockets until `shutdown` is set and what is open has ended; takes as long as `serve` does.
+    """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
-    `embedder` runs the model of `settings.embedding_model`, where that is another.
+    Args:
+        settings: configure the application and the limits of the server.
+        sockets: listening sockets.
+        shutdown: starts the graceful stop once set.
+        engine: runs `settings.model`.
+        embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
     gateway = create_gateway(engine, settings, embedder)
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)

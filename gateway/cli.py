@@ -1,6 +1,7 @@
-"""The command line: flags, environment and configuration file, read once into `Settings`.
+"""Command line, environment and configuration file, read once into `Settings`.
 
-Flags win, then `LLAMA_GATEWAY_…`, then the TOML file. Each source gives plain text under a field's name.
+Flags take precedence over `LLAMA_GATEWAY_…` variables, and variables over the TOML file. Each source maps field names
+to plain text.
 """
 
 import argparse
@@ -16,16 +17,23 @@ from gateway import __version__
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
+"""Prefix of environment variables."""
 
 
 class SettingsError(Exception):
-    """A setting is wrong; the text is one line for the operator, naming the flag, variable or key."""
+    """Invalid setting. The text is one line for the operator that names the flag, variable or key."""
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
-    """The settings that a command line (without the program's name), an environment and a file ask for.
+    """Return the settings from a command line, an environment and a configuration file.
 
-    Raises `SettingsError`, or `SystemExit` once `--help` or `--version` has been printed.
+    Args:
+        arguments: the command line without the program's name.
+        environment: the variables; others than `LLAMA_GATEWAY_…` are ignored.
+
+    Raises:
+        SettingsError: a setting is invalid.
+        SystemExit: `--help` or `--version` has been printed.
     """
     flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if name != "command"}
     variables = {
@@ -42,14 +50,14 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         origins = {name: f"{name} in {config}" for name in file}
         origins |= {name: _variable(name) for name in variables}
         origins |= {name: _flag(name) for name in flags}
-        raise SettingsError(_complaint(error, values, origins)) from error
+        raise SettingsError(_message(error, values, origins)) from error
 
 
-def _complaint(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
-    """One line about one wrong value, named as its source names it."""
-    fault = error.errors()[0]
-    name = str(fault["loc"][0])
-    reason = fault["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
+    """Return one line about the first invalid value, under the name that its source uses."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     return f"{origins[name]} {values[name]!r}: {reason}"
 
 
@@ -65,13 +73,13 @@ def _read_file(path: Path) -> dict[str, object]:
         name = key.replace("-", "_")
         if name not in Settings.model_fields or isinstance(value, dict):
             raise SettingsError(f"unknown key {key!r} in {path}")
-        # As text, so that `true` is no number and the types are those of a flag.
+        # Converted to text, so that `true` is not a number and values are parsed like those of flags.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
     return values
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports what is wrong in the one line that every other wrong setting gets."""
+    """Parser that raises `SettingsError`, so that wrong flags are reported like other invalid settings."""
 
     def error(self, message: str) -> NoReturn:
         raise SettingsError(message)
@@ -91,21 +99,21 @@ def _parser() -> _Parser:
         usage="llama-gateway serve [--model FILE] [flags]",
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
-        epilog=f"Each flag is also a variable, --queue-limit being {PREFIX}QUEUE_LIMIT, and a key of the TOML file, "
-        "queue-limit. Flags win over variables, variables over the file. Exit codes: 0 stopped when asked, "
-        "1 unexpected failure, 2 a setting or the model file is wrong, 3 the model cannot be loaded, "
+        epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
+        "file (queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped "
+        "by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
         "4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    serve.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for name, field in Settings.model_fields.items():
-        serve.add_argument(_flag(name), dest=name, help=_help(field), **_arity(field))
+        serve.add_argument(_flag(name), dest=name, help=_help(field), **_argument(field))
     return parser
 
 
-def _arity(field: FieldInfo) -> dict[str, Any]:
-    """What follows a flag: nothing where it only switches something on, else a value, perhaps more than once."""
+def _argument(field: FieldInfo) -> dict[str, Any]:
+    """Return the argparse options of a flag: a switch for booleans, a repeatable value for tuples, else one value."""
     if field.annotation is bool:
         return {"action": "store_const", "const": "true"}
     repeated = field.annotation == tuple[str, ...]

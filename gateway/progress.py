@@ -1,4 +1,4 @@
-"""How far the model is loaded: a bar on a terminal, lines of the log elsewhere."""
+"""Progress of loading a model: a bar on a terminal, log lines elsewhere."""
 
 import logging
 import sys
@@ -7,23 +7,24 @@ from typing import Protocol
 logger = logging.getLogger(__name__)
 
 LINES = 4
+"""Log lines after the first one; each stands for an equal share."""
 
 
 class Progress(Protocol):
-    """Is told the share that is loaded, 0 to 1, whenever it changes."""
+    """Display of the share of a model that is loaded."""
 
     def show(self, share: float) -> None:
-        """Tell of a share."""
+        """Display the share, 0 to 1. Called at every change."""
 
     def close(self) -> None:
-        """Nothing more is to be told."""
+        """End the display. Called once, when loading ends."""
 
 
-class Bar:
-    """A bar, gone once it is closed."""
+class ProgressBar:
+    """A progress bar, removed when it is closed."""
 
     def __init__(self, name: str) -> None:
-        from tqdm import tqdm  # noqa: PLC0415 - only a terminal needs it
+        from tqdm import tqdm  # noqa: PLC0415 - needed on a terminal only
 
         self._bar = tqdm(total=100, desc=f"loading {name}", bar_format="{desc} {percentage:3.0f}% |{bar}|", leave=False)
 
@@ -36,23 +37,23 @@ class Bar:
         self._bar.close()
 
 
-class Lines:
-    """A line at the start and one for each quarter."""
+class ProgressLog:
+    """One log line at the start and one for each quarter."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told = -1
+        self._logged = -1
 
     def show(self, share: float) -> None:
-        """Write a line, unless there was one for this quarter."""
-        if (quarter := int(share * LINES)) > self._told:
-            self._told = quarter
+        """Log a line, unless this quarter already has one."""
+        if (quarter := int(share * LINES)) > self._logged:
+            self._logged = quarter
             logger.info("loading %s: %d %%", self._name, round(share * 100))
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: log lines stay."""
 
 
-def progress_of(name: str) -> Progress:
-    """What suits standard error."""
-    return Bar(name) if sys.stderr.isatty() else Lines(name)
+def progress_for(name: str) -> Progress:
+    """Return a bar if standard error is a terminal, else a log."""
+    return ProgressBar(name) if sys.stderr.isatty() else ProgressLog(name)

@@ -1,4 +1,4 @@
-"""The settings: one table of names, types, bounds, defaults and help texts."""
+"""Settings of the server: names, types, bounds, defaults and help texts."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 
 def _readable_gguf(path: Path) -> Path:
     try:
-        str(path).encode()  # the engine is sent it as JSON
+        str(path).encode()  # sent to the engine as JSON
     except UnicodeEncodeError as error:
         raise ValueError("the path is not UTF-8") from error
     try:
@@ -53,47 +53,49 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
 
 
 def _readable_template(path: str) -> str:
-    from gateway.chat.template import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and most name no file
+    from gateway.chat.template import read_template  # noqa: PLC0415 - importing Jinja takes 25 ms, and few set a template
 
     return read_template(path)
 
 
 def _origins(value: object) -> object:
-    """`a,b` means the same as giving `a` and `b`."""
+    """Split values at commas and check that each is an origin or `*`."""
     parts = value if isinstance(value, list) else [value]
     origins = [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is no origin such as https://example.org, nor *")
+            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
     return origins
 
 
 class Settings(BaseModel):
-    """Everything an operator can choose. Times are in seconds unless the name says otherwise."""
+    """All settings of the operator. Times are in seconds unless the name has another unit."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[Path, AfterValidator(_readable_gguf)] = Field(
         embedded_model(),
         title="FILE",
-        description="the GGUF model to serve; default: the demonstration model inside this package",
+        description="GGUF model to serve; default: the demonstration model inside this package",
     )
     alias: str | None = Field(
-        None, min_length=1, title="NAME", description="the model's name for clients; default: the file's name"
+        None, min_length=1, title="NAME", description="name of the model for clients; default: the file's name"
     )
     chat_template: Annotated[str | None, AfterValidator(_readable_template)] = Field(
-        None, title="FILE", description="a Jinja chat template; default: the one in the model's file"
+        None, title="FILE", description="Jinja chat template; default: the one in the model file"
     )
     embedding_model: Annotated[Path | None, AfterValidator(_readable_gguf_if_any)] = Field(
-        None, title="FILE", description="a GGUF model for /v1/embeddings; default: the one that is served"
+        None,
+        title="FILE",
+        description="GGUF model for /v1/embeddings, in an engine process of its own; default: the model of --model",
     )
-    host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="where to listen")
-    port: int = Field(8000, ge=0, le=65535, title="PORT", description="where to listen; 0 takes a free one")
+    host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
-        description="a web origin whose pages may call this server, such as https://example.org; may be "
-        "repeated; default: none",
+        description="web origin whose pages may call the server, such as https://example.org; * allows all; "
+        "repeatable, or separated by commas; default: no origin",
     )
 
     slots: int = Field(_ENGINE.slots, ge=1, le=256, title="N", description="sequences that run at the same time")
@@ -102,96 +104,108 @@ class Settings(BaseModel):
         ge=1,
         le=2**31 - 1,
         title="TOKENS",
-        description="tokens a slot can hold; default: the model's own, capped to what memory allows",
+        description="tokens per slot; default: the model's training context, limited by memory",
     )
     threads: int | None = Field(
-        _ENGINE.threads, ge=1, le=1024, title="N", description="CPU threads; default: one per core"
+        _ENGINE.threads,
+        ge=1,
+        le=1024,
+        title="N",
+        description="CPU threads of a decode pass; default: chosen by the engine",
     )
     threads_batch: int | None = Field(
         _ENGINE.threads_batch,
         ge=1,
         le=1024,
         title="N",
-        description="CPU threads while prompts are computed; default: as --threads",
+        description="CPU threads of a prompt pass; default: same as --threads",
     )
     gpu_layers: int = Field(
-        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers on the GPU; -1 means all"
+        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"
     )
     repack: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="whether llama.cpp rearranges the weights for this CPU: a slower start, more memory, and more "
-        "or less speed",
+        description="rearrange the weights for this CPU: takes memory and a longer start, and makes passes faster or "
+        "slower",
     )
     flash_attention: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="whether attention is computed in blocks; off may be faster where contexts are long",
+        description="compute attention in blocks (flash attention); off may be faster if contexts are long",
     )
     step_target_ms: float = Field(
         _ENGINE.step_target_ms,
         gt=0,
         le=60_000,
         title="MS",
-        description="milliseconds that somebody's long prompt may put between two tokens of everybody else",
+        description="milliseconds that one prompt pass may delay the next decode pass; longer prompts are split",
     )
     speculation: Literal["auto", "off"] = Field(
         "auto",
-        description="whether several tokens are computed at once where a text seems to repeat itself and that is "
-        "faster, as measured; requests may choose for themselves",
+        description="speculative decoding: compute draft tokens if the text repeats itself and measurements show a "
+        "gain; requests may override it",
     )
     prefix_store: int | None = Field(
         _ENGINE.prefix_store,
         ge=0,
         le=2**50,
         title="BYTES",
-        description="host memory for prompts whose slots were given away, the least recently used go; 0 is none; "
-        "default: a tenth of what is free, at most 8 GiB",
+        description="host memory for cached prompts whose slots were reused; the least recently used are dropped "
+        "first; 0 disables it; default: a tenth of the free memory, at most 8 GiB",
     )
     partition_cache: bool = Field(
-        False, description="share cached prompts only among requests with the same Authorization header"
+        False, description="share cached prompts only between requests with the same Authorization header"
     )
     queue_limit: int = Field(
         _ENGINE.queue_limit,
         ge=1,
         le=100_000,
         title="N",
-        description="requests of which nothing has started that may wait for a slot; more are refused with 429",
+        description="requests that may wait for their first slot; further requests get status 429",
     )
 
     request_timeout: float = Field(
-        600, gt=0, le=604_800, title="SECONDS", description="the longest a request may take in all"
+        600, gt=0, le=604_800, title="SECONDS", description="maximum total time of a request, including its answer"
     )
     queue_timeout: float = Field(
-        300, gt=0, le=604_800, title="SECONDS", description="the longest a request may wait for a slot"
+        300, gt=0, le=604_800, title="SECONDS", description="maximum time that a request waits for a slot"
     )
     client_patience: float = Field(
         30,
         gt=0,
         le=604_800,
         title="SECONDS",
-        description="how long a client may leave text unread before its request is cancelled",
+        description="maximum time that a client leaves text unread; its request is then cancelled",
     )
-    body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="the largest request body")
+    body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="maximum size of a request body")
     strict_fields: bool = Field(
-        False, description="refuse requests with fields that this server does not know, instead of reporting them"
+        False, description="refuse requests with unknown fields instead of reporting them in a header"
     )
     stored_responses: int = Field(
-        1024, ge=1, le=1_000_000, title="N", description="responses kept for /v1/responses, the least recently used go"
+        1024,
+        ge=1,
+        le=1_000_000,
+        title="N",
+        description="stored responses of /v1/responses; the least recently used are dropped",
     )
     stored_bytes: int = Field(
-        64 * 2**20, ge=1, le=2**40, title="BYTES", description="the room for them, as JSON with their inputs"
+        64 * 2**20,
+        ge=1,
+        le=2**40,
+        title="BYTES",
+        description="total size of the stored responses, as JSON with their inputs",
     )
     grace: float = Field(
-        20, ge=0, le=3600, title="SECONDS", description="how long open requests may go on after SIGTERM"
+        20, ge=0, le=3600, title="SECONDS", description="maximum time that open requests continue after SIGTERM"
     )
 
-    async_backend: Literal["trio", "asyncio"] = Field("trio", description="the event loop")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="what is logged")
-    log_format: Literal["text", "json"] = Field("text", description="how it is logged, on standard error")
+    async_backend: Literal["trio", "asyncio"] = Field("trio", description="event loop")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
+    log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
 
     @field_validator("*", mode="before")
     @classmethod
     def _plain_number(cls, value: object, info: ValidationInfo) -> object:
-        """Pydantic would take `80_80` for 8080, as Python does."""
+        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080."""
         numeric = cls.model_fields[str(info.field_name)].annotation in _NUMERIC
         if numeric and "_" in str(value):
             raise ValueError("should be a number without underscores")
@@ -199,11 +213,11 @@ class Settings(BaseModel):
 
     @property
     def served_name(self) -> str:
-        """The model's name for clients."""
+        """Name of the model for clients."""
         return self.alias or self.model.stem
 
     def engine_config(self) -> EngineConfig:
-        """What the engine process is told."""
+        """Return the configuration of the main engine process."""
         return EngineConfig(
             model=str(self.model),
             slots=self.slots,
@@ -212,8 +226,8 @@ class Settings(BaseModel):
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
             speculation=self.speculation == "auto",
-            repack=_if_said(self.repack),
-            flash_attention=_if_said(self.flash_attention),
+            repack=_as_bool(self.repack),
+            flash_attention=_as_bool(self.flash_attention),
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
@@ -222,11 +236,15 @@ class Settings(BaseModel):
         )
 
     def embedder_config(self) -> EngineConfig | None:
-        """What the process of the embedding model is told, where there is one. Its context is the model's own."""
+        """Return the configuration of the embedding engine, or None without a separate model.
+
+        Its context is the model's training context.
+        """
         if self.embedding_model is None:
             return None
         return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
 
 
-def _if_said(choice: Literal["auto", "on", "off"]) -> bool | None:
+def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
+    """Return None for `auto`, which leaves the choice to the engine."""
     return None if choice == "auto" else choice == "on"

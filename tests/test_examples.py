@@ -42,12 +42,12 @@ TOLD = {
         r"\A(Review\(mood='(happy|angry)', stars=[1-5]\)\n){2}(yes|no)\n17\+25=42\n\Z",
     ],
     "openai_sdk_tools.py": [
-        r'  add\({"a": 17, "b": 25}\) gives 42\n  The answer is 42\.\n',
-        r'  get_weather\({"city": "Paris"}\) gives light rain\n  The weather in Paris: light rain\n',
+        r'  add\({"a": 17, "b": 25}\) returns 42\n  The answer is 42\.\n',
+        r'  get_weather\({"city": "Paris"}\) returns light rain\n  The weather in Paris: light rain\n',
     ],
     "langchain_agent.py": [
-        r"  add gives 42\n  The answer is 42\.\n",
-        r"  get_weather gives light rain\n  The weather in Paris: light rain\n",
+        r"  add returns 42\n  The answer is 42\.\n",
+        r"  get_weather returns light rain\n  The weather in Paris: light rain\n",
     ],
 }
 """What each says on its standard output, as regular expressions."""

@@ -1,1 +1,1 @@
-"""`llama-gateway bench`: measures any OpenAI-compatible server from outside, as its clients see it."""
+"""`llama-gateway bench`: an HTTP benchmark for OpenAI-compatible servers, measured at the client."""

@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers answer, whole or streamed: the text, the usage, the error."""
+"""Bodies of responses of OpenAI-compatible servers, whole or streamed: text, usage, errors."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -10,30 +10,37 @@ from gateway.bench.events import EventReader
 from gateway.bench.outcome import Failure, Usage
 
 DONE = b"[DONE]"
-WORDS_LIMIT = 300
-_SPOKEN = ("content", "reasoning_content", "reasoning", "tool_calls")
+"""Data of the last event of a stream."""
+MESSAGE_LIMIT = 300
+"""Characters of an error message in a report."""
+_TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls")
 
 
 class Answer(Protocol):
-    """The body of a response, read as it comes."""
+    """Body of a response, parsed as it arrives."""
 
     @property
     def arrivals(self) -> Sequence[tuple[float, int]]:
-        """The reads that brought streamed text: when, and how many chunks with text each brought."""
+        """Reads that contained streamed text: time of the read in seconds, and number of its chunks with text."""
 
     @property
     def usage(self) -> Usage | None:
-        """What the server counted, if it said so."""
+        """Token counts of the server; None if it sent no usage."""
 
     @property
-    def refusal(self) -> Failure | None:
-        """What the server itself said was wrong."""
+    def server_error(self) -> Failure | None:
+        """Error that the server reported."""
 
     def read(self, data: bytes, now: float) -> None:
-        """Take what came at a time in seconds. Never raises."""
+        """Parse the next bytes. Never raises.
 
-    def flaw(self) -> Failure | None:
-        """What else is wrong with it, now that it is complete."""
+        Args:
+            data: the bytes of one read.
+            now: time of the read, in seconds.
+        """
+
+    def find_defect(self) -> Failure | None:
+        """Return any other defect of the complete body."""
 
 
 class StreamedAnswer:
@@ -42,88 +49,95 @@ class StreamedAnswer:
     def __init__(self) -> None:
         self.arrivals: list[tuple[float, int]] = []
         self.usage: Usage | None = None
-        self.refusal: Failure | None = None
+        self.server_error: Failure | None = None
         self._events = EventReader()
         self._unreadable: Failure | None = None
         self._done = False
 
     def read(self, data: bytes, now: float) -> None:
-        """Count the chunks with text that came with one read."""
-        if texts := sum([self._brings_text(event) for event in self._events.feed(data)]):
+        """Count the chunks with text in the bytes of one read."""
+        if texts := sum([self._read_event(event) for event in self._events.feed(data)]):
             self.arrivals.append((now, texts))
 
-    def flaw(self) -> Failure | None:
-        """A chunk that cannot be read, an end without `[DONE]`, or no text at all."""
+    def find_defect(self) -> Failure | None:
+        """Return a failure for an unreadable chunk, an end without `[DONE]`, or a stream without text."""
         if self._unreadable:
             return self._unreadable
         if not self._done:
             return Failure("cut", "the stream ended without [DONE]")
         return None if self.arrivals else Failure("empty", "the stream brought no text")
 
-    def _brings_text(self, event: bytes) -> bool:
+    def _read_event(self, event: bytes) -> bool:
+        """Record one event, and return True if it is a chunk with text."""
         if event == DONE:
             self._done = True
             return False
         chunk = _json_object(event)
         if chunk is None:
-            self._unreadable = self._unreadable or Failure("unreadable", words(event))
+            self._unreadable = self._unreadable or Failure("unreadable", error_message(event))
             return False
         if chunk.get("error"):
-            self.refusal = self.refusal or Failure("error event", words(event))
+            self.server_error = self.server_error or Failure("error event", error_message(event))
         self.usage = _usage(chunk) or self.usage
         return _has_text(chunk)
 
 
 class WholeAnswer:
-    """One JSON object, or whatever a server says instead of what it was asked for."""
+    """One JSON object, or another body that the server sent instead of a stream or an answer."""
 
     def __init__(self, status: int, *, expected: bool) -> None:
-        """Args: `expected`: whether a whole answer was asked for."""
+        """Start with an empty body.
+
+        Args:
+            status: HTTP status of the response.
+            expected: True if the request asked for an answer without streaming.
+        """
         self.arrivals = ()
+        """Always empty: a whole answer has no times of its own."""
         self._status = status
         self._expected = expected
         self._pieces: list[bytes] = []
 
     @property
     def body(self) -> bytes:
-        """What has come."""
+        """The bytes received so far."""
         return b"".join(self._pieces)
 
     @property
     def usage(self) -> Usage | None:
-        """What the server counted, if it said so."""
+        """Token counts of the server; None if it sent no usage."""
         return _usage(_json_object(self.body) or {})
 
     @property
-    def refusal(self) -> Failure | None:
-        """Another status than 200."""
-        return None if self._status == HTTPStatus.OK else Failure(f"status {self._status}", words(self.body))
+    def server_error(self) -> Failure | None:
+        """Failure for every status other than 200."""
+        return None if self._status == HTTPStatus.OK else Failure(f"status {self._status}", error_message(self.body))
 
-    def read(self, data: bytes, now: float) -> None:  # noqa: ARG002 - only its end has a time
-        """Keep it."""
+    def read(self, data: bytes, now: float) -> None:  # noqa: ARG002 - only the end of the exchange has a time
+        """Append the bytes to the body."""
         self._pieces.append(data)
 
-    def flaw(self) -> Failure | None:
-        """Not a stream where one was asked for, no JSON, or no text."""
+    def find_defect(self) -> Failure | None:
+        """Return a failure for a missing stream, a body that is not JSON, or an answer without text."""
         if not self._expected:
-            return Failure("no stream", words(self.body))
+            return Failure("no stream", error_message(self.body))
         answer = _json_object(self.body)
         if answer is None:
-            return Failure("unreadable", words(self.body))
+            return Failure("unreadable", error_message(self.body))
         return None if _has_text(answer) else Failure("empty", "the answer has no text")
 
 
-def words(body: bytes) -> str:
-    """The server's own words in one line: an error's message, or else how the body begins."""
+def error_message(body: bytes) -> str:
+    """Return the message of an error body in one line; the beginning of the body if it has no message."""
     match _json_object(body):
         case {"error": {"message": str(message)}} | {"error": str(message)} | {"message": str(message)}:
             text = message
         case {"detail": str(message)}:
             text = message
         case _:
-            text = body[: 4 * WORDS_LIMIT].decode(errors="replace")
+            text = body[: 4 * MESSAGE_LIMIT].decode(errors="replace")
     line = " ".join(text.split())
-    return line if len(line) <= WORDS_LIMIT else line[:WORDS_LIMIT] + "…"
+    return line if len(line) <= MESSAGE_LIMIT else line[:MESSAGE_LIMIT] + "…"
 
 
 def _json_object(data: bytes) -> dict[str, Any] | None:
@@ -148,5 +162,5 @@ def _has_text(chunk: dict[str, Any]) -> bool:
         return False
     if choice.get("text"):
         return True
-    spoken = choice.get("delta") or choice.get("message")
-    return isinstance(spoken, dict) and any(spoken.get(field) for field in _SPOKEN)
+    message = choice.get("delta") or choice.get("message")
+    return isinstance(message, dict) and any(message.get(field) for field in _TEXT_FIELDS)

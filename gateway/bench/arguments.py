@@ -1,4 +1,4 @@
-"""The arguments of `llama-gateway bench`."""
+"""Command-line arguments of `llama-gateway bench`."""
 
 import argparse
 import math
@@ -12,40 +12,54 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.bench.requests import ROUTES, Workload
-from gateway.bench.target import Target, target_of
+from gateway.bench.target import Target, parse_target
 
 URL = "http://127.0.0.1:8000/v1"
 CLIENTS = "1,8,16,24,32"
 TERMINAL = Path("-")
+"""Value of `--plot` without a file: plot in the terminal."""
 _DEFAULT = "(default: %(default)s)"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """What to measure and what to write. `clients` are the stages, of `requests` each; `timeout` is in seconds."""
+    """Server, load and report of one benchmark."""
 
     url: str
+    """URL of the API, as given."""
     target: Target
+    """The server under test, parsed from the URL."""
     model: str | None
+    """Name of the model; None asks the server."""
     workload: Workload
+    """Shape of the requests."""
     clients: tuple[int, ...]
+    """Number of concurrent clients of each stage."""
     requests: int
+    """Requests of each stage."""
     timeout: float
+    """Maximum time of an answer, in seconds."""
     json: Path | None
+    """File for all metrics; None writes no file."""
     plot: Path | None
-    """A PNG file, or `TERMINAL`."""
+    """PNG file for the plots, or `TERMINAL`; None draws no plot."""
 
 
 def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> Arguments:
-    """The arguments of a command line, without the command's name.
+    """Return the arguments of a command line.
 
-    Raises `SystemExit` once what is wrong with them, or the help, has been printed.
+    Args:
+        arguments: the command line without the command's name.
+        environment: has the default of the API key.
+
+    Raises:
+        SystemExit: the help, or an error in the arguments, has been printed.
     """
     parser = _parser()
     given = parser.parse_args(arguments)
     key = given.api_key or environment.get("OPENAI_API_KEY") or None
     try:
-        target = target_of(given.url, key)
+        target = parse_target(given.url, key)
         _check_library(given.plot)
     except ValueError as error:
         parser.error(str(error))
@@ -63,7 +77,7 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Parser that prints an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")
@@ -72,44 +86,48 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> _Parser:
     parser = _Parser(
         prog="llama-gateway bench",
-        description="Measure an OpenAI-compatible server from outside. Ctrl-C ends it with what was measured.",
-        epilog="Exit codes: 0 measured, 1 unexpected failure, 2 wrong arguments or no model to ask for, "
-        "5 a request failed, 130 ended by Ctrl-C.",
+        description="Measure an OpenAI-compatible server over HTTP. Ctrl-C stops early and still reports the results.",
+        epilog="Exit codes: 0 measured, 1 unexpected failure, 2 invalid arguments or no model found, "
+        "5 a request failed, 130 stopped by Ctrl-C.",
         allow_abbrev=False,
     )
-    _add_server(parser.add_argument_group("the server"))
-    _add_load(parser.add_argument_group("the load"))
-    _add_report(parser.add_argument_group("the report"))
+    _add_server(parser.add_argument_group("server"))
+    _add_load(parser.add_argument_group("load"))
+    _add_report(parser.add_argument_group("report"))
     return parser
 
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--url", default=URL, help=f"where its API is, up to the version {_DEFAULT}")
-    group.add_argument("--endpoint", choices=list(ROUTES), default="completions", help=f"what is asked {_DEFAULT}")
-    group.add_argument("--model", metavar="NAME", help="the model (default: the only one that it lists)")
-    group.add_argument("--api-key", metavar="KEY", help="its key (default: the variable OPENAI_API_KEY, or none)")
-    patience_help = f"the longest that an answer may take {_DEFAULT}"
-    group.add_argument("--timeout", metavar="SECONDS", type=_seconds, default="600", help=patience_help)
+    group.add_argument("--url", default=URL, help=f"base URL of the API, including the version {_DEFAULT}")
+    group.add_argument(
+        "--endpoint", choices=list(ROUTES), default="completions", help=f"endpoint of the requests {_DEFAULT}"
+    )
+    group.add_argument("--model", metavar="NAME", help="name of the model (default: the only model of the server)")
+    group.add_argument("--api-key", metavar="KEY", help="API key (default: the variable OPENAI_API_KEY, or no key)")
+    timeout_help = f"maximum time of an answer {_DEFAULT}"
+    group.add_argument("--timeout", metavar="SECONDS", type=_seconds, default="600", help=timeout_help)
 
 
 def _add_load(group: argparse._ArgumentGroup) -> None:
-    clients_help = f"clients at the same time, a stage for each number {_DEFAULT}"
+    clients_help = f"concurrent clients; one stage for each number {_DEFAULT}"
     group.add_argument("--clients", metavar="N,N", type=_counts, default=CLIENTS, help=clients_help)
     for flag, least, default, text in (
-        ("--requests", 1, 72, "requests of a stage"),
-        ("--max-tokens", 1, 50, "the longest answer"),
-        ("--prompt-tokens", 1, 16, "the length of a prompt, roughly"),
-        ("--shared-prefix", 0, 0, "so many tokens more, the same before every prompt"),
+        ("--requests", 1, 72, "requests per stage"),
+        ("--max-tokens", 1, 50, "maximum tokens of an answer"),
+        ("--prompt-tokens", 1, 16, "approximate tokens of a prompt"),
+        ("--shared-prefix", 0, 0, "tokens of an additional common prefix before every prompt"),
     ):
         group.add_argument(flag, metavar="N", type=_from(least), default=default, help=f"{text} {_DEFAULT}")
-    group.add_argument("--stream", action=argparse.BooleanOptionalAction, default=True, help="stream, or do not")
-    group.add_argument("--ignore-eos", action="store_true", help="have answers as long as --max-tokens")
-    group.add_argument("--seed", metavar="N", type=_from(0), help="repeats prompts (default: new ones, cached nowhere)")
+    group.add_argument("--stream", action=argparse.BooleanOptionalAction, default=True, help="stream the answers")
+    group.add_argument("--ignore-eos", action="store_true", help="generate --max-tokens in every answer")
+    group.add_argument(
+        "--seed", metavar="N", type=_from(0), help="seed of the prompts (default: random, so that no cache has them)"
+    )
 
 
 def _add_report(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--json", metavar="FILE", type=_writable, help="write all figures, with times in seconds")
-    plot_help = "draw the figures; without FILE.png in the terminal"
+    group.add_argument("--json", metavar="FILE", type=_writable, help="write all metrics, with times in seconds")
+    plot_help = "plot the metrics; in the terminal if FILE.png is omitted"
     group.add_argument("--plot", metavar="FILE.png", type=_picture, nargs="?", const=TERMINAL, help=plot_help)
 
 
@@ -137,7 +155,7 @@ def _seconds(text: str) -> float:
 
 
 def _writable(text: str) -> Path:
-    """A file that can be written, found out before all is measured."""
+    """Return the path of a writable file. Checked before the measurement, so that no result is lost."""
     path = Path(text)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")

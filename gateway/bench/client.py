@@ -1,4 +1,4 @@
-"""One client, who asks one thing after another over a connection kept open."""
+"""Client that sends one request at a time over a persistent connection."""
 
 from types import TracebackType
 from typing import Self
@@ -13,13 +13,19 @@ from gateway.bench.target import Target
 
 
 class Client:
-    """Connects when it has to: at first, after a failure, and where the server keeps no connection open."""
+    """Client of the server under test. It connects at first, after a failure, and after the server has closed."""
 
-    def __init__(self, target: Target, receiver: Receiver, patience: float) -> None:
-        """Args: `patience`: the longest an answer may take, in seconds."""
+    def __init__(self, target: Target, receiver: Receiver, answer_timeout: float) -> None:
+        """Set the target and the timeout; connects at the first request.
+
+        Args:
+            target: the server under test.
+            receiver: reads the connection.
+            answer_timeout: maximum time of an answer, in seconds.
+        """
         self._target = target
         self._receiver = receiver
-        self._patience = patience
+        self._timeout = answer_timeout
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -30,21 +36,24 @@ class Client:
     ) -> None:
         self._disconnect()
 
-    async def ask(self, request: bytes, exchange: Exchange) -> float:
-        """Send a request and wait until the exchange is over, well or not; gives when it was sent."""
+    async def send(self, request: bytes, exchange: Exchange) -> float:
+        """Send a request, wait until the exchange is over, and return the time of sending.
+
+        Failures are recorded in the exchange.
+        """
         if self._connection is not None and not self._connection.idle:
             self._disconnect()
         begun = clock()
-        with anyio.move_on_after(self._patience) as limit:
+        with anyio.move_on_after(self._timeout) as limit:
             try:
                 if self._connection is None:
                     self._connection = Connection(await connect(self._target), self._receiver)
                 begun = clock()
-                await self._connection.carry(request, exchange)
+                await self._connection.send(request, exchange)
             except OSError as error:
                 exchange.fail(Failure("connection", describe(error)), clock())
         if limit.cancelled_caught:
-            exchange.fail(Failure("timeout", f"not answered within {self._patience:g} s"), clock())
+            exchange.fail(Failure("timeout", f"not answered within {self._timeout:g} s"), clock())
         if not exchange.reusable:
             self._disconnect()
         return begun

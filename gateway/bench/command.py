@@ -1,4 +1,4 @@
-"""`llama-gateway bench`: read the arguments, measure stage after stage, report."""
+"""The command `llama-gateway bench`: reads the arguments, measures each stage, and reports."""
 
 import signal
 import sys
@@ -25,21 +25,30 @@ JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
 class ExitCode(IntEnum):
-    """How the benchmark ended; those that it shares with `serve` mean the same there."""
+    """Exit codes of `bench`. Codes that `serve` also uses have the same meaning there."""
 
     MEASURED = 0
+    """All stages measured, without a failure."""
     ARGUMENTS = 2
+    """Invalid arguments, or no model found."""
     FAILURES = 5
+    """At least one request failed."""
     INTERRUPTED = 130
+    """Stopped by a signal."""
 
 
 def bench(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run it; gives the exit code. Args: `arguments`: without the command's name."""
+    """Run the benchmark and return its exit code.
+
+    Args:
+        arguments: the command line without the command's name.
+        environment: has the default of the API key.
+    """
     return anyio.run(Bench(read_arguments(arguments, environment)).run, backend="trio")
 
 
 class Bench:
-    """One run over all stages. What was measured is told as soon as it is."""
+    """One run over all stages. Prints the metrics of each stage as soon as it ends."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
@@ -49,7 +58,7 @@ class Bench:
         self._code = ExitCode.INTERRUPTED
 
     async def run(self) -> ExitCode:
-        """Measure until all is measured or a signal comes, then report. Waits for the server."""
+        """Measure all stages, or until a signal arrives; then report and return the exit code. Waits for the server."""
         async with anyio.create_task_group() as tasks:
             await tasks.start(_cancel_on_signal, tasks.cancel_scope)
             self._code = await self._measure()
@@ -63,10 +72,12 @@ class Bench:
         try:
             self._model = self._model or await only_model(given.target, given.timeout)
         except NoModel as error:
-            sys.stderr.write(f"llama-gateway bench: no model to ask {given.url} for; name one with --model: {error}\n")
+            sys.stderr.write(
+                f"llama-gateway bench: cannot choose a model of {given.url}; name one with --model: {error}\n"
+            )
             return ExitCode.ARGUMENTS
-        _say(table.title(given, self._model))
-        _say(table.head())
+        _print(table.title(given, self._model))
+        _print(table.head())
         posts = (given.target.post(given.workload.route, body) for body in given.workload.bodies(self._model))
         for clients in given.clients:
             await self._measure_stage(clients, islice(posts, given.requests))
@@ -77,7 +88,7 @@ class Bench:
         outcomes: list[Outcome] = []
         bar = tqdm(total=given.requests, desc=f"{clients} clients", unit="request", leave=False, disable=None)
 
-        def tell(outcome: Outcome) -> None:
+        def record(outcome: Outcome) -> None:
             outcomes.append(outcome)
             bar.update()
 
@@ -87,30 +98,31 @@ class Bench:
                 posts,
                 clients=min(clients, given.requests),
                 streamed=given.workload.stream,
-                patience=given.timeout,
-                tell=tell,
+                answer_timeout=given.timeout,
+                on_outcome=record,
             )
-        finally:  # interrupted, what was measured counts too
+        finally:  # after an interrupt, too: report the requests that ended
             bar.close()
             if outcomes:
-                self._tell(summarise(clients, outcomes))
+                self._add(summarise(clients, outcomes))
 
-    def _tell(self, summary: Summary) -> None:
+    def _add(self, summary: Summary) -> None:
+        """Keep the summary of a stage, and print it."""
         self._summaries.append(summary)
-        _say(table.row(summary))
+        _print(table.row(summary))
         for note in table.notes(summary):
-            _say(f"{'':9}{note}")
+            _print(f"{'':9}{note}")
 
     def _report(self) -> None:
         given = self._arguments
         if given.json:
-            given.json.write_bytes(orjson.dumps(self._figures(), option=JSON_OPTIONS))
+            given.json.write_bytes(orjson.dumps(self._metrics(), option=JSON_OPTIONS))
         if given.plot == TERMINAL:
-            _say("\n" + plot.draw_text(self._summaries))
+            _print("\n" + plot.draw_text(self._summaries))
         elif given.plot:
             plot.write_png(self._summaries, given.plot)
 
-    def _figures(self) -> dict[str, Any]:
+    def _metrics(self) -> dict[str, Any]:
         given = self._arguments
         return {
             "url": given.url,
@@ -124,7 +136,7 @@ class Bench:
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
-    """Cancel on SIGINT or SIGTERM. The next signal ends the process at once."""
+    """Cancel the scope on SIGINT or SIGTERM. A second signal ends the process at once."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for received in signals:
@@ -134,7 +146,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus
             scope.cancel()
 
 
-def _say(text: str) -> None:
-    """To whoever reads standard output now, also through a pipe."""
+def _print(text: str) -> None:
+    """Print a line and flush, so that a pipe gets it at once."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

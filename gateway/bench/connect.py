@@ -1,4 +1,4 @@
-"""Opens connections to the server under test, with TLS or without."""
+"""Connecting to the server under test, with or without TLS."""
 
 import os
 import socket
@@ -10,9 +10,12 @@ from gateway.bench.target import Target
 
 
 async def connect(target: Target) -> socket.socket:
-    """An open, non-blocking socket, behind its TLS handshake if there is one. Tries each address of the host in turn.
+    """Return a connected, non-blocking socket, after the TLS handshake if any.
 
-    Raises `OSError`. Waits for the resolver and for the server.
+    Tries each address of the host in turn. Waits for the resolver and for the server.
+
+    Raises:
+        OSError: no address can be connected.
     """
     failure = OSError(f"{target.host} has no address")
     for family, kind, protocol, _, address in await anyio.getaddrinfo(
@@ -31,7 +34,7 @@ async def connect(target: Target) -> socket.socket:
 
 
 def describe(error: OSError) -> str:
-    """The system's words."""
+    """Return the operating system's error message."""
     return error.strerror or str(error)
 
 

@@ -1,9 +1,9 @@
-"""Connections to the server under test, and the one task that reads them all.
+"""Connections to the server under test, and one task that reads from all of them.
 
-One task waits for all connections at once, in an epoll of its own, and reads all that are ready on one waking. With 32
-streams whose tokens come together that costs 20 µs of CPU for a token; where each token wakes it for itself, 40. A task
-for each connection costs 31 and 45 on Trio, 58 and 71 on asyncio, and httpx 80 and more. A busy machine wakes it less
-often, so it costs least where it would disturb most.
+The task waits for all connections in an epoll of its own and reads every ready connection after one wake-up. With 32
+streams, that costs 20 µs of CPU per token if the tokens arrive together, and 40 µs if each token causes a wake-up. One
+task per connection costs 31 and 45 µs on Trio, 58 and 71 µs on asyncio, and httpx 80 µs or more. A busy machine causes
+fewer wake-ups, so the cost is lowest when it would disturb the server most.
 """
 
 import select
@@ -21,25 +21,25 @@ from gateway.bench.exchange import Exchange
 from gateway.bench.outcome import Failure
 
 READ_SIZE = 64 * 1024
-_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 clock = time.perf_counter
 
 
 class Receiver:
-    """Reads every connection that was added, while `run` runs."""
+    """Reads from all registered connections while `run` runs."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self._epoll = epoll
         self._connections: dict[int, Connection] = {}
 
     def add(self, descriptor: int, connection: "Connection") -> None:
-        """Have `connection` receive whenever the descriptor has something to read."""
+        """Register a connection: its `receive` is called whenever the descriptor is readable."""
         self._connections[descriptor] = connection
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def remove(self, descriptor: int) -> None:
-        """No longer. Before the descriptor is closed."""
+        """Unregister a connection. Must be called before the descriptor is closed."""
         del self._connections[descriptor]
         self._epoll.unregister(descriptor)
 
@@ -48,13 +48,13 @@ class Receiver:
         while True:
             await anyio.wait_readable(self._epoll.fileno())
             for descriptor, _ in self._epoll.poll(0):
-                if connection := self._connections.get(descriptor):  # not closed since
+                if connection := self._connections.get(descriptor):  # not removed by an earlier one of this poll
                     connection.receive()
 
 
 @asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    """A receiver that runs as long as the context lasts. Close its connections inside."""
+async def open_receiver() -> AsyncIterator[Receiver]:
+    """Run a receiver until the context exits. Connections must be closed inside the context."""
     with closing(select.epoll()) as epoll:
         async with anyio.create_task_group() as tasks:
             receiver = Receiver(epoll)
@@ -64,10 +64,10 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 class Connection:
-    """An open connection, for one exchange after another."""
+    """An open connection that carries one exchange at a time."""
 
     def __init__(self, sock: socket.socket, receiver: Receiver) -> None:
-        """Takes an open, non-blocking socket over."""
+        """Take ownership of an open, non-blocking socket."""
         self._socket = sock
         self._receiver = receiver
         self._descriptor: int | None = None
@@ -76,36 +76,36 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether it can take a request: since the last answer came neither the connection's end nor a stray byte."""
+        """True if a request can be sent: after the last answer, the server neither closed nor sent a stray byte."""
         try:
             self._socket.recv(1)
-        except _NOT_YET:
+        except _WOULD_BLOCK:
             return True
         except OSError:
             return False
         return False
 
-    async def carry(self, request: bytes, exchange: Exchange) -> None:
+    async def send(self, request: bytes, exchange: Exchange) -> None:
         """Send a request, and feed the exchange until it is over. Waits for the server."""
         self._exchange, self._over = exchange, anyio.Event()
         if self._descriptor is None:
             self._descriptor = self._socket.fileno()
             self._receiver.add(self._descriptor, self)
         try:
-            await self._send(request)
+            await self._write(request)
             await self._over.wait()
         finally:
             self._exchange = None
 
     def receive(self) -> None:
-        """Read what is there. Called by the receiver."""
+        """Read the available bytes. Called by the receiver."""
         exchange = self._exchange
-        if exchange is None:  # nobody asked: `idle` will find it
+        if exchange is None:  # unexpected data or close: `idle` detects it later
             self._unwatch()
             return
         try:
             data = self._read()
-        except _NOT_YET:
+        except _WOULD_BLOCK:
             return
         except OSError as error:
             exchange.fail(Failure("connection", describe(error)), clock())
@@ -119,7 +119,7 @@ class Connection:
             self._over.set()
 
     def close(self) -> None:
-        """Close it."""
+        """Unregister and close the socket."""
         self._unwatch()
         self._socket.close()
 
@@ -131,16 +131,16 @@ class Connection:
     def _read(self) -> bytes:
         data = self._socket.recv(READ_SIZE)
         if isinstance(self._socket, ssl.SSLSocket):
-            while pending := self._socket.pending():  # decrypted already: epoll does not see it
+            while pending := self._socket.pending():  # already decrypted, so epoll does not report it
                 data += self._socket.recv(pending)
         return data
 
-    async def _send(self, request: bytes) -> None:
+    async def _write(self, request: bytes) -> None:
         view = memoryview(request)
         while view and not self._over.is_set():
             try:
                 view = view[self._socket.send(view) :]
-            except _NOT_YET:
+            except _WOULD_BLOCK:
                 await anyio.wait_writable(self._socket)
             except OSError:
-                return  # the receiver finds it out too, after what the server may have said before it closed
+                return  # the receiver gets the error too, after reading any answer sent before the close

@@ -1,10 +1,11 @@
-"""Server-sent events from bytes, without I/O."""
+"""Parser of server-sent events, without I/O."""
 
 
 class EventReader:
-    """Gives the data of each event. Comments, which servers send to keep a connection open, and other fields are none.
+    """Incremental parser that returns the data of each event.
 
-    Follows https://html.spec.whatwg.org/multipage/server-sent-events.html, but for lines that end with a lone CR.
+    Other fields are ignored, and so are comments, which servers send to keep a connection open. Follows
+    https://html.spec.whatwg.org/multipage/server-sent-events.html, except for lines that end with a single CR.
     """
 
     def __init__(self) -> None:
@@ -12,7 +13,7 @@ class EventReader:
         self._data: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take what came, give the events that it completes."""
+        """Parse the next bytes and return the data of the events that they complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         events = []
         for line in lines:

@@ -1,4 +1,4 @@
-"""One request's answer from bytes and times, without I/O or a clock."""
+"""One request and its answer, built from bytes and times, without I/O or a clock."""
 
 from http import HTTPStatus
 
@@ -10,13 +10,21 @@ EVENT_STREAM = "text/event-stream"
 
 
 class Exchange:
-    """Is fed what comes until it is `over`, by the answer's end or a failure; then gives the outcome. Never raises."""
+    """State of one request until its answer ends or fails.
+
+    Feed it the received bytes until `over`; then `outcome` returns the result. Never raises.
+    """
 
     def __init__(self, *, streamed: bool) -> None:
-        """Args: `streamed`: whether a stream was asked for."""
+        """Start before the first byte of the answer.
+
+        Args:
+            streamed: True if the request asked for a stream.
+        """
         self.over = False
+        """True once the answer has ended or failed."""
         self.answer: Answer | None = None
-        """From the response's head on."""
+        """The body; None until the head of the response has arrived."""
         self._streamed = streamed
         self._response = Response()
         self._failure: Failure | None = None
@@ -24,17 +32,22 @@ class Exchange:
 
     @property
     def reusable(self) -> bool:
-        """Whether another request may follow on the connection."""
+        """True if the connection can carry another request."""
         return self._response.reusable and self._failure is None
 
     @property
     def problem(self) -> Failure | None:
-        """What the server itself said was wrong, or else what went wrong on the way."""
-        refusal = self.answer.refusal if self.answer is not None else None
-        return refusal or self._failure
+        """Error that the server reported, else the failure of the connection or the timeout."""
+        reported = self.answer.server_error if self.answer is not None else None
+        return reported or self._failure
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take what came at a time in seconds."""
+        """Parse the next bytes.
+
+        Args:
+            data: the bytes of one read.
+            now: time of the read, in seconds.
+        """
         try:
             body = self._response.feed(data)
         except NotHTTP as error:
@@ -48,7 +61,7 @@ class Exchange:
             self._end(now)
 
     def close(self, now: float) -> None:
-        """The server closed the connection."""
+        """End the exchange because the server closed the connection."""
         try:
             self._response.close()
         except NotHTTP as error:
@@ -57,20 +70,20 @@ class Exchange:
             self._end(now)
 
     def fail(self, failure: Failure, now: float) -> None:
-        """End it with a failure of the connection or the time, unless it is over."""
+        """End the exchange with a failure of the connection or a timeout, unless it is over."""
         if not self.over:
             self._failure = failure
             self._end(now)
 
     def outcome(self, begun: float) -> Outcome:
-        """What came of it, once it is over.
+        """Return the outcome. The exchange must be over.
 
         Args:
-            begun: when the request was sent, in seconds.
+            begun: time at which the request was sent, in seconds.
         """
         if self.answer is None:
             return Outcome(begun, self._ended, failure=self._failure)
-        failure = self.problem or self.answer.flaw()
+        failure = self.problem or self.answer.find_defect()
         return Outcome(begun, self._ended, tuple(self.answer.arrivals), self.answer.usage, failure)
 
     def _choose_answer(self) -> Answer:

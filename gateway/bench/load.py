@@ -1,11 +1,11 @@
-"""Clients that ask at the same time."""
+"""Load generation by concurrent clients."""
 
 from collections.abc import Callable, Iterator
 
 import anyio
 
 from gateway.bench.client import Client
-from gateway.bench.connection import receiving
+from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
 from gateway.bench.outcome import Outcome
 from gateway.bench.target import Target
@@ -17,23 +17,26 @@ async def run_clients(
     *,
     clients: int,
     streamed: bool,
-    patience: float,
-    tell: Callable[[Outcome], object],
+    answer_timeout: float,
+    on_outcome: Callable[[Outcome], object],
 ) -> None:
-    """Have clients ask until the requests are used up. Each takes the next request when it has its answer.
+    """Send all requests from concurrent clients. Each client sends the next request after its last answer.
 
     Args:
-        requests: taken when they are sent.
-        patience: the longest an answer may take, in seconds.
-        tell: is told what came of each request. Cancelled, those under way are told to nobody.
+        target: the server under test.
+        requests: taken from the iterator when they are sent.
+        clients: number of concurrent clients.
+        streamed: True if the requests ask for streams.
+        answer_timeout: maximum time of an answer, in seconds.
+        on_outcome: called with the outcome of each request; after a cancellation, not for requests in progress.
     """
 
-    async def ask(client: Client) -> None:
+    async def send_all(client: Client) -> None:
         with client:
             for request in requests:
                 exchange = Exchange(streamed=streamed)
-                tell(exchange.outcome(await client.ask(request, exchange)))
+                on_outcome(exchange.outcome(await client.send(request, exchange)))
 
-    async with receiving() as receiver, anyio.create_task_group() as tasks:
+    async with open_receiver() as receiver, anyio.create_task_group() as tasks:
         for _ in range(clients):
-            tasks.start_soon(ask, Client(target, receiver, patience))
+            tasks.start_soon(send_all, Client(target, receiver, answer_timeout))

@@ -1,35 +1,40 @@
-"""Which model to ask for, where the operator names none."""
+"""Choice of the model if the command line has no name."""
 
 import orjson
 
-from gateway.bench.answers import WholeAnswer, words
+from gateway.bench.answers import WholeAnswer, error_message
 from gateway.bench.client import Client
-from gateway.bench.connection import receiving
+from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
 from gateway.bench.target import Target
 
 
 class NoModel(Exception):
-    """The server does not say which model to ask for; the text says why."""
+    """The server does not list exactly one model. The text gives the reason."""
 
 
-async def only_model(target: Target, patience: float) -> str:
-    """The name of the server's one model, as `/models` tells it. Raises `NoModel`.
+async def only_model(target: Target, answer_timeout: float) -> str:
+    """Return the name of the server's only model, as listed by `/models`.
 
     Args:
-        target: the server.
-        patience: the longest it may take, in seconds.
+        target: the server under test.
+        answer_timeout: maximum time of the answer, in seconds.
+
+    Raises:
+        NoModel: the request failed, or the server lists no model or several.
     """
     exchange = Exchange(streamed=False)
-    async with receiving() as receiver:
-        with Client(target, receiver, patience) as client:
-            await client.ask(target.get("models"), exchange)
+    async with open_receiver() as receiver:
+        with Client(target, receiver, answer_timeout) as client:
+            await client.send(target.get("models"), exchange)
     if exchange.problem:
         raise NoModel(f"{exchange.problem.kind}: {exchange.problem.words}")
     body = exchange.answer.body if isinstance(exchange.answer, WholeAnswer) else b""
     names = _names(body)
     if len(names) != 1:
-        raise NoModel(f"it has {len(names)}: {', '.join(names)}" if names else f"not a list of models: {words(body)}")
+        raise NoModel(
+            f"it has {len(names)}: {', '.join(names)}" if names else f"not a list of models: {error_message(body)}"
+        )
     return names[0]
 
 

@@ -1,4 +1,4 @@
-"""What came of one request, as its client saw it."""
+"""Outcome of one request, as measured by its client."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,59 +6,66 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request failed: a kind to count by, and the words of the server or of the system."""
+    """Reason for a failed request."""
 
     kind: str
+    """Category, by which failures are counted."""
     words: str
+    """Message of the server or of the operating system."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the server says it counted, in tokens."""
+    """Token counts that the server reported."""
 
     prompt: int
+    """Tokens of the prompt."""
     completion: int
+    """Tokens of the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times are seconds of one clock. `begun` is when the request was sent over an open connection.
-
-    `arrivals` are the reads that brought text: when, and how many chunks with text each brought.
-    """
+    """Measurements of one request. All times are in seconds of one clock."""
 
     begun: float
+    """Time at which the request was sent over an open connection."""
     ended: float
+    """Time at which the answer ended or failed."""
     arrivals: tuple[tuple[float, int], ...] = ()
+    """Reads that contained text: time of the read, and number of its chunks with text."""
     usage: Usage | None = None
+    """Token counts of the server; None if it sent no usage."""
     failure: Failure | None = None
+    """Reason for the failure; None if the request succeeded."""
 
     @property
     def chunks(self) -> int:
-        """Streamed chunks with text."""
+        """Number of streamed chunks with text."""
         return sum(chunks for _, chunks in self.arrivals)
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of the answer: the server's count, or else a token for each chunk. None: nobody counted."""
+        """Tokens of the answer: the server's count, else one token for each chunk. None if neither is known."""
         return self.usage.completion if self.usage else self.chunks or None
 
     @property
     def to_first_token(self) -> float | None:
-        """Seconds from the request to its first text; None where nothing was streamed."""
+        """Seconds from the request to its first text; None without streamed text."""
         return self.arrivals[0][0] - self.begun if self.arrivals else None
 
     @property
     def read_gaps(self) -> list[float]:
-        """Seconds between two reads that brought text: what a reader waits, however much comes then."""
+        """Seconds between two reads that contained text, regardless of the amount of text."""
         return [later - earlier for (earlier, _), (later, _) in pairwise(self.arrivals)]
 
     @property
     def inter_token(self) -> list[float]:
-        """Seconds a token, a value for each chunk: its read's gap, shared equally by the tokens that came with it.
+        """Seconds per token, one value for each chunk: the gap before its read, divided by the tokens of the read.
 
-        So tokens that the server or the network sent together count neither as none nor as one. Where the server
-        counted more tokens than chunks, each chunk is taken for the same number of them.
+        Tokens that the server or the network sent together thus share their gap: none of them counts as a gap of zero,
+        and together they do not count as one token. If the server counted more tokens than chunks, each chunk is
+        assumed to have the same number of tokens.
         """
         tokens_per_chunk = max(1.0, (self.tokens or 0) / (self.chunks or 1))
         return [

@@ -1,4 +1,4 @@
-"""The figures as plots over the number of clients: a PNG by matplotlib, or text by plotille. Both are in `[bench]`."""
+"""Plots of metrics over the number of clients: PNG by matplotlib, text by plotille. Both are in the extra `[bench]`."""
 
 import math
 from collections.abc import Sequence
@@ -11,29 +11,32 @@ from gateway.bench.summary import Percentiles, Summary
 TERMINAL_SIZE = (50, 10)
 """Columns and lines of one plot."""
 _HEADROOM = 1.1
+"""Length of an axis relative to the largest value."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: lines by name, each of points (clients, value)."""
+    """One plot."""
 
     title: str
+    """Title, with the unit."""
     lines: dict[str, list[tuple[int, float]]]
+    """Lines by name; each is a list of points (clients, value)."""
 
     @property
     def right(self) -> float:
-        """The x axis ends here; it begins at 0. A multiple of five, as there are five ticks of clients."""
+        """End of the x axis, which begins at 0. A multiple of five, because the axis has five ticks."""
         most = max(x for points in self.lines.values() for x, _ in points)
         return 5 * math.ceil(most * _HEADROOM / 5)
 
     @property
     def top(self) -> float:
-        """The y axis ends here; it begins at 0."""
+        """End of the y axis, which begins at 0."""
         return max(y for points in self.lines.values() for _, y in points) * _HEADROOM or 1.0
 
 
 def panels(summaries: Sequence[Summary]) -> list[Panel]:
-    """What there is to plot: throughput, and each kind of time that was measured."""
+    """Return one panel for the throughput and one for each kind of time, if measured."""
     stages = sorted(summaries, key=lambda summary: summary.clients)
     throughput = [(one.clients, one.tokens_per_second) for one in stages if one.tokens_per_second is not None]
     found = [
@@ -46,7 +49,7 @@ def panels(summaries: Sequence[Summary]) -> list[Panel]:
 
 
 def write_png(summaries: Sequence[Summary], path: Path) -> None:
-    """One picture of all panels."""
+    """Write all panels to one PNG file."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and absent without the extra
 
     shown = panels(summaries)
@@ -64,7 +67,7 @@ def write_png(summaries: Sequence[Summary], path: Path) -> None:
 
 
 def draw_text(summaries: Sequence[Summary]) -> str:
-    """All panels, one below the other."""
+    """Return all panels as text, one below the other."""
     return "\n\n".join(_draw(panel) for panel in panels(summaries))
 
 

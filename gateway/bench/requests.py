@@ -1,4 +1,4 @@
-"""The requests of a load: prompts of common words, no two alike but for the prefix that all share."""
+"""Request bodies of a load: random prompts of common words, after an optional common prefix."""
 
 import random
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ Endpoint: TypeAlias = Literal["completions", "chat"]
 
 ROUTES: dict[Endpoint, str] = {"completions": "completions", "chat": "chat/completions"}
 
-# A token each, with the space before it, in most vocabularies.
+# With the space before it, each word is one token in most vocabularies.
 _TEXT = (
     "time year people way day man thing woman life child world school state family student group country problem hand "
     "part place case week company system program question work government number night point home water room mother "
@@ -21,30 +21,37 @@ WORDS = _TEXT.split()
 
 @dataclass(frozen=True)
 class Workload:
-    """What every request asks for. Lengths are in tokens; those of prompts are approximate."""
+    """Shape of all requests of a load."""
 
     endpoint: Endpoint
+    """Endpoint of the requests."""
     prompt_tokens: int
+    """Approximate tokens of a prompt, without the common prefix."""
     shared_prefix: int
+    """Approximate tokens of the common prefix."""
     max_tokens: int
+    """Maximum tokens of an answer."""
     stream: bool
+    """True to stream the answers."""
     ignore_eos: bool
+    """True to generate `max_tokens` in every answer."""
     seed: int
+    """Seed of the random prompts."""
 
     @property
     def route(self) -> str:
-        """Below the API's path."""
+        """Route of the endpoint, relative to the API's path."""
         return ROUTES[self.endpoint]
 
     def bodies(self, model: str) -> Iterator[dict[str, Any]]:
-        """The bodies of requests, without end. The same seed gives the same."""
-        rng = random.Random(self.seed)  # noqa: S311 - no secret
+        """Yield request bodies without end. The same seed yields the same bodies."""
+        rng = random.Random(self.seed)  # noqa: S311 - not for cryptography
         prefix = rng.choices(WORDS, k=self.shared_prefix)
         while True:
             prompt = " ".join([*prefix, *rng.choices(WORDS, k=self.prompt_tokens)])
-            yield {"model": model, **self._ask(prompt), **self._options()}
+            yield {"model": model, **self._prompt(prompt), **self._options()}
 
-    def _ask(self, prompt: str) -> dict[str, Any]:
+    def _prompt(self, prompt: str) -> dict[str, Any]:
         return {"prompt": prompt} if self.endpoint == "completions" else {"messages": [_user(prompt)]}
 
     def _options(self) -> dict[str, Any]:

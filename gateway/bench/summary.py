@@ -1,4 +1,4 @@
-"""Figures of many outcomes."""
+"""Metrics of the outcomes of one stage."""
 
 import statistics
 from collections import Counter
@@ -11,57 +11,79 @@ from gateway.bench.outcome import Failure, Outcome
 
 @dataclass(frozen=True)
 class Percentiles:
-    """Of `count` times in seconds, interpolated between neighbours."""
+    """Distribution of measured times, in seconds. Percentiles are interpolated linearly."""
 
     count: int
+    """Number of times."""
     mean: float
+    """Arithmetic mean."""
     p50: float
+    """Median."""
     p90: float
+    """90th percentile."""
     p99: float
+    """99th percentile."""
     max: float
+    """Longest time."""
 
 
 @dataclass(frozen=True)
 class FailureCount:
-    """How many requests failed in one way."""
+    """Number of requests that failed for the same reason."""
 
     kind: str
+    """Category of the failure."""
     words: str
+    """Message of the server or of the operating system."""
     count: int
+    """Number of requests."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One stage: `clients` at the same time. Only answers that came whole count, except in `failures`.
+    """Metrics of one stage. Only complete answers count, except in `requests`, `seconds` and `failures`.
 
-    Times are in seconds. None is what could not be measured: all about tokens without a stream, but for the totals of a
-    server that tells its usage.
-
-    Attributes:
-        seconds: from the first request sent to the last answer's end.
-        counted_by: who counted `tokens`; `chunks` if that was the client for at least one answer.
-        tokens_per_read: above 1, `inter_token` is a share of the gap between two reads.
-        read_gap: between two reads that brought text, undivided.
+    Times are in seconds. A metric is None if it could not be measured. Without streams, this applies to all metrics of
+    tokens, except for the totals of a server that reports its usage.
     """
 
     clients: int
+    """Number of concurrent clients."""
     requests: int
+    """Requests that ended."""
     succeeded: int
+    """Requests with a complete answer."""
     seconds: float
+    """Time from the first request sent to the end of the last answer."""
     prompt_tokens: int | None
+    """Tokens of all prompts, by the server's usage."""
     tokens: int | None
+    """Tokens of all answers."""
     counted_by: Literal["usage", "chunks"]
+    """Source of `tokens`: the server's usage, or `chunks` if at least one answer had no usage."""
     tokens_per_read: float | None
+    """Mean tokens of one read. Above 1, `inter_token` is a share of the gap between two reads."""
     tokens_per_second: float | None
+    """Throughput of all clients together."""
     time_to_first_token: Percentiles | None
+    """Time from a request to its first text."""
     inter_token: Percentiles | None
+    """Time per token after the first read."""
     read_gap: Percentiles | None
+    """Time between two reads that contained text, not divided by tokens."""
     end_to_end: Percentiles | None
+    """Time from a request to the end of its answer."""
     failures: list[FailureCount]
+    """Failed requests, counted by reason; the most frequent first."""
 
 
 def summarise(clients: int, outcomes: Sequence[Outcome]) -> Summary:
-    """The figures of one stage. Args: `outcomes`: of every request that ended; at least one."""
+    """Return the metrics of one stage.
+
+    Args:
+        clients: number of concurrent clients.
+        outcomes: one for each request that ended; at least one.
+    """
     good = [outcome for outcome in outcomes if outcome.failure is None]
     seconds = max(outcome.ended for outcome in outcomes) - min(outcome.begun for outcome in outcomes)
     tokens = _total(outcome.tokens for outcome in good)
@@ -85,7 +107,7 @@ def summarise(clients: int, outcomes: Sequence[Outcome]) -> Summary:
 
 
 def percentiles(times: list[float]) -> Percentiles | None:
-    """The percentiles of times; None of none."""
+    """Return the percentiles of times; None for an empty list."""
     if not times:
         return None
     cuts = statistics.quantiles(times if len(times) > 1 else times * 2, n=100, method="inclusive")
@@ -93,7 +115,7 @@ def percentiles(times: list[float]) -> Percentiles | None:
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    """A sum; None if there is nothing to count, or one count is unknown."""
+    """Return the sum; None if the counts are empty or one is unknown."""
     known = list(counts)
     return sum(filter(None, known)) if known and None not in known else None
 

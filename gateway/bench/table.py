@@ -1,4 +1,4 @@
-"""The figures as a table and its notes, in plain text."""
+"""Metrics as a plain-text table with notes."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from gateway.bench.summary import Percentiles, Summary
 _WIDTH = 9
 _NAMES = ("p50", "p90", "p99")
 _COALESCED = 1.05
-"""Tokens at a time above which that is said: a few are always held back, or are part of a character."""
+"""Tokens per read above which a note is printed. A few are always held back, or are a part of a character."""
 
 
 def title(arguments: Arguments, model: str) -> str:
-    """One line: what is measured."""
+    """Return one line that describes the model, the server and the load."""
     work = arguments.workload
-    prefix = f" behind {work.shared_prefix} that all share" if work.shared_prefix else ""
+    prefix = f" after a common prefix of {work.shared_prefix}" if work.shared_prefix else ""
     parts = [
         f"{model} at {arguments.url}, {work.endpoint} {'streamed' if work.stream else 'whole'}",
-        f"{arguments.requests} requests a stage",
+        f"{arguments.requests} requests per stage",
         f"prompts of about {work.prompt_tokens} tokens{prefix}",
         f"at most {work.max_tokens} new tokens",
         f"seed {work.seed}",
@@ -27,14 +27,14 @@ def title(arguments: Arguments, model: str) -> str:
 
 
 def head() -> str:
-    """Two lines above the rows."""
+    """Return the two header lines of the table."""
     groups = "".join(f"{name:^{3 * _WIDTH}}" for name in ("to first token, ms", "inter-token, ms", "end to end, s"))
     names = "".join(f"{name:>{_WIDTH}}" for name in ("clients", "done", "tokens/s", *_NAMES * 3))
     return f"{'':{3 * _WIDTH + 1}}{groups.rstrip()}\n{names}"
 
 
 def row(summary: Summary) -> str:
-    """One line for a stage."""
+    """Return the table row of one stage."""
     done = f"{summary.succeeded}/{summary.requests}"
     cells = [str(summary.clients), done, _figure(summary.tokens_per_second)]
     cells += _cells(summary.time_to_first_token, 1e3) + _cells(summary.inter_token, 1e3) + _cells(summary.end_to_end, 1)
@@ -42,14 +42,18 @@ def row(summary: Summary) -> str:
 
 
 def notes(summary: Summary) -> Iterator[str]:
-    """Lines about one stage: who counted, what the inter-token times hide, and every way in which requests failed."""
+    """Yield notes on one stage.
+
+    They report tokens that were counted by chunks, the read gaps that the inter-token times hide, and each kind of
+    failure.
+    """
     if summary.tokens is not None and summary.counted_by == "chunks":
-        yield "the server told no usage: each chunk counts as one token"
+        yield "the server reported no usage: each chunk counts as one token"
     gap = summary.read_gap
     if gap and summary.tokens_per_read and summary.tokens_per_read > _COALESCED:
         yield (
-            f"{summary.tokens_per_read:.1f} tokens came at a time and share the wait before them, "
-            f"which was p50 {gap.p50 * 1e3:.1f}, p99 {gap.p99 * 1e3:.1f} ms"
+            f"{summary.tokens_per_read:.1f} tokens per read share the gap between two reads: "
+            f"p50 {gap.p50 * 1e3:.1f}, p99 {gap.p99 * 1e3:.1f} ms"
         )
     by_kind = defaultdict(list)
     for failure in summary.failures:
@@ -63,7 +67,7 @@ def _cells(times: Percentiles | None, scale: float) -> list[str]:
 
 
 def _figure(value: float | None) -> str:
-    """About three digits, more where they are whole."""
+    """Return the value with about three significant digits, and whole numbers with all of theirs."""
     if value is None:
         return "-"
     decimals = 0 if value >= 1000 else 1 if value >= 10 else 2 if value >= 1 else 3  # noqa: PLR2004

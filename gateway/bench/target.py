@@ -1,4 +1,4 @@
-"""The server under test, and the bytes of requests to it."""
+"""The server under test, and the encoding of requests to it."""
 
 import ssl
 from collections.abc import Mapping
@@ -13,21 +13,31 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Target:
-    """Where the API is. `authority` and `path` are the URL's; `tls` is None for plain HTTP."""
+    """Address of an API."""
 
     host: str
+    """Host name or IP address to connect to."""
     port: int
+    """TCP port."""
     authority: str
+    """Authority of the URL, for the Host header."""
     path: str
+    """Path of the URL, without a trailing slash."""
     tls: ssl.SSLContext | None = None
+    """TLS settings; None for plain HTTP."""
     key: str | None = None
+    """API key, sent as a bearer token; None sends no key."""
 
     def get(self, route: str) -> bytes:
-        """The bytes of a GET. Args: `route`: below the API's path, such as `models`."""
+        """Return the bytes of a GET request.
+
+        Args:
+            route: path relative to the API, such as `models`.
+        """
         return self._head("GET", route) + b"\r\n"
 
     def post(self, route: str, body: Mapping[str, Any]) -> bytes:
-        """The bytes of a POST of JSON."""
+        """Return the bytes of a POST request with a JSON body."""
         data = orjson.dumps(body)
         fields = f"content-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
         return self._head("POST", route) + fields.encode() + data
@@ -40,8 +50,16 @@ class Target:
         ).encode()
 
 
-def target_of(url: str, key: str | None = None) -> Target:
-    """The target that a URL such as `https://example.org/v1` names. Raises `ValueError`: what is wrong with it."""
+def parse_target(url: str, key: str | None = None) -> Target:
+    """Return the target for a URL.
+
+    Args:
+        url: base URL of the API, such as `https://example.org/v1`.
+        key: the API key; None for a server without one.
+
+    Raises:
+        ValueError: the URL or the key is invalid. The text gives the reason.
+    """
     if not _plain(url):
         raise ValueError(f"{url!r} should be plain ASCII without spaces")
     if key is not None and not _plain(key):

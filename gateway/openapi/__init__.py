@@ -1,1 +1,1 @@
-"""The description of the HTTP interface, as OpenAPI has it: what goes in is read from the bodies, the rest is here."""
+"""OpenAPI description of the HTTP interface, generated from the endpoints and the types of their bodies."""

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the APIs' endpoints and the types that they name."""
+"""The OpenAPI document, generated from the endpoints of the APIs and their types."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,37 +12,38 @@ from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import AnyEndpoint, Api, Described, has_body
 from gateway.apis.fields.read import BodyReader
-from gateway.openapi.statuses import EVERYWHERE, HEADERS, PROTOCOL, REASONS, failure, headers
+from gateway.openapi.statuses import DESCRIPTIONS, EVERYWHERE, HEADERS, PROTOCOL, failure, headers
 
 VERSION = "3.1.1"
 
 DESCRIPTION = """\
 An OpenAI-compatible server on llama.cpp.
 
-- Bodies are JSON, whatever their content type says. `null` means that a field is not given, and an integer is written \
-without a fraction. Where fields do not fit together, or the model cannot do what they ask for, that is a 400, too.
-- A field that this server does not know is accepted and named in `x-llama-gateway-ignored`, or refused where the \
-operator wants it so.
-- A path that is not described is answered 404, a method 405, each with the same error as elsewhere. Where there is \
-GET, there is HEAD.
-- A client that hangs up cancels its request.
-- The events of a stream are described one by one. A comment line may stand between them. A failure before the first \
-is a status, and one after it is the last event."""
+- Request bodies are read as JSON; the content type is ignored. A field with the value `null` counts as not given. \
+Integers must not have a fraction. Status 400 is also the answer to fields that contradict each other, and to fields \
+that the model does not support.
+- Unknown fields are accepted and listed in the header `x-llama-gateway-ignored`. With the server's setting \
+`strict-fields` they are refused.
+- Other paths are answered with status 404, other methods with 405, both with the same error object. Paths with GET \
+also support HEAD.
+- A client that closes its connection cancels its request.
+- The schema of a stream describes one event. Comment lines may occur between events. A failure before the first event \
+is answered with an error status; a later failure is the last event of the stream."""
 
 
 class _Untitled(GenerateJsonSchema):
-    """Without the titles of fields, which repeat their names."""
+    """JSON schema generator without field titles, because they only repeat the names."""
 
-    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002 - pydantic asks for each
+    def field_title_should_be_set(self, schema: object) -> bool:  # noqa: ARG002 - pydantic passes it
         return False
 
 
 def describe(apis: Sequence[Api], *, strict: bool = False) -> Described:
-    """Return the document.
+    """Return the OpenAPI document of all endpoints.
 
     Args:
-        apis: their endpoints are described.
-        strict: whether unknown fields are refused.
+        apis: the APIs with the endpoints.
+        strict: True if unknown fields are refused.
     """
     schemas = _Schemas(apis, strict=strict)
     paths: dict[str, Described] = {}
@@ -57,17 +58,15 @@ def describe(apis: Sequence[Api], *, strict: bool = False) -> Described:
         "components": {
             "schemas": schemas.definitions,
             "headers": dict(HEADERS),
-            "responses": {f"Error{status}": failure(status, schemas.of(ErrorAnswer)) for status in REASONS},
+            "responses": {
+                f"Error{status}": failure(status, schemas.schema_for(ErrorAnswer)) for status in DESCRIPTIONS
+            },
         },
     }
 
 
 class _Schemas:
-    """What every type is described as.
-
-    Attributes:
-        definitions: of types with a name.
-    """
+    """JSON schemas of all types that the endpoints use."""
 
     def __init__(self, apis: Sequence[Api], *, strict: bool) -> None:
         endpoints = [endpoint for api in apis for endpoint in api.endpoints]
@@ -79,18 +78,19 @@ class _Schemas:
             schema_generator=_Untitled,
         )
         self.definitions = shared["$defs"]
+        """Schemas of the named types, by name."""
         self._found = {kind: schema for (kind, _), schema in found.items()}
         for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
             self._definition(body)["maxProperties"] = BodyReader.most_fields
         if strict:
             self._refuse_unknown_fields()
 
-    def of(self, kind: object) -> Described:
-        """The description of a type, by reference where it has a name."""
+    def schema_for(self, kind: object) -> Described:
+        """Return the schema of a type; a reference if the type has a name."""
         return self._found[kind]
 
     def _definition(self, kind: object) -> Described:
-        definition: Described = self.definitions[self.of(kind)["$ref"].rpartition("/")[2]]
+        definition: Described = self.definitions[self.schema_for(kind)["$ref"].rpartition("/")[2]]
         return definition
 
     def _refuse_unknown_fields(self) -> None:
@@ -100,7 +100,7 @@ class _Schemas:
 
 
 def plain_path(path: str) -> str:
-    """Return a path without the types that Starlette's parameters have."""
+    """Return a path without the types of Starlette's path parameters."""
     return re.sub(r":\w+\}", "}", path)
 
 
@@ -116,7 +116,7 @@ def _described(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> Described:
     if parameters := [*_path_parameters(plain_path(endpoint.path)), *endpoint.query]:
         described["parameters"] = parameters
     if has_body(endpoint):
-        content = {"application/json": {"schema": schemas.of(endpoint.body)}}
+        content = {"application/json": {"schema": schemas.schema_for(endpoint.body)}}
         described["requestBody"] = {"required": True, "content": content}
     answers = {HTTPStatus.OK: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
     return {**described, "responses": {str(int(status)): answer for status, answer in answers.items()}}
@@ -128,29 +128,29 @@ def _path_parameters(path: str) -> list[Described]:
 
 
 def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
-    content = {"application/json": {"schema": schemas.of(endpoint.answer)}}
+    content = {"application/json": {"schema": schemas.schema_for(endpoint.answer)}}
     if endpoint.events is not None:
         content["text/event-stream"] = {"schema": _event(endpoint, schemas)}
     return {"description": "The answer.", "headers": headers(), "content": content}
 
 
 def _event(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
-    """One event of a stream: its name, and its data."""
-    schema = schemas.of(endpoint.events)
+    """Return the schema of one stream event: its name and its data."""
+    schema = schemas.schema_for(endpoint.events)
     encoded = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
     data = {"anyOf": [encoded, {"const": "[DONE]"}]} if endpoint.ends_with_done else encoded
     return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
 def _failures(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> dict[int, Described]:
-    """Those that every route tells alike by reference."""
-    own, plain = schemas.of(api.error), schemas.of(ErrorAnswer)
+    """Return the error responses by status: references for shared ones, inline for those of the API's own shape."""
+    own, plain = schemas.schema_for(api.error), schemas.schema_for(ErrorAnswer)
     statuses = sorted(EVERYWHERE | endpoint.refusals)
     failures = {status: {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
     if own != plain:
         failures |= {status: failure(status, own) for status in statuses if status not in PROTOCOL}
         failures[HTTPStatus.BAD_REQUEST] = failure(HTTPStatus.BAD_REQUEST, {"anyOf": [own, plain]})
     if endpoint.unready is not None:
-        unready = {"anyOf": [schemas.of(endpoint.unready), own]}
+        unready = {"anyOf": [schemas.schema_for(endpoint.unready), own]}
         failures[HTTPStatus.SERVICE_UNAVAILABLE] = failure(HTTPStatus.SERVICE_UNAVAILABLE, unready)
     return failures

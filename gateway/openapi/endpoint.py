@@ -15,14 +15,14 @@ from gateway.openapi.document import describe
 
 
 class Description:
-    """Describes every endpoint. The document is made when it is first asked for, which takes 0.1 s."""
+    """Endpoint that returns the document. The document is built on the first request, which takes 0.1 s."""
 
     def __init__(self, described: Sequence[Api], *, strict: bool) -> None:
-        """Describe other APIs and this one.
+        """Take the APIs to describe; this endpoint's own API is added to them.
 
         Args:
-            described: the other APIs.
-            strict: whether unknown fields are refused.
+            described: all other APIs.
+            strict: True if unknown fields are refused.
         """
         self._strict = strict
         self._document: bytes | None = None
@@ -36,11 +36,11 @@ class Description:
             answer=dict[str, Any],
         )
         self.api = Api((get,), encode_error, ErrorAnswer)
-        """The API that has the document."""
+        """The API that consists of this endpoint."""
         self._apis = (*described, self.api)
 
     async def get(self, _call: Call[None]) -> JsonReply[dict[str, Any]]:
-        """Answer the document."""
+        """Return the document. Waits for a thread that builds it the first time."""
         if self._document is None:
             self._document = await anyio.to_thread.run_sync(self._make, abandon_on_cancel=True)
         return JsonReply.encoded(self._document)

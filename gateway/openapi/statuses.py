@@ -1,49 +1,54 @@
-"""What may be answered instead of what was asked for."""
+"""Error statuses and response headers of the OpenAPI document."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
 
 from gateway.apis.endpoint import Described
 
-REASONS = {
-    400: "The request is wrong, or asks for what this model or server cannot do: `param` names the field at fault.",
-    403: "A web page of an origin that the operator has not allowed sent it.",
-    404: "There is no such model, or no such response is stored.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large.",
+DESCRIPTIONS = {
+    400: "The request is invalid, or this model or server does not support it. `param` names the field.",
+    403: "The request comes from a web page whose origin is not allowed by the operator.",
+    404: "The model does not exist, or the response is not stored.",
+    408: "The request body did not arrive in time.",
+    413: "The request body is too large.",
     429: "The queue is full.",
-    431: "The request's line and headers are too large.",
-    500: "The server failed. If the request were sent again, it would probably fail again.",
-    501: "The body's transfer encoding is not known here.",
+    431: "The request line and the headers are too large.",
+    500: "Internal server error. A retry would probably fail again.",
+    501: "The transfer encoding of the request body is not supported.",
     503: "The engine is not ready, the request waited too long for a slot, or the server is stopping.",
-    504: "The request took longer than the operator allows.",
-    505: "This is not HTTP/1.1 or HTTP/1.0.",
+    504: "The request exceeded the server's time limit.",
+    505: "The protocol version is not HTTP/1.1 or HTTP/1.0.",
 }
+"""Description of each error status."""
+
 PROTOCOL = frozenset({431, 501, 505})
-"""Told before it is known what is asked for, always in the same shape. So are some of 400."""
+"""Statuses that are sent before routing, always with the same error object. Some failures with 400 are, too."""
 
 EVERYWHERE = frozenset({400, 403, 408, 413, 500, 503, 504}) | PROTOCOL
-"""Statuses that any route may have: all of them read the body, if there is one, and check the origin."""
+"""Statuses that every route may return: all routes read the body, if any, and check the origin."""
 
 HEADERS: Mapping[str, Described] = {
     "x-request-id": {
-        "description": "The client's own id if it sent a printable one of at most 128 characters, else a fresh one.",
+        "description": "The client's id if it is printable and has at most 128 characters, else a generated id.",
         "required": True,
         "schema": {"type": "string", "minLength": 1, "maxLength": 128},
     },
     "x-llama-gateway-ignored": {
-        "description": "Fields of the body that this server does not know.",
+        "description": "Unknown fields of the request body, which were ignored.",
         "schema": {"type": "string"},
     },
-    "retry-after": {"description": "In seconds.", "schema": {"type": "integer", "minimum": 0}},
-    "retry-after-ms": {"description": "In milliseconds.", "schema": {"type": "integer", "minimum": 0}},
+    "retry-after": {"description": "Time until a retry, in seconds.", "schema": {"type": "integer", "minimum": 0}},
+    "retry-after-ms": {
+        "description": "Time until a retry, in milliseconds.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
     "x-should-retry": {
-        "description": "Where it would fail again; OpenAI's clients then do not try.",
+        "description": "Sent if a retry would fail again; OpenAI's clients then do not retry.",
         "schema": {"const": "false", "type": "string"},
     },
 }
 _ALWAYS = ("x-request-id", "x-llama-gateway-ignored")
-_OF_STATUS = {
+_BY_STATUS = {
     429: ("retry-after", "retry-after-ms"),
     503: ("retry-after", "retry-after-ms", "x-should-retry"),
     **dict.fromkeys((431, 500, 501, 504, 505, 400), ("x-should-retry",)),
@@ -51,12 +56,17 @@ _OF_STATUS = {
 
 
 def headers(status: int = HTTPStatus.OK) -> Described:
-    """References to the headers that responses of a status may have."""
-    names = (*_ALWAYS, *_OF_STATUS.get(status, ()))
+    """Return references to the headers that responses with this status may have."""
+    names = (*_ALWAYS, *_BY_STATUS.get(status, ()))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def failure(status: int, schema: Described) -> Described:
-    """The response of a status, whose body has this shape."""
+    """Return the response object of an error status.
+
+    Args:
+        status: the HTTP status.
+        schema: the schema of its JSON body.
+    """
     content = {"application/json": {"schema": schema}}
-    return {"description": REASONS[status], "headers": headers(status), "content": content}
+    return {"description": DESCRIPTIONS[status], "headers": headers(status), "content": content}

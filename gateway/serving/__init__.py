@@ -1,1 +1,1 @@
-"""The served models, and how a request runs on one."""
+"""Registry of served models, and execution of requests on them."""

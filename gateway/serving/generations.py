@@ -13,34 +13,31 @@ from gateway.middleware.sse import EventSource, NextEvents
 
 @dataclass(frozen=True, slots=True)
 class GenerationResult:
-    """What came of a request that does not stream.
-
-    Attributes:
-        prompt_tokens: tokens of each prompt.
-        outcomes: every choice's end, in order of choice.
-    """
+    """Result of a request without streaming."""
 
     prompt_tokens: tuple[int, ...]
+    """Number of tokens of each prompt."""
     outcomes: tuple[Finished, ...]
+    """Final event of each choice, in order of choice."""
 
 
 Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
-"""Events of a stream as they are sent. Takes the tokens of each prompt, too."""
+"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the bytes to send."""
 
 
 class Generations:
-    """Runs the requests of one engine within the server's limits. A request that is left is cancelled.
+    """Runs generation requests on one engine within the server's limits. Leaving a request early cancels it.
 
-    Where the engine refuses a field that the client knows by another name, `names` has that name.
+    The methods' `names` map the engine's field names to the client's, for errors that name a field.
     """
 
     def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
-        """Run requests on `engine`.
+        """Set the limits of all requests.
 
         Args:
-            engine: runs them.
-            queue_timeout: how long a request may wait for a slot, in seconds.
-            patience: with a client that does not read, in seconds.
+            engine: runs the requests.
+            queue_timeout: maximum time that a request waits for a slot, in seconds.
+            patience: maximum time that a client leaves text unread, in seconds.
         """
         self._engine = engine
         self._queue_timeout = queue_timeout
@@ -49,7 +46,11 @@ class Generations:
     async def run(
         self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
     ) -> GenerationResult:
-        """Wait for all of the answer. Raises `EngineError`, such as `Busy` after too long a wait for a slot."""
+        """Wait for the complete answer and return it.
+
+        Raises:
+            EngineError: the engine refused or failed the request; `Busy` if it waited too long for a slot.
+        """
         async with self.open(caller, request, names) as admission:
             generation = await admission.granted()
             return GenerationResult(generation.prompt_tokens, await generation.outcomes())
@@ -57,7 +58,10 @@ class Generations:
     def stream(
         self, caller: Caller, request: GenerationRequest, encode: Encode, names: Mapping[str, str] | None = None
     ) -> EventSource:
-        """Return the answer as it comes. Opening it and taking from it raise as `run` does."""
+        """Return the answer as a source of encoded events.
+
+        Opening the source and taking from it raise the errors of `run`.
+        """
 
         @asynccontextmanager
         async def source() -> AsyncIterator[NextEvents]:
@@ -76,9 +80,9 @@ class Generations:
     async def open(
         self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
     ) -> AsyncIterator["Admission"]:
-        """Send a request to the engine; entering waits until it is accepted. Leaving early cancels it.
+        """Send a request to the engine. Entering waits until the engine accepts it; leaving early cancels it.
 
-        The request shares cached prompts within the caller's partition only. Raises as `run` does.
+        The request shares cached prompts only within the caller's partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
         request = _partitioned(request, caller)
@@ -91,7 +95,7 @@ class Generations:
 
 
 def _partitioned(request: GenerationRequest, caller: Caller) -> GenerationRequest:
-    """Return the request in its caller's partition: response times then say nothing about other callers' prompts."""
+    """Return the request in its caller's partition, so that response times do not reveal other callers' prompts."""
     if not caller.cache_partition:
         return request
     return replace(request, cache_partition=f"{caller.cache_partition} {request.cache_partition}")
@@ -99,19 +103,27 @@ def _partitioned(request: GenerationRequest, caller: Caller) -> GenerationReques
 
 @dataclass(slots=True)
 class Admission:
-    """A request's way out of the queue."""
+    """A request that the engine has accepted, until it leaves the queue."""
 
     generation: Generation
+    """The request in the engine."""
     closing: Closing
+    """Receives the reason if the wait takes too long."""
     deadline: float
+    """Time by the event loop's clock at which the wait for a slot ends."""
     waits: bool = True
+    """True until the request has left the queue."""
 
     async def granted(self) -> Generation:
-        """Wait until the request has left the queue. Raises `Busy` at the deadline. Can be cancelled and repeated."""
+        """Wait until the request leaves the queue, and return it. Can be cancelled and repeated.
+
+        Raises:
+            Busy: the deadline has passed.
+        """
         if self.waits:
-            with anyio.CancelScope(deadline=self.deadline) as patience:
+            with anyio.CancelScope(deadline=self.deadline) as wait:
                 await self.generation.started()
-            if patience.cancelled_caught:
+            if wait.cancelled_caught:
                 message = "The request waited in the queue for longer than this server allows."
                 self.closing.reason = self.closing.reason or "waited in the queue for too long"
                 raise Busy(message, code="queue_timeout")

@@ -1,4 +1,4 @@
-"""The registry of served models: the only way from a request to an engine."""
+"""Registry of served models, through which all requests reach an engine."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,22 @@ from gateway.serving.generations import Generations
 from gateway.serving.prompts import ChatPrompts
 
 DEFAULT = "default"
-"""Names the default model on every server, for clients that must send some name."""
+"""Name of the default model on every server, for clients that must send a name."""
 
 
 class Task(Enum):
-    """The use of a model by a request."""
+    """Use of a model by a request."""
 
     GENERATE = auto()
+    """Generation of text."""
     EMBED = auto()
+    """Computation of embeddings."""
     TOKENIZE = auto()
+    """Conversion between text and tokens."""
 
 
 class Served:
-    """One served model: its engine, and all that requests need of it."""
+    """One served model: its engine and the objects that requests need."""
 
     def __init__(
         self,
@@ -40,31 +43,39 @@ class Served:
         self.engine = engine
         """Runs the model."""
         self.name = name
-        """The name in answers."""
+        """Name in answers."""
         self.names = {name, file.stem, file.name}
-        """The names that requests may use."""
+        """Names that requests may use."""
         self.tasks = tasks
-        """The tasks that requests may name this model for."""
+        """Tasks that the model may be used for."""
         self.prompts = prompts
-        """Turns conversations into the model's prompts."""
+        """Converts conversations to the model's prompts."""
         self.generations = generations
         """Runs generation requests."""
         state = file.stat()
         self.created = int(state.st_mtime)
-        """When the file was written, in seconds since 1970."""
+        """Modification time of the file, in seconds since 1970."""
         identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
         self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        """Changes where the same request may be answered differently: with the program or the file."""
+        """Changes with the program's version or the file, since the same request may then have another answer."""
 
     @property
     def loaded(self) -> ModelInfo:
-        """The loaded model. Raises `Unavailable` where none is loaded yet."""
+        """The loaded model.
+
+        Raises:
+            Unavailable: no model is loaded yet.
+        """
         if self.engine.model is None:
             raise Unavailable(self.engine.status.detail, code="engine_unavailable")
         return self.engine.model
 
     async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
-        """Wait for the vectors of all inputs. Raises `EngineError`."""
+        """Wait for the vectors of all inputs and return them.
+
+        Raises:
+            EngineError: the engine refused or failed the request.
+        """
         return await self.engine.embed(request, why=caller.why)
 
 
@@ -72,25 +83,25 @@ class Models:
     """The served models, by name and by task."""
 
     def __init__(self, served: Sequence[Served], defaults: Mapping[Task, Served]) -> None:
-        """Hold models.
+        """Register the models.
 
         Args:
-            served: every model, in the order in which clients see them.
-            defaults: the model of each task for requests that name none.
+            served: all models, in the order of the list that clients get.
+            defaults: the model of each task for requests without a model name.
         """
         self.all = tuple(served)
-        """Every model, in order."""
+        """All models, in order."""
         self._defaults = defaults
 
     async def resolve(self, name: str | None, task: Task = Task.GENERATE) -> Served:
-        """Return the model for a request. A coroutine, because a model may have to be waited for.
+        """Return the model for a request. A coroutine, so that it may wait for a model.
 
         Args:
-            name: as the client sent it; None or `default` takes the task's default.
+            name: as the client sent it; None or `default` selects the task's default.
             task: the use of the model.
 
         Raises:
-            RefusedError: 404 for a name that no model has; 400 for a model that cannot do the task.
+            RefusedError: 404 for an unknown name; 400 for a model that does not support the task.
         """
         served = self._defaults[task] if name is None or name == DEFAULT else self.find(name)
         if task not in served.tasks:
@@ -99,7 +110,11 @@ class Models:
         return served
 
     def find(self, name: str) -> Served:
-        """Return the model of this name, whatever its state. Raises `RefusedError`, a 404."""
+        """Return the model with this name, in any state.
+
+        Raises:
+            RefusedError: 404 for an unknown name.
+        """
         if name == DEFAULT:
             return self._defaults[Task.GENERATE]
         for served in self.all:

@@ -1,4 +1,4 @@
-"""How routes that take conversations get their prompts."""
+"""Conversion of conversations to prompts, for the routes that take conversations."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,23 +12,31 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class ChatPrompts:
-    """Makes prompts with the template of the model that is served, or with the operator's own."""
+    """Makes prompts with the template of the served model, or with the operator's template."""
 
     def __init__(self, engine: Engine, template: str | None) -> None:
-        """Args: `template`, to be used instead of the model's own."""
+        """Take an engine and an optional template.
+
+        Args:
+            engine: its model has the default template.
+            template: replaces the model's template; None keeps it.
+        """
         self._engine = engine
         self._template = template
         self._known: tuple[ModelInfo, ChatModel] | None = None
 
     async def prompt(self, conversation: Conversation, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
-        """The prompt. Waits for the template, in a thread of its own: one that never ends holds up nobody else.
+        """Return the prompt of a conversation.
+
+        Waits for the template, which runs in a thread: a template that never ends does not delay other requests.
 
         Args:
-            conversation: what the template is given.
-            names: what clients of a route call the fields of a conversation that may be refused.
+            conversation: the input of the template.
+            names: map the conversation's field names to those of the route, for errors that name a field.
 
-        Raises `RequestError` where the template refuses the messages or there is none, and `Unavailable` before the
-        model is loaded.
+        Raises:
+            RequestError: the template refuses the messages, or the model has no template.
+            Unavailable: no model is loaded yet.
         """
         model = self._engine.model
         if model is None:

@@ -159,7 +159,7 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])
 def test_an_origin_that_is_none(model: Path, origin: str) -> None:
     text = complaint("--model", str(model), "--allow-origin", f"*,{origin}")
-    assert text.endswith(f": {origin!r} is no origin such as https://example.org, nor *")
+    assert text.endswith(f": {origin!r} is not an origin such as https://example.org, nor *")
 
 
 @pytest.mark.parametrize(

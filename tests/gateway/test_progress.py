@@ -1,15 +1,15 @@
-"""How loading is told."""
+"""Display of the progress of loading."""
 
 import logging
 import sys
 
 import pytest
 
-from gateway.progress import Bar, Lines, progress_of
+from gateway.progress import ProgressBar, ProgressLog, progress_for
 
 
 def test_lines_for_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
-    lines = Lines("tiny")
+    lines = ProgressLog("tiny")
     with caplog.at_level(logging.INFO, "gateway.progress"):
         for share in (0.0, 0.1, 0.24, 0.25, 0.3, 0.8, 0.9, 1.0):
             lines.show(share)
@@ -21,8 +21,8 @@ def test_lines_for_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bar = progress_of("tiny")
-    assert isinstance(bar, Bar)
+    bar = progress_for("tiny")
+    assert isinstance(bar, ProgressBar)
     bar.show(0.5)
     bar.show(1.0)
     bar.close()
@@ -32,4 +32,4 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 def test_lines_elsewhere() -> None:
-    assert isinstance(progress_of("tiny"), Lines)
+    assert isinstance(progress_for("tiny"), ProgressLog)

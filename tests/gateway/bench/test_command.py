@@ -94,7 +94,7 @@ async def test_no_model_is_one_line_and_2(capsys: pytest.CaptureFixture[str], fi
     code, _ = await run(script, *files)
     said = capsys.readouterr()
     assert (code, said.out) == (ExitCode.ARGUMENTS, "")
-    assert said.err.endswith("/v1 for; name one with --model: status 401: Wrong key.\n")
+    assert said.err.endswith("/v1; name one with --model: status 401: Wrong key.\n")
     assert said.err.count("\n") == 1
     assert not [name for name in files if Path(name).exists()]  # noqa: ASYNC240 - a test has time
 

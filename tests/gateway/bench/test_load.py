@@ -11,12 +11,12 @@ import pytest
 from anyio.abc import SocketStream
 
 from gateway.bench.client import Client
-from gateway.bench.connection import receiving
+from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
 from gateway.bench.load import run_clients
 from gateway.bench.models import NoModel, only_model
 from gateway.bench.outcome import Failure, Outcome
-from gateway.bench.target import Target, target_of
+from gateway.bench.target import Target, parse_target
 from tests.gateway.bench.scripted import (
     CERTIFICATE,
     DONE,
@@ -45,7 +45,7 @@ def posts(target: Target, count: int) -> Iterator[bytes]:
 
 
 async def outcomes(
-    target: Target, requests: int, *, clients: int = 1, streamed: bool = True, patience: float = GUARD
+    target: Target, requests: int, *, clients: int = 1, streamed: bool = True, answer_timeout: float = GUARD
 ) -> list[Outcome]:
     told: list[Outcome] = []
     with anyio.fail_after(GUARD):
@@ -54,17 +54,17 @@ async def outcomes(
             posts(target, requests),
             clients=clients,
             streamed=streamed,
-            patience=patience,
-            tell=told.append,
+            answer_timeout=answer_timeout,
+            on_outcome=told.append,
         )
     assert len(told) == requests
     return told
 
 
-async def failures(script: Script, *, patience: float = GUARD) -> list[Failure | None]:
+async def failures(script: Script, *, answer_timeout: float = GUARD) -> list[Failure | None]:
     """Of three requests."""
     async with scripted(script) as server:
-        return [made.failure for made in await outcomes(target_of(server.url()), 3, patience=patience)]
+        return [made.failure for made in await outcomes(parse_target(server.url()), 3, answer_timeout=answer_timeout)]
 
 
 async def good(_: Request, peer: Peer) -> None:
@@ -73,7 +73,7 @@ async def good(_: Request, peer: Peer) -> None:
 
 async def test_streams_one_after_another_over_one_connection() -> None:
     async with scripted(good) as server:
-        made = await outcomes(target_of(server.url(), "secret"), 5)
+        made = await outcomes(parse_target(server.url(), "secret"), 5)
     assert (server.connections, len(server.requests)) == (1, 5)
     request = server.requests[0]
     assert (request.line, request.body["prompt"]) == ("POST /v1/completions HTTP/1.1", "Once")
@@ -98,7 +98,7 @@ async def test_so_many_clients_ask_at_the_same_time_and_no_more() -> None:
         await good(request, peer)
 
     async with scripted(script) as server:
-        made = await outcomes(target_of(server.url()), 64, clients=16)
+        made = await outcomes(parse_target(server.url()), 64, clients=16)
     assert (most, server.connections) == (16, 16)
     assert all(one.failure is None for one in made)
 
@@ -112,7 +112,7 @@ async def test_arrivals_are_reads_in_their_order() -> None:
             await anyio.wait_all_tasks_blocked()
 
     async with scripted(slowly) as server:
-        (made,) = await outcomes(target_of(server.url()), 1)
+        (made,) = await outcomes(parse_target(server.url()), 1)
     assert (made.failure, made.chunks) == (None, 2)
     times = [made.begun, *[time for time, _ in made.arrivals], made.ended]
     assert times == sorted(times)
@@ -125,7 +125,7 @@ async def test_whole_answers() -> None:
         await peer.send(whole(answer))
 
     async with scripted(script) as server:
-        made = await outcomes(target_of(server.url()), 2, streamed=False)
+        made = await outcomes(parse_target(server.url()), 2, streamed=False)
     assert [(one.failure, one.tokens, one.arrivals) for one in made] == [(None, 50, ())] * 2
 
 
@@ -135,7 +135,7 @@ async def test_a_server_that_keeps_no_connection() -> None:
         raise Hangup
 
     async with scripted(announced) as server:
-        made = await outcomes(target_of(server.url()), 3)
+        made = await outcomes(parse_target(server.url()), 3)
     assert (server.connections, [one.failure for one in made]) == (3, [None] * 3)
 
 
@@ -148,14 +148,14 @@ async def test_a_close_between_two_requests_is_no_failure() -> None:
         closed.set()
         raise Hangup
 
-    async with scripted(script) as server, receiving() as receiver:
-        target = target_of(server.url())
+    async with scripted(script) as server, open_receiver() as receiver:
+        target = parse_target(server.url())
         first, second = Exchange(streamed=True), Exchange(streamed=True)
         with anyio.fail_after(GUARD), Client(target, receiver, GUARD) as client:
-            await client.ask(next(posts(target, 1)), first)
+            await client.send(next(posts(target, 1)), first)
             await closed.wait()
             await anyio.wait_all_tasks_blocked()
-            await client.ask(next(posts(target, 1)), second)
+            await client.send(next(posts(target, 1)), second)
     assert (first.outcome(0).failure, second.outcome(0).failure, server.connections) == (None, None, 2)
 
 
@@ -193,18 +193,18 @@ async def test_silence_ends_at_the_timeout() -> None:
         await peer.send(HEAD, framed(text()))
         await anyio.sleep_forever()
 
-    assert await failures(script, patience=0.05) == [Failure("timeout", "not answered within 0.05 s")] * 3
+    assert await failures(script, answer_timeout=0.05) == [Failure("timeout", "not answered within 0.05 s")] * 3
 
 
 async def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    made = await outcomes(target_of(f"http://127.0.0.1:{port}/v1"), 2)
+    made = await outcomes(parse_target(f"http://127.0.0.1:{port}/v1"), 2)
     assert [one.failure for one in made] == [Failure("connection", "Connection refused")] * 2
 
 
 async def test_a_host_without_an_address() -> None:
-    (made,) = await outcomes(replace(target_of("http://127.0.0.1"), host="no..host"), 1)
+    (made,) = await outcomes(replace(parse_target("http://127.0.0.1"), host="no..host"), 1)
     assert made.failure
     assert made.failure.kind == "connection"
 
@@ -218,13 +218,15 @@ async def test_a_refusal_before_the_whole_request_was_read() -> None:
             await peer.send(refusal)
 
     listener, port = await listening()
-    target = target_of(f"http://127.0.0.1:{port}/v1")
+    target = parse_target(f"http://127.0.0.1:{port}/v1")
     large = target.post("completions", {"prompt": "x" * 20_000_000})
     told: list[Outcome] = []
     async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, refuse)
         with anyio.fail_after(GUARD):
-            await run_clients(target, iter([large]), clients=1, streamed=True, patience=GUARD, tell=told.append)
+            await run_clients(
+                target, iter([large]), clients=1, streamed=True, answer_timeout=GUARD, on_outcome=told.append
+            )
         tasks.cancel_scope.cancel()
     assert [one.failure for one in told] == [Failure("status 413", "The body is too large.")]
 
@@ -240,10 +242,12 @@ async def test_cancelled_what_was_told_stays() -> None:
         await good(request, peer)
 
     async with scripted(script) as server, anyio.create_task_group() as tasks:
-        target = target_of(server.url())
+        target = parse_target(server.url())
 
         async def load() -> None:
-            await run_clients(target, posts(target, 9), clients=1, streamed=True, patience=GUARD, tell=told.append)
+            await run_clients(
+                target, posts(target, 9), clients=1, streamed=True, answer_timeout=GUARD, on_outcome=told.append
+            )
 
         tasks.start_soon(load)
         with anyio.fail_after(GUARD):
@@ -258,7 +262,7 @@ def trusting(target: Target) -> Target:
 
 async def test_https() -> None:
     async with scripted(good, tls=True) as server:
-        made = await outcomes(trusting(target_of(server.url("https"))), 4, clients=2)
+        made = await outcomes(trusting(parse_target(server.url("https"))), 4, clients=2)
     assert [(one.failure, one.tokens) for one in made] == [(None, 2)] * 4
     assert server.connections == 2
 
@@ -266,13 +270,13 @@ async def test_https() -> None:
 async def test_https_with_more_in_a_record_than_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.bench.connection.READ_SIZE", 7)
     async with scripted(good, tls=True) as server:
-        made = await outcomes(trusting(target_of(server.url("https"))), 3)
+        made = await outcomes(trusting(parse_target(server.url("https"))), 3)
     assert [(one.failure, one.tokens) for one in made] == [(None, 2)] * 3
 
 
 async def test_https_that_is_not_trusted() -> None:
     async with scripted(good, tls=True) as server:
-        (made,) = await outcomes(target_of(server.url("https")), 1)
+        (made,) = await outcomes(parse_target(server.url("https")), 1)
     assert made.failure
     assert made.failure.kind == "connection"
     assert "self-signed certificate" in made.failure.words or "CERTIFICATE_VERIFY_FAILED" in made.failure.words
@@ -288,7 +292,7 @@ def listing(body: object, status: int = 200) -> Script:
 
 async def test_the_only_model() -> None:
     async with scripted(listing({"object": "list", "data": [{"id": "tiny"}]})) as server:
-        assert await only_model(target_of(server.url()), GUARD) == "tiny"
+        assert await only_model(parse_target(server.url()), GUARD) == "tiny"
 
 
 @pytest.mark.parametrize(
@@ -304,4 +308,4 @@ async def test_the_only_model() -> None:
 async def test_no_model_to_choose(body: object, status: int, complaint: str) -> None:
     async with scripted(listing(body, status)) as server:
         with pytest.raises(NoModel, match=complaint):
-            await only_model(target_of(server.url()), GUARD)
+            await only_model(parse_target(server.url()), GUARD)

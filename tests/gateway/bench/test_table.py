@@ -31,9 +31,9 @@ def test_nothing_to_note() -> None:
 
 def test_notes_of_who_counted_and_of_shared_chunks() -> None:
     counted = summarise(1, [replace(GOOD, usage=None)])
-    assert list(table.notes(counted)) == ["the server told no usage: each chunk counts as one token"]
+    assert list(table.notes(counted)) == ["the server reported no usage: each chunk counts as one token"]
     (note,) = table.notes(summarise(1, [replace(GOOD, usage=Usage(16, 8))]))
-    assert note == "4.0 tokens came at a time and share the wait before them, which was p50 1000.0, p99 1000.0 ms"
+    assert note == "4.0 tokens per read share the gap between two reads: p50 1000.0, p99 1000.0 ms"
 
 
 def test_failures_are_counted_by_kind_in_the_most_frequent_words() -> None:
@@ -51,6 +51,6 @@ def test_failures_are_counted_by_kind_in_the_most_frequent_words() -> None:
 def test_the_title_tells_what_is_measured() -> None:
     given = read_arguments(["--seed", "7", "--endpoint", "chat", "--no-stream", "--shared-prefix", "512"], {})
     assert table.title(given, "tiny") == (
-        "tiny at http://127.0.0.1:8000/v1, chat whole; 72 requests a stage; prompts of about 16 tokens behind 512 that "
-        "all share; at most 50 new tokens; seed 7"
+        "tiny at http://127.0.0.1:8000/v1, chat whole; 72 requests per stage; prompts of about 16 tokens after a "
+        "common prefix of 512; at most 50 new tokens; seed 7"
     )
