@@ -19,6 +19,7 @@ def pytest_configure() -> None:
         if name.startswith("LLAMA_GATEWAY_") and not name.startswith("LLAMA_GATEWAY_TEST_"):
             del os.environ[name]
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+    os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores
 
 
 @pytest.fixture(params=["trio", "asyncio"])

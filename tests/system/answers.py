@@ -63,7 +63,7 @@ def read_error(answer: Answer) -> dict[str, Any]:
     """The error that ended an answer: by its status, or by the stream's last event, with no clean end beside it."""
     body = answer.body
     if answer.status == HTTPStatus.OK:
-        *events, last, end = body.split(b"\n\n")
+        *events, last, end = [event for event in body.split(b"\n\n") if not event.startswith(b":")]
         assert end == b""
         assert all(b'"choices"' in event for event in events)
         body = last.removeprefix(b"data: ")
@@ -72,7 +72,7 @@ def read_error(answer: Answer) -> dict[str, Any]:
 
 
 def _read_stream(body: bytes) -> Completion:
-    *events, done, end = body.split(b"\n\n")
+    *events, done, end = [event for event in body.split(b"\n\n") if not event.startswith(b":")]
     assert (done, end) == (b"data: [DONE]", b"")
     *chunks, last = [orjson.loads(event.removeprefix(b"data: ")) for event in events]
     texts: dict[int, str] = {}

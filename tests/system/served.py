@@ -25,7 +25,7 @@ from tests.models import model_path
 from tests.program import FLAGS, engines_of
 
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
-GUARD = 30.0
+GUARD = 120.0
 """Seconds after which a test gives up waiting. Never a part of what is tested."""
 
 

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 ON: dict[str, Any] = {"ignore_eos": True, "speculative": False}
-TIMEOUTS = (0.2, 0.8)
+TIMEOUTS = (0.2, 0.8, 3.2, 12.8)
 """Seconds. The second is for a machine so busy that the first ends before a request decodes."""
 ROUTES: dict[str, dict[str, Any]] = {
     "completions": {"prompt": "One", "max_tokens": 1900},
