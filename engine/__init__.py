@@ -1,4 +1,4 @@
-"""A language model in a process of its own, shared by many requests."""
+"""A language model in its own process, shared by many requests."""
 
 from engine.client.engine import Engine, Generation, open_engine
 from engine.client.status import EngineState, EngineStatus

@@ -1,4 +1,4 @@
-"""Events and metrics that the engine sends. A closed set of frozen values."""
+"""Events and metrics that the engine sends: a closed set of immutable types."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,120 +8,120 @@ from msgspec import Struct
 
 
 class FinishReason(StrEnum):
-    """Reason for the end of a choice, by OpenAI's names."""
+    """Finish reason of a choice, by OpenAI's names."""
 
     STOP = "stop"
     LENGTH = "length"
 
 
 class _Event(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The encoding of every event: an array of the class name and the fields."""
+    """Base class of the events. Encodes them as an array of the class name and the fields."""
 
 
 class Started(_Event, frozen=True):
-    """The request left the queue: its first sequence holds a slot."""
+    """Admission of a request: its first sequence left the queue and holds a slot."""
 
 
 class Alternative(Struct, frozen=True, array_like=True):
-    """A candidate for the position of a token."""
+    """A candidate token at one position."""
 
     id: int
     """Token id."""
     piece: bytes
-    """Its bytes; the name of a control token."""
+    """Bytes of the token; the name of a control token."""
     logprob: float
-    """Natural logarithm of its probability under the model's unchanged distribution."""
+    """Natural logarithm of its probability under the model's unmodified distribution."""
 
 
 class TokenDetail(Struct, frozen=True, array_like=True):
-    """One token of a choice, sent if the request asks for `logprobs` or `token_ids`."""
+    """One token of a choice, sent if the request sets `logprobs` or `token_ids`."""
 
     id: int
     """Token id."""
     piece: bytes
-    """Its bytes, which may be a part of a character."""
+    """Bytes of the token, which may be part of a character."""
     logprob: float | None = None
-    """As in `Alternative`; None if not requested, and for the first token of a prompt."""
+    """Log-probability as in `Alternative`; None if not requested, and for the first token of a prompt."""
     top: tuple[Alternative, ...] = ()
     """The most probable alternatives in descending order, as many as requested."""
 
 
 class Text(_Event, frozen=True):
-    """New text of a streamed choice: whole characters, never a part of a stop string."""
+    """New text of a streamed choice: whole characters, never part of a stop string."""
 
     choice: int
     """Index of the choice."""
     text: str
-    """The text since the choice's last event; not empty."""
+    """Text since the choice's last event; not empty."""
     details: tuple[TokenDetail, ...] = ()
-    """Details of the tokens whose text began in it, if requested. Tokens behind a stop string are never sent."""
+    """Details of the tokens that start in `text`, if requested. Tokens after a stop string are never sent."""
 
 
 class Finished(_Event, frozen=True):
-    """Successful end of a choice. Its last event."""
+    """Successful end of a choice; its last event."""
 
     choice: int
     """Index of the choice."""
     text: str
-    """The text since the choice's last event; all of it if the request does not stream."""
+    """Text since the choice's last event; the complete text if the request does not stream."""
     reason: FinishReason
-    """Reason for the end."""
+    """Finish reason."""
     tokens: int
-    """Generated tokens, including the one that ended it."""
+    """Number of generated tokens, including the one that ended the choice."""
     cached: int
-    """Prompt tokens whose cells were reused."""
+    """Number of prompt tokens with reused KV cells."""
     details: tuple[TokenDetail, ...] = ()
-    """As in `Text`."""
+    """Details of the tokens that start in `text`, as in `Text`."""
     stop: str | int | None = None
-    """The stop string or stop token that ended it, if any."""
+    """Stop string or stop token that ended the choice, if any."""
     prompt_seconds: float = 0.0
-    """Duration of the passes that computed its prompt."""
+    """Duration of the prefill steps of its prompt, in seconds."""
     decode_seconds: float = 0.0
-    """Duration of its decode passes."""
+    """Duration of its decode steps, in seconds."""
     drafted: int = 0
-    """Draft tokens that were computed."""
+    """Number of draft tokens that were computed."""
     accepted: int = 0
-    """Draft tokens that were accepted, each of which saved a pass."""
+    """Number of accepted draft tokens. Each one saved a decode step."""
 
 
 class Failed(_Event, frozen=True):
-    """Failure of the whole request; no other event follows. Its slots are free."""
+    """Failure of the whole request; its last event. Its slots are free."""
 
     message: str
     """One sentence for the caller."""
     code: str
-    """A stable name for programs."""
+    """Stable identifier for programs."""
 
 
 class Released(_Event, frozen=True):
-    """A cancelled request has released everything; no other event follows."""
+    """Release of everything that a cancelled request held; its last event."""
 
     phase: str
-    """State at the cancel: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting` while it waited for
-    another engine, or `gone` if it had ended before."""
+    """Phase at the time of the cancel: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting` while it
+    waited for another engine, or `gone` if it had already ended."""
     tokens: int
-    """Tokens generated in all."""
+    """Total number of generated tokens."""
     freed: int
-    """KV cells freed."""
+    """Number of freed KV cells."""
 
 
 class Embedded(_Event, frozen=True):
-    """An input of an embedding request was embedded. Its only event."""
+    """Embedding of one input; its only event."""
 
     input: int
     """Index of the input."""
     vector: bytes
-    """As in `EmbeddingResult`."""
+    """Vector in the encoding of `EmbeddingResult.vectors`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResult:
-    """The result of an embedding request."""
+    """Result of an embedding request."""
 
     vectors: tuple[bytes, ...]
-    """One for each input, in order: `ModelInfo.embedding_size` numbers of little-endian float32, with length 1."""
+    """One unit vector per input, in order: `ModelInfo.embedding_size` numbers of little-endian float32."""
     tokens: tuple[int, ...]
-    """Tokens of each input."""
+    """Number of tokens of each input."""
 
 
 GenerationEvent: TypeAlias = Started | Text | Finished | Failed | Released
@@ -130,62 +130,62 @@ Event: TypeAlias = GenerationEvent | Embedded
 
 @dataclass(frozen=True, slots=True)
 class EngineMetrics:
-    """The engine's state, and its counters since it started."""
+    """Gauges of the engine, and its counters since the start of the process."""
 
     slots: int = 0
-    """Sequences that can run at once; `free` + `held` == `slots`."""
+    """Number of slots; `free` + `held` == `slots`."""
     free: int = 0
-    """Free slots."""
+    """Number of free slots."""
     held: int = 0
-    """Slots leased to a running sequence."""
+    """Number of slots leased to a running sequence."""
     waiting: int = 0
-    """Sequences in the queue."""
+    """Number of queued sequences."""
     active_tokens: int = 0
-    """KV cells of running sequences."""
+    """Number of KV cells of running sequences."""
     cached_tokens: int = 0
-    """KV cells kept for their prefix."""
+    """Number of KV cells cached for prefix reuse."""
     steps: int = 0
-    """Passes through the model."""
+    """Number of steps."""
     step_seconds: float = 0.0
-    """Duration of the last pass."""
+    """Duration of the last step, in seconds."""
     rows_decoded: int = 0
-    """Rows of decode passes that drew a token."""
+    """Number of batch rows that sampled a token in decode steps."""
     prompt_tokens: int = 0
-    """All other tokens computed, without draft tokens."""
+    """Number of all other computed tokens, without draft tokens."""
     aborted: int = 0
-    """Passes aborted because all their requests were cancelled."""
+    """Number of steps aborted because all their requests were cancelled."""
     drafted: int = 0
-    """Draft tokens computed."""
+    """Number of computed draft tokens."""
     accepted: int = 0
-    """Draft tokens accepted."""
+    """Number of accepted draft tokens."""
     stored_tokens: int = 0
-    """Tokens of the prefixes in host memory."""
+    """Number of tokens of the prefixes in host memory."""
     saved_tokens: int = 0
-    """Tokens saved to host memory so far."""
+    """Number of tokens saved to host memory."""
     restored_tokens: int = 0
-    """Tokens restored from host memory so far."""
+    """Number of tokens restored from host memory."""
     embedding_waiting: int = 0
-    """Inputs of embedding requests without a result yet."""
+    """Number of inputs of embedding requests that have no result yet."""
     embeddings: int = 0
-    """Inputs embedded."""
+    """Number of embedded inputs."""
     embedding_tokens: int = 0
-    """Tokens computed for embeddings."""
+    """Number of tokens computed for embeddings."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotInfo:
-    """State of one slot."""
+    """Snapshot of one slot."""
 
     id: int
-    """The slot's `seq_id`, from 0."""
+    """`seq_id` of the slot, from 0."""
     state: Literal["idle", "prefill", "decode"]
     """Phase of the sequence that holds it."""
     request_id: str | None
     """Id of the request that holds it, or None."""
     active_tokens: int
-    """KV cells of the running sequence."""
+    """Number of KV cells of the running sequence."""
     cached_tokens: int
-    """KV cells kept for their prefix; 0 while a sequence runs."""
+    """Number of KV cells cached for prefix reuse; 0 while a sequence runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,30 +197,30 @@ class ModelInfo:
     vocabulary: int
     """Number of token ids; ids run from 0."""
     context: int
-    """Tokens of a slot."""
+    """Tokens per slot."""
     trained_context: int
-    """Tokens the model was trained on."""
+    """Context length of the training."""
     slots: int
-    """Sequences that can run at once."""
+    """Maximum number of running sequences."""
     parameters: int
     """Number of weights."""
     size: int
-    """Bytes of the weights."""
+    """Size of the weights in bytes."""
     architecture: str = ""
-    """Name of its architecture in llama.cpp."""
+    """Name of the architecture in llama.cpp."""
     generates: bool = True
-    """True if it generates text; otherwise it only computes embeddings."""
+    """True if the model generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0
-    """Numbers in an embedding."""
+    """Dimension of an embedding."""
     infills: bool = False
-    """True if it has the tokens that `Infill` needs."""
+    """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
     chat_template: str | None = None
-    """The Jinja template in its file, if any."""
+    """Jinja chat template in the GGUF file, if any."""
     tool_template: str | None = None
-    """The Jinja template for requests with tools in its file, if any."""
+    """Jinja chat template for requests with tools in the GGUF file, if any."""
     bos: str = ""
-    """Text of the beginning-of-sequence token; empty without one."""
+    """Text of the beginning-of-sequence token; empty if there is no such token."""
     eos: str = ""
-    """Text of the end-of-sequence token; empty without one."""
+    """Text of the end-of-sequence token; empty if there is no such token."""
     special_tokens: dict[str, int] = field(default_factory=dict)
-    """Ids of the control tokens and of the marks that the model's makers defined, by name."""
+    """Ids of the control tokens and of the user-defined tokens, by name."""

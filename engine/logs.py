@@ -1,4 +1,4 @@
-"""One log format for both processes, on standard error. A line is a message and fields, which `extra` gives."""
+"""Log format of both processes, on standard error. A line has a message, and fields from `extra`."""
 
 import json
 import logging
@@ -6,17 +6,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from typing_extensions import override
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(level: str, log_format: str, current_request: Callable[[], str | None] = lambda: None) -> None:
-    """Send every logger of this process to standard error, and nowhere else.
+    """Send every logger of this process to standard error only.
 
     Args:
-        level: the least severe level shown, by Python's names in any case.
-        log_format: `text` for people, `json` for one object a line.
-        current_request: gives the id of the request that the caller serves, or None. A line whose `extra` has no
-            `request_id` gets this one.
+        level: Minimum level, by Python's names in upper or lower case.
+        log_format: `text` for people, `json` for one object per line.
+        current_request: Returns the id of the request that the calling task serves, or None. It is the default of
+            the field `request_id`.
     """
 
     def name_request(record: logging.LogRecord) -> bool:
@@ -32,20 +34,26 @@ def configure(level: str, log_format: str, current_request: Callable[[], str | N
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO engine.client request cancelled request_id=… freed=12`."""
+    """Lines such as `2026-01-31T12:00:00.000Z INFO engine.client request cancelled request_id=… freed=12`.
 
+    A traceback follows on its own lines.
+    """
+
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """One line; a traceback follows on lines of its own."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {record.name} {_one_line(record.getMessage())}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one."""
+    """One JSON object per line: `time`, `level`, `logger`, `message`, the fields, and `exception` if there is one.
 
+    The line is ASCII only.
+    """
+
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """One line of ASCII."""
         entry: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname,
@@ -68,11 +76,11 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str:
-    """The value as one word, quoted where it would not be one."""
+    """Return the value as one word, quoted if it has spaces or special characters."""
     text = str(value)
     return text if text and text.isprintable() and not set(' "=') & set(text) else json.dumps(text)
 
 
 def _one_line(message: str) -> str:
-    """What a client sent must not be able to forge a line of its own."""
+    """Escape line breaks, so that text from a client cannot forge a log line."""
     return message.replace("\r", "\\r").replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""Requests to the engine."""
+"""Requests that the engine accepts."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +10,7 @@ class Sampling:
     """Sampling parameters, by llama.cpp's names. The defaults sample the model's own distribution."""
 
     temperature: float = 1.0
-    """Divides the logits; 0 is greedy."""
+    """Divisor of the logits; 0 is greedy."""
     top_k: int = 0
     """Keep the k most probable candidates; 0 keeps all."""
     top_p: float = 1.0
@@ -18,27 +18,27 @@ class Sampling:
     min_p: float = 0.0
     """Drop candidates below this share of the best probability."""
     seed: int | None = None
-    """32 bits; None draws one. Choices of one request draw from seed, seed + 1, … modulo 2**32."""
+    """32-bit seed; None draws a random one. Choices of one request use seed, seed + 1, … modulo 2**32."""
     frequency_penalty: float = 0.0
-    """Subtracted for each time a candidate was generated."""
+    """Penalty per earlier occurrence of a candidate in the generated text, subtracted from its logit."""
     presence_penalty: float = 0.0
-    """Subtracted once if a candidate was generated."""
+    """Penalty if a candidate occurs in the generated text, subtracted once from its logit."""
     repeat_penalty: float = 1.0
-    """Divides the logits of the last `repeat_last_n` tokens, prompt included; 1 is off."""
+    """Divisor of the logits of the last `repeat_last_n` tokens, prompt included; 1 is off."""
     repeat_last_n: int = 64
-    """Tokens that `repeat_penalty` looks back; 0 is off, -1 the whole context."""
+    """Window of `repeat_penalty` in tokens; 0 is off, -1 the whole context."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, bias) pairs added to the logits."""
     ignore_eos: bool = False
-    """True to continue up to `max_tokens`."""
+    """True to ignore end-of-generation tokens and continue up to `max_tokens`."""
     typical_p: float = 1.0
     """Keep the candidates of typical information content that reach this mass; 1 is off."""
     top_n_sigma: float = -1.0
-    """Keep candidates within so many standard deviations of the best logit; 0 or less is off."""
+    """Keep candidates within this many standard deviations of the best logit; 0 or less is off."""
     xtc_probability: float = 0.0
-    """Probability of dropping all likely candidates but the least likely of them; 0 is off."""
+    """Probability of dropping all likely candidates except the least likely of them; 0 is off."""
     xtc_threshold: float = 0.1
-    """Probability of a likely candidate for XTC; above 0.5 is off."""
+    """Minimum probability of a likely candidate for XTC; above 0.5 is off."""
     dynatemp_range: float = 0.0
     """Maximum change of the temperature by the entropy; 0 is off."""
     dynatemp_exponent: float = 1.0
@@ -50,27 +50,27 @@ class Sampling:
     dry_allowed_length: int = 2
     """Repetitions up to this length, in tokens, are not penalised."""
     dry_penalty_last_n: int = -1
-    """Tokens that DRY looks back; 0 is off, -1 the whole context."""
+    """Window of DRY in tokens; 0 is off, -1 the whole context."""
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     """Strings that end a repetition."""
     mirostat: int = 0
-    """Version of Mirostat, 1 or 2, which replaces all truncation; 0 is off."""
+    """Version of Mirostat, 1 or 2, which replaces all truncation samplers; 0 is off."""
     mirostat_tau: float = 5.0
-    """Target surprise, in bits."""
+    """Target surprise of Mirostat, in bits."""
     mirostat_eta: float = 0.1
-    """Learning rate."""
+    """Learning rate of Mirostat."""
     samplers: tuple[str, ...] | None = None
-    """Names and order of the samplers; None takes llama.cpp's order."""
+    """Names of the samplers, in order; None takes llama.cpp's order."""
     min_tokens: int = 0
-    """Tokens to generate before one may end the choice or complete a stop string (as in vLLM)."""
+    """Minimum number of generated tokens before a token may end the choice or complete a stop string (as in vLLM)."""
 
 
 MOST_GRAMMAR_CHARACTERS = 2**18
-"""Of a source. 128 functions of 20 properties take up to 240,000 in the formats of some model families."""
+"""Maximum length of a grammar source. 128 functions of 20 properties take up to 240,000 characters in some formats."""
 
 
 class GrammarKind(StrEnum):
-    """The language of a grammar."""
+    """Language of a grammar."""
 
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
@@ -80,98 +80,100 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A constraint on the whole text of every choice."""
+    """Constraint on the whole text of every choice."""
 
     kind: GrammarKind
-    """The language of `source`."""
+    """Language of `source`."""
     source: str
-    """A JSON schema as JSON text, a regular expression, or a grammar."""
+    """JSON schema as JSON text, regular expression, or grammar."""
 
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """A fill-in-the-middle prompt: asks for the text between two others. Only some models support it."""
+    """Fill-in-the-middle prompt: requests the text between two others. Only some models support it."""
 
     prefix: str
+    """Text before the gap."""
     suffix: str
+    """Text after the gap."""
 
 
 Prompt: TypeAlias = str | tuple[int, ...] | Infill
-"""A text, which the engine tokenises; token ids; or a fill-in-the-middle prompt."""
+"""Text, which the engine tokenises; token ids; or a fill-in-the-middle prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One or several prompts, each with `n` answers.
+    """Request to generate `n` choices for each of one or several prompts.
 
-    Choice `p * n + i` is answer `i` of prompt `p`. Every choice is a sequence of its own.
+    Choice `p * n + i` is choice `i` of prompt `p`. Every choice is one sequence.
     """
 
     id: str
-    """Identifies the request in the logs of both processes; need not be unique."""
+    """Request id in the logs of both processes; need not be unique."""
     prompts: tuple[Prompt, ...]
-    """The prompts."""
+    """One or several prompts, in the order of their choices."""
     n: int = 1
-    """Answers for each prompt."""
+    """Number of choices per prompt."""
     max_tokens: int | None = None
-    """Maximum number of generated tokens of a choice; None means up to the end of the slot."""
+    """Maximum number of generated tokens per choice; None generates up to the end of the slot."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice and are not part of its text."""
     stop_tokens: tuple[int, ...] = ()
     """Token ids that end a choice and are not part of its text."""
     sampling: Sampling = field(default_factory=Sampling)
-    """Sampling parameters."""
+    """Sampling parameters of every choice."""
     stream: bool = False
-    """True to send text as it comes; otherwise each choice arrives whole in its `Finished`."""
+    """True to send text as it is generated; otherwise each choice arrives complete in its `Finished`."""
     cache_prompt: bool = True
-    """True to reuse cells of earlier prompts, and to keep those of this prompt for later ones."""
+    """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
     cache_partition: str = ""
-    """Cells are reused only within the same partition."""
+    """Partition of the prefix cache. KV cells are reused only within one partition."""
     grammar: Grammar | None = None
-    """Constraint on the text; None for none."""
+    """Constraint on the text; None leaves it free."""
     speculative: bool | None = None
-    """True to compute draft tokens always, False never, None where it is measured to be faster and no seed asks for
-    repeatable results. The text does not change, except by rounding.
+    """True always computes draft tokens, False never. None computes them where that is measured to be faster and no
+    seed requests repeatable results. The text does not change, except by rounding.
     """
     prediction: str = ""
-    """A text that the answers may repeat, wholly or in parts."""
+    """Text that the choices may repeat, wholly or in parts; a source of draft tokens."""
     echo: bool = False
-    """True to begin each choice's text with its prompt, in which stop strings do not count. Requested details begin
-    with the prompt's tokens; the first one has no log-probability.
+    """True to begin each choice's text with its prompt, where stop strings have no effect. Requested details begin with
+    the prompt's tokens; the first one has no log-probability.
     """
     logprobs: int | None = None
-    """Number of alternatives to send for each token, with its own log-probability under the model's unchanged
+    """Number of alternatives per token. Each token also has its own log-probability under the model's unmodified
     distribution; None sends neither.
     """
     token_ids: bool = False
-    """True to send the choice's tokens."""
+    """True to send the tokens of each choice."""
     show_special: bool = False
-    """True to show control tokens in the text by their names, for parsers that need them."""
+    """True to render control tokens in the text by their names, for parsers that need them."""
 
     @property
     def parts(self) -> int:
-        """Number of choices, each of which ends on its own."""
+        """Number of choices. Each one ends independently."""
         return len(self.prompts) * self.n
 
 
 EmbeddingInput: TypeAlias = str | tuple[int, ...]
-"""A text, which the engine tokenises, or token ids."""
+"""Text, which the engine tokenises, or token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest:
-    """Texts, each of which gets one vector."""
+    """Request to compute one vector for each input."""
 
     id: str
-    """Identifies the request in the logs of both processes; need not be unique."""
+    """Request id in the logs of both processes; need not be unique."""
     inputs: tuple[EmbeddingInput, ...]
-    """The inputs."""
+    """One or several texts, in the order of their vectors."""
 
     @property
     def parts(self) -> int:
-        """Number of inputs, each of which ends on its own."""
+        """Number of inputs. Each one ends independently."""
         return len(self.inputs)
 
 
 Request: TypeAlias = GenerationRequest | EmbeddingRequest
-"""Queued in turn, holds KV cells, and is released by a cancel."""
+"""A request that waits in a queue, holds KV cells, and releases them when it is cancelled."""

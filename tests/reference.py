@@ -19,7 +19,7 @@ from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields
 from gateway.openapi.document import plain_path
-from gateway.openapi.statuses import REASONS
+from gateway.openapi.statuses import DESCRIPTIONS
 from gateway.settings import Settings
 from tests.gateway.application import apis
 
@@ -57,7 +57,7 @@ def fields() -> str:
 
 def statuses() -> str:
     """Every status of a failure."""
-    return _table(("status", "meaning"), ((str(status), reason) for status, reason in REASONS.items()))
+    return _table(("status", "meaning"), ((str(status), reason) for status, reason in DESCRIPTIONS.items()))
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {"routes": routes, "flags": flags, "fields": fields, "statuses": statuses}

@@ -1,1 +1,1 @@
-"""The gateway's side of the engine: frames, requests in flight, and the process itself."""
+"""Client of the engine in the gateway process: requests in flight, queries, and supervision of the child process."""

@@ -1,4 +1,4 @@
-"""The gateway's engine: requests in, what comes of them out. Leaving a request is how it is cancelled."""
+"""API of the engine for the gateway. Leaving the context of a request cancels it."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,13 +26,13 @@ async def open_engine(
 ) -> AsyncIterator["Engine"]:
     """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
 
-    Leaving ends the process, within twice `limits.drain_timeout`, even when cancelled. What is raised inside comes
-    out as it is, not in a group.
+    Leaving the context ends the process within twice `limits.drain_timeout`, even when cancelled. An exception from
+    the context is raised unchanged, not in an exception group.
 
     Args:
-        config: what the engine is told at its start.
-        command: the process to run; None runs `engine.worker.main`.
-        limits: how long the process may take; None takes the defaults.
+        config: Configuration that the engine process receives at its start.
+        command: Command of the process; None runs `engine.worker.main`.
+        limits: Timeouts of the supervision; None takes the defaults.
     """
     supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision())
     failure: BaseException | None = None
@@ -52,66 +52,74 @@ async def open_engine(
 
 
 class Generation:
-    """A request that the engine accepted. For one task at a time.
-
-    Attributes:
-        prompt_tokens: tokens of each prompt.
-    """
+    """An accepted request. For one task at a time."""
 
     def __init__(self, mailbox: Mailbox, prompt_tokens: tuple[int, ...]) -> None:
         self.prompt_tokens = prompt_tokens
+        """Number of tokens of each prompt."""
         self._mailbox = mailbox
 
     async def started(self) -> None:
-        """Wait until the request left the queue. Returns at once if it has ended well.
+        """Wait until the request has left the queue. Returns at once if it ended successfully.
 
-        Raises `EngineError` if the request failed.
+        Raises:
+            EngineError: The request failed.
         """
         await self._mailbox.started()
 
     async def take(self) -> list[Text | Finished]:
-        """Wait for news; gives all there is, in order, and [] once every choice has ended and was taken.
+        """Wait for events and return all pending ones, in order; [] after the last event of every choice.
 
-        Raises, after what came before: `EngineFault` if the engine failed the request or died, `SlowReader` if news
-        lay here for longer than the caller's patience, another `EngineError` if a replay was refused.
+        An error is raised only after all earlier events were returned.
+
+        Raises:
+            EngineFault: The engine failed the request or died.
+            SlowReader: An event was pending for longer than the caller's patience.
+            EngineError: A replay of the request was refused.
         """
         return await self._mailbox.take()
 
     async def outcomes(self) -> tuple[Finished, ...]:
-        """Wait for the end of every choice; gives them in order. For requests that do not stream.
+        """Wait for the end of every choice and return the ends in order. For requests that do not stream.
 
-        Raises as `take` does.
+        Raises:
+            EngineError: As in `take`.
         """
         return await self._mailbox.outcomes()
 
 
 class Engine:
-    """One model in a process of its own."""
+    """One model in its own process."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
     @property
     def status(self) -> EngineStatus:
-        """How the engine is."""
+        """Latest status of the engine."""
         return self._supervisor.board.latest
 
     @property
     def model(self) -> ModelInfo | None:
-        """The model; None until it was loaded for the first time."""
+        """Description of the model; None until it was loaded for the first time."""
         return self._supervisor.model
 
     @property
     def metrics(self) -> EngineMetrics | None:
-        """The engine's latest metrics; None until a process has told any."""
+        """Latest metrics of the engine process; None until it has sent some."""
         return self._supervisor.metrics
 
     async def status_changed(self, known: EngineStatus | None = None) -> EngineStatus:
-        """Wait until the status is not `known`, or not what it is now; gives the new one."""
+        """Wait until the status differs from `known` (None: from the current one) and return it."""
         return await self._supervisor.board.changed(known or self.status)
 
     async def ready(self) -> ModelInfo:
-        """Wait until the engine serves. Raises `LoadError` if it cannot, `Unavailable` if it was stopped."""
+        """Wait until the engine serves requests and return its model.
+
+        Raises:
+            LoadError: The model cannot be loaded.
+            Unavailable: The engine was stopped.
+        """
         while self.status.state is not EngineState.READY or self.model is None:
             if self.status.state is EngineState.FAILED:
                 raise LoadError(self.status.detail, code="load_failed")
@@ -121,9 +129,10 @@ class Engine:
         return self.model
 
     async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
-        """Every slot, and the metrics of the same moment. Waits for the answer, which no decode delays.
+        """Return every slot, and the metrics of the same moment. Waits for the answer, but not for a running step.
 
-        Raises `Unavailable` if the engine does not serve, or does not answer within `answer_timeout`.
+        Raises:
+            Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
         """
         self._check_ready()
         with anyio.move_on_after(self._supervisor.limits.answer_timeout):
@@ -139,18 +148,21 @@ class Engine:
         why: Callable[[], str] = lambda: "the caller left",
         patience: float | None = None,
     ) -> AsyncIterator[Generation]:
-        """Send a request; entering waits until it is accepted.
+        """Send a request. Entering the context waits until the request is accepted.
 
-        Leaving before every choice has ended cancels the request, and waits, whatever else is cancelled, until the
-        engine has released all that it held, for `answer_timeout` at most. One line of the log tells of it.
+        Leaving the context before every choice has ended cancels the request and waits, shielded from cancellation,
+        until the engine has released everything that it held, for at most `answer_timeout`. A cancel is logged once.
 
         Args:
-            request: what to generate.
-            why: asked on leaving early: who cancels and why.
-            patience: how long news may lie untaken, in seconds, if the request streams; then it is cancelled.
+            request: Request to send.
+            why: Called when the context is left early; returns the reason of the cancel for the log.
+            patience: Seconds that an event of a streamed request may be pending before the request is cancelled.
 
-        Raises, on entering: `RequestError` for one that can never be served, `Busy` when the queue is full,
-        `Unavailable` when the engine does not serve, `EngineFault` when it failed.
+        Raises:
+            RequestError: The request can never be served.
+            Busy: The queue is full.
+            Unavailable: The engine does not serve requests.
+            EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None) as mailbox:
             yield Generation(mailbox, await mailbox.accepted())
@@ -158,10 +170,17 @@ class Engine:
     async def embed(
         self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "the caller left"
     ) -> EmbeddingResult:
-        """Turn texts into vectors; waits for all of them.
+        """Return a vector for each text. Waits for all of them.
 
-        Being cancelled before the last one is there cancels the request, and waits as leaving `generate` does. `why`
-        is asked then. Raises as `generate` does.
+        Cancelling the call before the last vector has arrived cancels the request, and waits for its release as
+        `generate` does.
+
+        Args:
+            request: Request to send.
+            why: As in `generate`.
+
+        Raises:
+            EngineError: As in `generate`.
         """
         async with self._open(request, why, None) as mailbox:
             tokens = await mailbox.accepted()
@@ -170,27 +189,31 @@ class Engine:
     async def tokenize(
         self, texts: Sequence[str], *, special: bool, begin: bool
     ) -> tuple[tuple[TokenDetail, ...], ...]:
-        """The tokens of each text, by id and piece. Waits for the answer; cancelling the wait cancels the query.
+        """Return the tokens of each text, by id and piece. Waits for the answer; cancelling the wait cancels the query.
 
         Args:
-            texts: what to tokenise.
-            special: whether the names of control tokens stand for these tokens.
-            begin: whether the model's own beginning is put before each text.
+            texts: Texts to tokenise.
+            special: True to parse the names of control tokens as these tokens.
+            begin: True to add the model's beginning-of-sequence tokens to each text.
 
-        Raises `Unavailable` if the engine does not serve, `RequestError` for a text that no frame can carry.
+        Raises:
+            Unavailable: The engine does not serve requests.
+            RequestError: A frame cannot carry a text.
         """
         self._check_ready()
         answer = await self._supervisor.queries.ask(Tokenize(tuple(texts), special, begin))
         return answer.texts
 
     async def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
-        """The bytes that tokens stand for, perhaps not whole characters. Waits as `tokenize` does.
+        """Return the bytes of tokens, which may start or end within a character. Waits as `tokenize` does.
 
         Args:
-            tokens: ids of the model's vocabulary.
-            special: whether control tokens appear by their names.
+            tokens: Token ids of the model's vocabulary.
+            special: True to render control tokens by their names.
 
-        Raises `Unavailable` if the engine does not serve, `RequestError` for an id that the model does not have.
+        Raises:
+            Unavailable: The engine does not serve requests.
+            RequestError: An id is not in the vocabulary.
         """
         self._check_ready()
         answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special))
@@ -198,20 +221,20 @@ class Engine:
 
     @asynccontextmanager
     async def _open(self, request: Request, why: Callable[[], str], patience: float | None) -> AsyncIterator[Mailbox]:
-        """A request's mailbox; leaving it cancels what has not ended."""
+        """Send a request and yield its mailbox. Leaving the context cancels a request that has not ended."""
         self._check_ready()
         mailbox = self._supervisor.exchange.open(request, patience)
         try:
             yield mailbox
         finally:
-            await self._leave(mailbox, why)
+            await self._close(mailbox, why)
 
-    async def _leave(self, mailbox: Mailbox, why: Callable[[], str]) -> None:
+    async def _close(self, mailbox: Mailbox, why: Callable[[], str]) -> None:
         if not (mailbox.ended or mailbox.cancelled):
             self._supervisor.exchange.cancel(mailbox, why())
         if mailbox.cancelled:
             with anyio.move_on_after(self._supervisor.limits.answer_timeout, shield=True):
-                await mailbox.end()
+                await mailbox.wait_ended()
             _log_cancel(mailbox)
         elif isinstance(mailbox.error, EngineFault | Unavailable):
             fields = {"request_id": mailbox.request.id, "why": mailbox.error.message}

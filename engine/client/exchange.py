@@ -1,4 +1,4 @@
-"""All requests in flight: frames out, news in by key, and what becomes of them when the engine dies."""
+"""Registry of the requests in flight: dispatch, delivery of events by key, and replay after the engine died."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from engine.client.mailbox import Mailbox
-from engine.client.refusals import error_of
+from engine.client.refusals import error_from
 from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
 from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
@@ -16,10 +16,10 @@ Send = Callable[[ToEngine], None]
 
 
 class Exchange:
-    """Names each request by a key that is never used twice, so that late news for an old one finds nobody.
+    """Routes requests and events by key. Keys are never reused, so that late events of old requests are dropped.
 
-    A request stays here until it has ended, even if nobody waits for it any more: an engine that does not answer
-    a cancel is an engine with work.
+    A request stays registered until it has ended, even after its caller left: an engine that does not answer a cancel
+    still has work.
     """
 
     def __init__(self) -> None:
@@ -29,21 +29,27 @@ class Exchange:
         self._keys = itertools.count(1)
 
     @property
-    def oldest(self) -> float | None:
-        """When the oldest request that has not ended was sent; None if there is none."""
+    def oldest_sent_at(self) -> float | None:
+        """Time of sending of the oldest request in flight; None if there is no request."""
         return next((mailbox.sent_at for mailbox in self._in_flight.values()), None)
 
     def connect(self, send: Send) -> None:
-        """An engine is ready: what waited for one is sent, in the old order."""
+        """Connect to an engine that is ready, and send it the requests that wait for a replay, in their order."""
         self._send = send
         waiting, self._to_replay = self._to_replay, []
         for mailbox in waiting:
             self._dispatch(mailbox, send)
 
     def open(self, request: Request, patience: float | None) -> Mailbox:
-        """Send a request. Never waits. `patience` bounds how long its news may lie untaken, in seconds.
+        """Send a request and return its mailbox. Never waits.
 
-        Raises `Unavailable` without an engine, and `RequestError` for what no frame can carry.
+        Args:
+            request: Request to send.
+            patience: Seconds that an event may be pending before the request is cancelled; None sets no limit.
+
+        Raises:
+            Unavailable: The engine is not ready.
+            RequestError: A frame cannot carry the request.
         """
         if self._send is None:
             raise Unavailable("The engine is not ready.", code="engine_unavailable")
@@ -55,9 +61,12 @@ class Exchange:
         return mailbox
 
     def cancel(self, mailbox: Mailbox, reason: str, error: EngineError | None = None) -> None:
-        """Tell the engine, once, that nobody waits for a request. Never waits; nothing to do for one that has ended.
+        """Cancel a request, unless it has ended or is already cancelled. Never waits.
 
-        `error` is for who asks the mailbox for more all the same.
+        Args:
+            mailbox: Mailbox of the request.
+            reason: Reason of the cancel, for the log.
+            error: Error for later reads from the mailbox.
         """
         if mailbox.ended or mailbox.cancelled:
             return
@@ -70,19 +79,19 @@ class Exchange:
             self._send(Cancel(mailbox.key))
 
     def accept(self, message: Accepted) -> None:
-        """Pass on that a request was accepted."""
+        """Deliver the acceptance of a request."""
         if mailbox := self._in_flight.get(message.key):
             mailbox.accept(message.prompt_tokens)
 
     def refuse(self, message: Refused) -> None:
-        """Pass on that a request was refused. The answer to a cancel that crossed with it is still to come."""
+        """Deliver the refusal of a request. A cancelled request still waits for the reply to its cancel."""
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
             del self._in_flight[message.key]
-            mailbox.fail(error_of(message), anyio.current_time())
+            mailbox.fail(error_from(message), anyio.current_time())
 
     def deliver(self, events: Iterable[tuple[int, Event]], now: float) -> None:
-        """Pass on the news of a step. A reader that has not kept up is cut off."""
+        """Deliver the events of a step. Cancels a request with a reader that is too slow."""
         for key, event in events:
             mailbox = self._in_flight.get(key)
             if mailbox is None:
@@ -90,23 +99,23 @@ class Exchange:
             mailbox.deliver(event, now)
             if mailbox.ended:
                 del self._in_flight[key]
-            elif mailbox.overdue(now):
+            elif mailbox.is_overdue(now):
                 slow = SlowReader("The text was not read in time.", code="slow_reader")
                 self.cancel(mailbox, "the client reads too slowly", slow)
 
     def disconnect(self) -> None:
-        """The engine is dead, and with it all that it held. What can be replayed waits for the next one."""
+        """Keep the requests that can be replayed for the next engine, and fail the others: the engine is dead."""
         lost, self._in_flight, self._send = self._in_flight, {}, None
         for mailbox in lost.values():
-            if mailbox.may_replay:
-                mailbox.rewind()
+            if mailbox.can_replay:
+                mailbox.reset()
                 self._to_replay.append(mailbox)
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
                 mailbox.fail(error, anyio.current_time())
 
     def close(self) -> None:
-        """No engine will come any more: fail what is left."""
+        """Fail the requests that wait for a replay: no further engine process starts."""
         waiting, self._to_replay = self._to_replay, []
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")

@@ -1,4 +1,4 @@
-"""One request in flight: what came for it and was not taken yet, and how it ended."""
+"""State of one request in flight: its pending events and its outcome."""
 
 from engine.client.notifier import Notifier
 from engine.errors import EngineError, EngineFault
@@ -7,79 +7,82 @@ from engine.request import Request
 
 
 class Mailbox:
-    """Joins the task that reads the engine's frames, which never waits, to the one that serves the request.
+    """Connects the task that reads the engine's frames, which never waits, to the task that serves the request.
 
-    It ends once: every part of it finished (a choice, or an input to embed), or an error, or the release that answers
-    a cancel. After a cancel nothing but the release counts.
-
-    Attributes:
-        request: what was asked.
-        key: its name in the frames; None while it waits for an engine to be sent to.
-        sent_at: when it was sent, in seconds.
-        prompt_tokens: tokens of each prompt or input, once accepted.
-        ended: whether the engine holds nothing for it any more.
-        cancelled: whether it was cancelled before it ended.
-        released: the release that answered the cancel, if one did.
-        reason: who cancelled and why, once cancelled.
+    A request ends once: when every part of it has finished (a choice, or an input to embed), with an error, or with the
+    release after a cancel. After a cancel, all other events are dropped.
     """
 
     def __init__(self, request: Request, patience: float | None) -> None:
-        """`patience` bounds how long an event may lie untaken, in seconds; None does not."""
+        """Create the mailbox of a request.
+
+        Args:
+            request: Request of the caller.
+            patience: Seconds that an event may be pending; None sets no limit.
+        """
         self.request = request
+        """Request of the caller."""
         self.key: int | None = None
+        """Id of the request in the frames; None while it waits for a replay."""
         self.sent_at = 0.0
+        """Time of sending, in seconds."""
         self.prompt_tokens: tuple[int, ...] | None = None
+        """Number of tokens of each prompt or input; None until the request is accepted."""
         self.ended = False
+        """True once the engine has released everything that the request held."""
         self.cancelled = False
+        """True if the request was cancelled before it ended."""
         self.released: Released | None = None
+        """Release after a cancel, once it has arrived."""
         self.reason = ""
+        """Reason of the cancel, for the log."""
         self._patience = patience
         self._started = False
-        self._shown = False
+        self._delivered = False
         self._replayed = False
         self._error: EngineError | None = None
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
-        self._oldest = 0.0
-        self._open = request.parts
+        self._oldest_event_at = 0.0
+        self._parts_left = request.parts
         self._cancelled_at = 0.0
         self._ended_at = 0.0
-        self._news = Notifier()
+        self._changed = Notifier()
 
     @property
     def error(self) -> EngineError | None:
-        """What it ended with, or was cancelled with; None while it goes on, and once every part finished."""
+        """Error of the end or of the cancel; None while the request runs, and after its success."""
         return self._error
 
     @property
-    def may_replay(self) -> bool:
-        """Whether it can be sent to another engine as if nothing had happened. Once, and only if nothing was shown."""
-        return not (self._shown or self._replayed or self.cancelled or self.ended)
+    def can_replay(self) -> bool:
+        """True if the request can be sent to another engine: only once, and only before its caller read an event."""
+        return not (self._delivered or self._replayed or self.cancelled or self.ended)
 
     @property
     def release_seconds(self) -> float:
-        """From the notice of the cancel to its end."""
+        """Time from the cancel to the end, in seconds."""
         return self._ended_at - self._cancelled_at
 
-    def overdue(self, now: float) -> bool:
-        """Whether its reader has lost the right to more: its oldest event lies longer than its patience."""
-        return self._patience is not None and bool(self._events) and now - self._oldest > self._patience
+    def is_overdue(self, now: float) -> bool:
+        """Return True if the oldest pending event has waited longer than `patience`."""
+        return self._patience is not None and bool(self._events) and now - self._oldest_event_at > self._patience
 
-    def rewind(self) -> None:
-        """Forget what came, so that it can be sent again."""
+    def reset(self) -> None:
+        """Discard all received events, so that the request can be sent again."""
         self.key = None
         self._replayed = True
         self._events.clear()
         self._vectors.clear()
-        self._open = self.request.parts
+        self._parts_left = self.request.parts
 
     def accept(self, prompt_tokens: tuple[int, ...]) -> None:
-        """The engine took it."""
+        """Record the acceptance of the request."""
         self.prompt_tokens = prompt_tokens
-        self._news.notify()
+        self._changed.notify()
 
     def deliver(self, event: Event, now: float) -> None:
-        """Put an event in. Never waits, never raises."""
+        """Process an event of the engine. Never waits, never raises."""
         match event:
             case Released():
                 self.released = event
@@ -87,93 +90,110 @@ class Mailbox:
             case _ if self.cancelled:
                 pass
             case Text():
-                self._put(event, now)
+                self._append(event, now)
             case Finished():
-                self._put(event, now)
-                self._end_part()
+                self._append(event, now)
+                self._finish_part()
             case Embedded(index, vector):
                 self._vectors[index] = vector
-                self._end_part()
+                self._finish_part()
             case Started():
                 self._started = True
             case Failed(message, code):
                 self.fail(EngineFault(message, code=code), now)
-        self._news.notify()
+        self._changed.notify()
 
     def fail(self, error: EngineError, now: float) -> None:
-        """End it. Who waits for more gets `error`, or the one that its cancel gave."""
+        """End the request. Readers get `error`, or the error of an earlier cancel."""
         self._error = self._error or error
         self.ended = True
         self._ended_at = now
-        self._news.notify()
+        self._changed.notify()
 
     def cancel(self, reason: str, error: EngineError, now: float) -> None:
-        """Nobody wants it any more; `error` is for who asks for it all the same."""
+        """Drop pending events and record the cancel. Later reads raise `error`."""
         self.cancelled = True
         self.reason = reason
         self._error = error
         self._cancelled_at = now
         self._events.clear()
-        self._news.notify()
+        self._changed.notify()
 
     async def accepted(self) -> tuple[int, ...]:
-        """Wait until the engine took it; gives `prompt_tokens`. Raises the error it ended with."""
+        """Wait for the acceptance and return `prompt_tokens`.
+
+        Raises:
+            EngineError: The request failed.
+        """
         while self.prompt_tokens is None and self._error is None:
-            await self._news.wait()
+            await self._changed.wait()
         if self._error is not None:
             raise self._error
         return self.prompt_tokens or ()
 
     async def started(self) -> None:
-        """Wait until it left the queue. Raises the error it ended with."""
-        while not self._started and self._open and self._error is None:
-            await self._news.wait()
+        """Wait until the request has left the queue.
+
+        Raises:
+            EngineError: The request failed.
+        """
+        while not self._started and self._parts_left and self._error is None:
+            await self._changed.wait()
         if self._error is not None:
             raise self._error
 
     async def take(self) -> list[Text | Finished]:
-        """Everything that lies here, in order; waits for something; [] once all was taken.
+        """Wait for events and return all pending ones, in order; [] after the last event.
 
-        Raises the error it ended with, after what came before.
+        Raises:
+            EngineError: The request failed. Raised only after all earlier events were returned.
         """
-        while not self._events and self._open and self._error is None:
-            await self._news.wait()
+        while not self._events and self._parts_left and self._error is None:
+            await self._changed.wait()
         if not self._events and self._error is not None:
             raise self._error
-        return self._hand_over()
+        return self._drain()
 
     async def outcomes(self) -> tuple[Finished, ...]:
-        """Wait for every choice's end; gives the ends in order of choice. Raises the error it ended with."""
-        await self._all_parts()
-        ends = (event for event in self._hand_over() if isinstance(event, Finished))
+        """Wait for the end of every choice and return the ends in the order of the choices.
+
+        Raises:
+            EngineError: The request failed.
+        """
+        await self._wait_for_parts()
+        ends = (event for event in self._drain() if isinstance(event, Finished))
         return tuple(sorted(ends, key=lambda end: end.choice))
 
     async def vectors(self) -> tuple[bytes, ...]:
-        """Wait for every input's vector; gives them in order. Raises the error it ended with."""
-        await self._all_parts()
+        """Wait for the vector of every input and return the vectors in order.
+
+        Raises:
+            EngineError: The request failed.
+        """
+        await self._wait_for_parts()
         return tuple(self._vectors[index] for index in range(self.request.parts))
 
-    async def end(self) -> None:
-        """Wait until the engine holds nothing for it."""
+    async def wait_ended(self) -> None:
+        """Wait until the engine has released everything that the request held."""
         while not self.ended:
-            await self._news.wait()
+            await self._changed.wait()
 
-    async def _all_parts(self) -> None:
-        while self._open and self._error is None:
-            await self._news.wait()
+    async def _wait_for_parts(self) -> None:
+        while self._parts_left and self._error is None:
+            await self._changed.wait()
         if self._error is not None:
             raise self._error
 
-    def _end_part(self) -> None:
-        self._open -= 1
-        self.ended = self._open == 0
+    def _finish_part(self) -> None:
+        self._parts_left -= 1
+        self.ended = self._parts_left == 0
 
-    def _put(self, event: Text | Finished, now: float) -> None:
+    def _append(self, event: Text | Finished, now: float) -> None:
         if not self._events:
-            self._oldest = now
+            self._oldest_event_at = now
         self._events.append(event)
 
-    def _hand_over(self) -> list[Text | Finished]:
-        self._shown = self._shown or bool(self._events)
+    def _drain(self) -> list[Text | Finished]:
+        self._delivered = self._delivered or bool(self._events)
         events, self._events = self._events, []
         return events

@@ -1,20 +1,20 @@
-"""Waking whoever waits."""
+"""Wake-up of waiting tasks without lost notifications."""
 
 import anyio
 
 
 class Notifier:
-    """Wakes every task that waits at the moment. Costs next to nothing while nobody does.
+    """A condition variable for tasks of one event loop. Cheap while no task waits.
 
-    It remembers nothing: a task looks at what it waits for, and only then waits, in a loop. No `await` lies between
-    the look and the wait, so no news is missed.
+    It has no memory: a task checks its condition and then waits, in a loop. There is no `await` between the check and
+    the wait, so a notification cannot be lost.
     """
 
     def __init__(self) -> None:
         self._event: anyio.Event | None = None
 
     def notify(self) -> None:
-        """Wake those who wait. Never waits, never raises."""
+        """Wake all waiting tasks. Never waits, never raises."""
         if self._event is not None:
             self._event.set()
             self._event = None

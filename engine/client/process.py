@@ -1,4 +1,4 @@
-"""The engine's process as the gateway sees it: messages in, messages out, and its end."""
+"""Child process of the engine: start, messages on its pipes, and end."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def command_for(module: str) -> list[str]:
-    """The command that runs `main()` of a module of this installation.
+    """Return the command that runs `main()` of a module of this installation.
 
     `-P` keeps the current directory off the module path, where a folder named `engine` could shadow ours.
     """
@@ -31,7 +31,7 @@ def command_for(module: str) -> list[str]:
 
 
 def describe_exit(code: int) -> str:
-    """What an exit code says, as a sentence. Negative codes are signals, as `subprocess` has it."""
+    """Return an exit code as a sentence. Negative codes are signals, as in `subprocess`."""
     if code >= 0:
         return f"The engine process exited with code {code}."
     try:
@@ -42,50 +42,61 @@ def describe_exit(code: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The child's: numpy's library for matrices, of which nothing is used, would start a thread for each core."""
+    """Return the environment of the child. Unused OpenBLAS (of numpy) would start a thread per core."""
     return {"OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 class EngineProcess:
-    """A running child. One task reads from it, one writes to it; `send` and `kill` may be called from any."""
+    """A running child process. One task reads, one task writes; `send` and `kill` may be called from any task."""
 
     def __init__(self, process: Process) -> None:
-        """`process` has pipes for its standard input and output."""
+        """Wrap a process that has pipes as standard input and output."""
         self.pid = process.pid
         self._process = process
         self._stdin = cast("ByteSendStream", process.stdin)
         self._stdout = cast("ByteReceiveStream", process.stdout)
         self._decoder = Decoder()
         self._outgoing: list[bytes] = []
-        self._wanted = Notifier()
+        self._queued = Notifier()
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> Self:
-        """Start a child with its frames on its pipes and its errors on ours. Not cancelled half-way.
+        """Start a child that exchanges frames on its pipes and inherits standard error. Shielded from cancellation.
 
-        It leads a session of its own, so that Ctrl-C on a terminal reaches the gateway only, which ends it in
-        order. Raises `OSError`.
+        The child leads its own session, so that Ctrl-C on a terminal reaches only the gateway, which ends the child in
+        order.
+
+        Raises:
+            OSError: The process cannot be started.
         """
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(command, stderr=None, start_new_session=True, env=_environment())
         return cls(process)
 
     def send(self, message: ToEngine) -> None:
-        """Hand in a message. It leaves in its turn, and never if the child is dead. Raises `ValueError` as `encode`."""
+        """Queue a message. It is sent in order, and dropped if the child is dead.
+
+        Raises:
+            ValueError: A frame cannot carry the message, as in `encode`.
+        """
         self._outgoing.append(encode(message))
-        self._wanted.notify()
+        self._queued.notify()
 
     async def write(self) -> None:
-        """Write what is handed in, all that is ready at once, until cancelled or the child hears no more."""
+        """Write queued messages, all pending ones at once, until cancelled or until the child closes its pipe."""
         with suppress(anyio.BrokenResourceError):
             while True:
                 while not self._outgoing:
-                    await self._wanted.wait()
+                    await self._queued.wait()
                 frames, self._outgoing = self._outgoing, []
                 await self._stdin.send(b"".join(frames))
 
     async def receive(self) -> list[Message]:
-        """Wait for messages; an empty list says that no more will come. Raises `ValueError` for what is no frame."""
+        """Wait for messages and return them; an empty list means the end of the stream.
+
+        Raises:
+            ValueError: The child sent bytes that are not a frame.
+        """
         try:
             while not (messages := self._decoder.feed(await self._stdout.receive())):
                 pass
@@ -94,19 +105,19 @@ class EngineProcess:
         return messages
 
     def kill(self) -> None:
-        """End the child at once, if it has not ended."""
+        """Kill the child, if it has not exited."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
     async def end(self, grace: float) -> None:
-        """Close the child's stdin, which ends it; kill it after `grace` seconds. Not cancelled half-way.
+        """Close the child's stdin, which ends it; kill it after `grace` seconds. Shielded from cancellation.
 
-        A process that a driver holds outlives even a kill: after as long again it is left behind.
+        A process that is blocked in a driver survives even a kill. It is abandoned after another `grace` seconds.
         """
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(grace):
-                await self._hang_up()
+                await self._close_stdin()
             self.kill()
             with anyio.move_on_after(grace):
                 await self._process.wait()
@@ -116,11 +127,11 @@ class EngineProcess:
                 await self._process.aclose()
 
     async def exited(self) -> int:
-        """Wait for the child's end; gives its exit code, negative for a signal."""
+        """Wait until the child has exited and return its exit code, negative for a signal."""
         return await self._process.wait()
 
-    async def _hang_up(self) -> None:
-        """Its last words are read, so that it does not wait for room in the pipe."""
+    async def _close_stdin(self) -> None:
+        """Close stdin and wait for the exit. Drains stdout, so that the child does not block on a full pipe."""
         await self._stdin.aclose()
         with suppress(anyio.BrokenResourceError):
             async for _ in self._stdout:

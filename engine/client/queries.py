@@ -1,4 +1,4 @@
-"""Queries to the engine, and their answers."""
+"""Pending queries to the engine."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -7,23 +7,23 @@ from typing import cast
 import anyio
 
 from engine.client.exchange import Send
-from engine.client.refusals import error_of
+from engine.client.refusals import error_from
 from engine.errors import RequestError, Unavailable
 from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Query, QueryFailed
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A query that was sent."""
+    """A query without a reply."""
 
     reply: Answered | QueryFailed | None = None
-    """None until it comes."""
-    settled: anyio.Event = field(default_factory=anyio.Event)
-    """Set once the reply is there, or will never come."""
+    """Reply of the engine; None until it arrives."""
+    resolved: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the reply has arrived or the engine has ended."""
 
 
 class Queries:
-    """Joins the tasks that ask to the task that reads the engine's frames. A reply wakes only the task that asked."""
+    """Connects tasks that send queries to the task that reads the engine's frames. A reply wakes only its own task."""
 
     def __init__(self) -> None:
         self._send: Send | None = None
@@ -31,15 +31,15 @@ class Queries:
         self._ids = itertools.count(1)
 
     def connect(self, send: Send) -> None:
-        """Send queries to an engine that is ready."""
+        """Connect to an engine that is ready."""
         self._send = send
 
     async def ask(self, query: Query[AnswerT]) -> AnswerT:
-        """Send a query and wait for its answer. Cancelling the wait cancels the query.
+        """Send a query, wait for its answer and return it. Cancelling the wait cancels the query.
 
         Raises:
-            Unavailable: There is no engine, or it ended before it answered.
-            RequestError: The query has no answer, or no frame can carry it.
+            Unavailable: The engine is not ready, or it ended before it answered.
+            RequestError: The query has no answer, or a frame cannot carry it.
         """
         if self._send is None:
             raise _ended()
@@ -50,27 +50,27 @@ class Queries:
             raise RequestError(f"The request cannot be sent to the engine: {error}") from error
         pending = self._pending[query_id] = _Pending()
         try:
-            await pending.settled.wait()
+            await pending.resolved.wait()
         finally:
             self._forget(query_id)
         if pending.reply is None:
             raise _ended()
         if isinstance(pending.reply, QueryFailed):
-            raise error_of(pending.reply)
+            raise error_from(pending.reply)
         return cast("AnswerT", pending.reply.answer)
 
-    def settle(self, reply: Answered | QueryFailed) -> None:
-        """Pass on a reply. Does nothing if its query was cancelled."""
+    def resolve(self, reply: Answered | QueryFailed) -> None:
+        """Deliver a reply. A reply to a cancelled query is dropped."""
         if pending := self._pending.get(reply.query_id):
             pending.reply = reply
-            pending.settled.set()
+            pending.resolved.set()
 
     def disconnect(self) -> None:
-        """Fail all queries: the engine ended."""
+        """Fail all pending queries, because the engine ended."""
         self._send = None
         lost, self._pending = self._pending, {}
         for pending in lost.values():
-            pending.settled.set()
+            pending.resolved.set()
 
     def _forget(self, query_id: int) -> None:
         pending = self._pending.pop(query_id, None)

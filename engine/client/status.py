@@ -1,4 +1,4 @@
-"""How the engine is, as others see it."""
+"""Status of the engine."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from engine.client.notifier import Notifier
 
 
 class EngineState(StrEnum):
-    """What the engine's process is doing.
+    """State of the engine process.
 
     `LOADING` leads to `READY` or `FAILED`; `READY` to `RESTARTING`, by way of `STALLED` if the process had to be
     killed; `RESTARTING` to `READY`. `FAILED` and `STOPPED` are final.
@@ -26,36 +26,33 @@ _FINAL = {EngineState.FAILED, EngineState.STOPPED}
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """How the engine is.
-
-    Attributes:
-        state: what its process is doing.
-        detail: one sentence that says why.
-        progress: share of the model that is loaded, 0 to 1.
-        restarts: processes started after the first one.
-    """
+    """Snapshot of the engine's status."""
 
     state: EngineState
+    """State of the engine process."""
     detail: str
+    """Reason for the state, as one sentence."""
     progress: float
+    """Loaded share of the model, from 0 to 1."""
     restarts: int
+    """Number of processes started after the first one."""
 
 
 class StatusBoard:
-    """Holds the latest status, and wakes those who wait for another."""
+    """Holds the latest status, and wakes the tasks that wait for a change."""
 
     def __init__(self) -> None:
         self.latest = EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0)
-        self._news = Notifier()
+        self._changed = Notifier()
 
     def post(self, status: EngineStatus) -> None:
-        """Make `status` the latest one, unless a final one came before."""
+        """Set the latest status, unless the current one is final."""
         if self.latest.state not in _FINAL:
             self.latest = status
-            self._news.notify()
+            self._changed.notify()
 
     async def changed(self, known: EngineStatus) -> EngineStatus:
-        """The latest status; waits while it is `known`."""
+        """Wait until the latest status differs from `known` and return it."""
         while self.latest == known:
-            await self._news.wait()
+            await self._changed.wait()
         return self.latest

@@ -1,4 +1,4 @@
-"""Keeps an engine process alive: start, load, watch, end, start again."""
+"""Supervision of the engine process: start, load, watch, end, restart."""
 
 import logging
 import signal
@@ -31,36 +31,33 @@ from engine.protocol.messages import (
 logger = logging.getLogger(__name__)
 
 _CRASHES = {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
-"""Exit codes of a process that met code its machine cannot run."""
+"""Exit codes of a process that executed code that its machine does not support."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Life:
-    """What is known of one process.
+class _Session:
+    """State of one engine process from its start to its end."""
 
-    Attributes:
-        child: the process.
-        progress_at: when loading advanced, or a step was finished, last.
-        progress: share of the model that is loaded.
-        steps: passes finished.
-        ready_at: when it had loaded the model; None before.
-        complaint: what it did wrong, as a sentence; empty so far.
-    """
-
-    child: EngineProcess
+    process: EngineProcess
+    """The child process."""
     progress_at: float
+    """Time of the last progress: loading advanced, or a step finished."""
     progress: float = 0.0
+    """Loaded share of the model, from 0 to 1."""
     steps: int = 0
+    """Number of finished steps."""
     ready_at: float | None = None
-    complaint: str = ""
+    """Time when the model was loaded; None before."""
+    failure: str = ""
+    """Failure of the process, as a sentence; empty if it has not failed."""
 
 
 class Supervisor:
-    """Runs one engine process after another, and passes its news on.
+    """Runs one engine process after another, and dispatches its messages.
 
-    Before the model was loaded once, a process that ends is the end: the configuration is wrong. Only a crash
-    leads to one more try, without weights repacked for the CPU at hand, because their kernels crash on some
-    machines. Once the model was loaded, a process that ends is replaced for ever.
+    If a process ends before the model was loaded for the first time, the supervisor stops: the configuration is wrong.
+    Only after a crash it tries once more without weights repacked for this CPU, because their kernels crash on some
+    machines. After the model was loaded once, every process that ends is replaced, without limit.
     """
 
     def __init__(self, config: EngineConfig, command: Sequence[str], limits: Supervision) -> None:
@@ -76,41 +73,41 @@ class Supervisor:
         self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
-        """Keep an engine until `stop`, or until the model cannot be loaded.
+        """Keep an engine process alive until `stop`, or until the model cannot be loaded.
 
-        Other cancellation is not heard: requests that leave because of it still wait for their release.
+        Shielded from outer cancellation, because cancelled requests still wait for their release.
         """
         try:
             with self._scope:
-                while await self._one_life():
+                while await self._run_session():
                     pass
         finally:
             self.exchange.close()
 
     def stop(self) -> None:
-        """End the process and `run`."""
+        """End the engine process, and then `run`."""
         self._post(EngineState.STOPPED, "The engine was stopped.")
         self._scope.cancel()
 
-    async def _one_life(self) -> bool:
-        """Run one process to its end. Gives whether another is to follow, after the wait that is due."""
+    async def _run_session(self) -> bool:
+        """Run one process to its end. Waits for the backoff; returns True if another process follows."""
         try:
-            child = await EngineProcess.start(self._command)
+            process = await EngineProcess.start(self._command)
         except OSError as error:
             return await self._replace(f"The engine process cannot be started: {error}.", served=0.0)
-        life = _Life(child=child, progress_at=anyio.current_time())
-        child.send(Configure(self._config))
+        session = _Session(process=process, progress_at=anyio.current_time())
+        process.send(Configure(self._config))
         try:
-            await self._attend(life)
+            await self._serve(session)
         finally:
-            served = 0.0 if life.ready_at is None else anyio.current_time() - life.ready_at
+            served = 0.0 if session.ready_at is None else anyio.current_time() - session.ready_at
             self._disconnect()
-            await child.end(self.limits.drain_timeout)
-        code = await child.exited()
+            await process.end(self.limits.drain_timeout)
+        code = await process.exited()
         if self.model is None and self._config.repack is not False and code in _CRASHES:
-            self._fall_back(code)
+            self._disable_repack(code)
             return True
-        return await self._replace(life.complaint or describe_exit(code), served)
+        return await self._replace(session.failure or describe_exit(code), served)
 
     def _disconnect(self) -> None:
         if self.board.latest.state is EngineState.READY:
@@ -119,52 +116,52 @@ class Supervisor:
         self.exchange.disconnect()
         self.queries.disconnect()
 
-    async def _attend(self, life: _Life) -> None:
-        """Serve a process until no more comes of it."""
+    async def _serve(self, session: _Session) -> None:
+        """Exchange messages with a process until it ends, fails or stalls."""
         async with anyio.create_task_group() as group:
-            group.start_soon(life.child.write)
-            group.start_soon(self._watch, life, group.cancel_scope)
-            await self._listen(life)
+            group.start_soon(session.process.write)
+            group.start_soon(self._watch, session, group.cancel_scope)
+            await self._read(session)
             group.cancel_scope.cancel()
 
-    async def _listen(self, life: _Life) -> None:
+    async def _read(self, session: _Session) -> None:
         try:
-            while not life.complaint and (messages := await life.child.receive()):
+            while not session.failure and (messages := await session.process.receive()):
                 now = anyio.current_time()
                 for message in messages:
-                    self._receive(life, message, now)
+                    self._receive(session, message, now)
         except ValueError as error:
-            life.complaint = f"The engine process sent what is no frame: {error}."
-            life.child.kill()
+            session.failure = f"The engine process sent an invalid frame: {error}."
+            session.process.kill()
 
-    async def _watch(self, life: _Life, serving: anyio.CancelScope) -> None:
-        """Give the process up, by kill, when nothing has come of it for too long.
+    async def _watch(self, session: _Session, serving: anyio.CancelScope) -> None:
+        """Kill the process when it has made no progress until its deadline.
 
-        The deadline moves: later with progress, and earlier when loading ends. No request that comes meanwhile can
-        be due before `stall_timeout` has passed.
+        The deadline moves: later with progress, and earlier when loading ends. A request that arrives during a sleep
+        cannot stall before `stall_timeout` has passed.
         """
-        while (remaining := self._gives_up_at(life) - anyio.current_time()) > 0:  # noqa: ASYNC110
+        while (remaining := self._deadline(session) - anyio.current_time()) > 0:  # noqa: ASYNC110
             await anyio.sleep(min(remaining, self.limits.stall_timeout))
-        if life.ready_at is None:
-            life.complaint = f"The model made no progress in loading for {self.limits.load_timeout:g} s."
+        if session.ready_at is None:
+            session.failure = f"The model made no progress in loading for {self.limits.load_timeout:g} s."
         else:
-            life.complaint = f"The engine had work and finished no step for {self.limits.stall_timeout:g} s."
-            self._post(EngineState.STALLED, life.complaint)
-        life.child.kill()
+            session.failure = f"The engine had work and finished no step for {self.limits.stall_timeout:g} s."
+            self._post(EngineState.STALLED, session.failure)
+        session.process.kill()
         serving.cancel()
 
-    def _gives_up_at(self, life: _Life) -> float:
-        return self.limits.gives_up_at(
-            ready=life.ready_at is not None,
-            progress_at=life.progress_at,
-            oldest=self.exchange.oldest,
+    def _deadline(self, session: _Session) -> float:
+        return self.limits.deadline(
+            ready=session.ready_at is not None,
+            progress_at=session.progress_at,
+            oldest_sent_at=self.exchange.oldest_sent_at,
             now=anyio.current_time(),
         )
 
-    def _receive(self, life: _Life, message: Message, now: float) -> None:
+    def _receive(self, session: _Session, message: Message, now: float) -> None:
         match message:
             case Step(events, metrics):
-                self._note_figures(life, metrics, now)
+                self._record_metrics(session, metrics, now)
                 self.exchange.deliver(events, now)
             case Accepted():
                 self.exchange.accept(message)
@@ -172,55 +169,55 @@ class Supervisor:
                 self.exchange.refuse(message)
             case Answered(_, answer):
                 if isinstance(answer, Inspected):
-                    self._note_figures(life, answer.metrics, now)
-                self.queries.settle(message)
+                    self._record_metrics(session, answer.metrics, now)
+                self.queries.resolve(message)
             case QueryFailed():
-                self.queries.settle(message)
+                self.queries.resolve(message)
             case Loading(progress):
-                self._note_loading(life, progress, now)
+                self._record_progress(session, progress, now)
             case Loaded(model):
-                self._note_loaded(life, model, now)
+                self._record_loaded(session, model, now)
             case LoadFailed(reason):
-                life.complaint = reason
+                session.failure = reason
             case _:
-                raise ValueError(f"{type(message).__name__} is no message from an engine")
+                raise ValueError(f"{type(message).__name__} is not a message from an engine")
 
-    def _note_figures(self, life: _Life, metrics: EngineMetrics, now: float) -> None:
-        """Only a finished pass is progress: a wedged step thread leaves others that still answer."""
+    def _record_metrics(self, session: _Session, metrics: EngineMetrics, now: float) -> None:
+        """Record metrics. Only a finished step is progress: other threads still answer when the step thread hangs."""
         self.metrics = metrics
-        if metrics.steps > life.steps:
-            life.steps = metrics.steps
-            life.progress_at = now
+        if metrics.steps > session.steps:
+            session.steps = metrics.steps
+            session.progress_at = now
 
-    def _note_loading(self, life: _Life, progress: float, now: float) -> None:
-        if progress > life.progress:
-            life.progress = progress
-            life.progress_at = now
+    def _record_progress(self, session: _Session, progress: float, now: float) -> None:
+        if progress > session.progress:
+            session.progress = progress
+            session.progress_at = now
             self.board.post(replace(self.board.latest, progress=progress))
 
-    def _note_loaded(self, life: _Life, model: ModelInfo, now: float) -> None:
+    def _record_loaded(self, session: _Session, model: ModelInfo, now: float) -> None:
         self.model = model
-        life.ready_at = life.progress_at = now
+        session.ready_at = session.progress_at = now
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
-        self.exchange.connect(life.child.send)
-        self.queries.connect(life.child.send)
+        self.exchange.connect(session.process.send)
+        self.queries.connect(session.process.send)
 
-    def _fall_back(self, code: int) -> None:
+    def _disable_repack(self, code: int) -> None:
         self._config = replace(self._config, repack=False)
         logger.warning(
-            "the model is loaded once more, without weights repacked for this CPU, which may make it slower",
+            "loading the model again without weights repacked for this CPU, which may make it slower",
             extra={"why": describe_exit(code)},
         )
         self._post(EngineState.LOADING, "The model is loading, without repacked weights.", restarts=1)
 
-    async def _replace(self, fate: str, served: float) -> bool:
-        """Wait before the next process; False if there is to be none."""
+    async def _replace(self, reason: str, served: float) -> bool:
+        """Wait for the backoff before the next process. Returns False if no process follows."""
         if self.model is None:
-            self._post(EngineState.FAILED, fate)
+            self._post(EngineState.FAILED, reason)
             return False
         self._delay = self.limits.backoff(self._delay, served)
-        logger.error("engine process lost", extra={"why": fate, "restart_in_s": self._delay})
-        self._post(EngineState.RESTARTING, fate, restarts=self.board.latest.restarts + 1)
+        logger.error("engine process lost", extra={"why": reason, "restart_in_s": self._delay})
+        self._post(EngineState.RESTARTING, reason, restarts=self.board.latest.restarts + 1)
         await anyio.sleep(self._delay)
         return True
 

@@ -1,11 +1,11 @@
-"""A model to ship with the program: trained by `engine.embedded.training.train` from text that the script makes up.
+"""Demonstration model that ships with the program, trained by `engine.embedded.training.train` on generated text.
 
-Importing this package costs nothing: the training code and its libraries are imported only when the script runs.
+The import of this package is cheap: the training code and its libraries are imported only by the training script.
 """
 
 from pathlib import Path
 
 
 def path() -> Path:
-    """Where the model's GGUF file lies."""
+    """Return the path of the model's GGUF file."""
     return Path(__file__).with_name("tiny.gguf")

@@ -1,1 +1,1 @@
-"""The frames between the gateway's process and the engine's."""
+"""Messages and frames between the gateway process and the engine process."""

@@ -1,6 +1,6 @@
-"""The format of the frames: four bytes of length, most significant first, then a message in MessagePack.
+"""Codec of the frames: a length of four bytes in big-endian order, then a message in MessagePack.
 
-Both processes run the same installation, so a frame that does not decode is a defect and raises.
+Both processes run the same installation, so an invalid frame is a defect and raises an error.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from engine.protocol.messages import Message
 
 _HEADER = 4
 MAX_FRAME = 256 * 1024 * 1024
-"""Bytes. A longer frame means that the reader lost the boundary between frames."""
+"""Maximum size of a message in bytes. A larger size means that the reader lost the frame boundary."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
@@ -19,8 +19,8 @@ def encode(message: Message) -> bytes:
     """Return the frame of a message.
 
     Raises:
-        ValueError: A value that a frame cannot carry: a lone surrogate, an integer of more than 64 bits, more than
-            `MAX_FRAME` bytes.
+        ValueError: The message has a value that a frame cannot carry: a lone surrogate, an integer of more than 64
+            bits, or more than `MAX_FRAME` bytes in total.
     """
     try:
         packed = _encoder.encode(message)
@@ -34,16 +34,16 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Splits the bytes of a pipe into messages."""
+    """Incremental decoder of the bytes of a pipe."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that `data` completes.
+        """Return the messages that are complete with `data`.
 
         Raises:
-            ValueError: The bytes are no frame. The decoder cannot be used any more.
+            ValueError: The bytes are not a frame. The decoder cannot be used afterwards.
         """
         self._buffer += data
         messages = []

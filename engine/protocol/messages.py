@@ -1,7 +1,7 @@
-"""Messages between the gateway's process and the engine's.
+"""Messages between the gateway process and the engine process.
 
-A message is a tagged struct, so that a frame names its kind. A new query takes two places: its classes and its entry in
-`AnyQuery` and `AnyAnswer` here, and its handler in the worker.
+A message is a tagged struct: its frame begins with the class name. A new query needs its classes and its entries in
+`AnyQuery` and `AnyAnswer` here, and a handler in the worker.
 """
 
 from typing import Generic, TypeAlias, TypeVar
@@ -16,35 +16,39 @@ AnswerT = TypeVar("AnswerT")
 
 
 class _Message(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
-    """The encoding of every message: an array of the class name and the fields."""
+    """Base class of the messages. Encodes them as an array of the class name and the fields."""
 
 
 class Configure(_Message, frozen=True):
-    """To the engine, first: the model to load."""
+    """To the engine, as the first message: the model to load."""
 
     config: EngineConfig
+    """Configuration of the engine."""
 
 
 class Generate(_Message, frozen=True):
-    """To the engine: a request to generate. Answered by `Accepted` or `Refused`, unless it is cancelled first."""
+    """To the engine: submit a generation request. Unless it is cancelled first, `Accepted` or `Refused` replies."""
 
     key: int
-    """Names the request in all later messages; never used twice."""
+    """Unique id of the request in all later messages; never reused."""
     request: GenerationRequest
+    """Request to queue."""
 
 
 class Embed(_Message, frozen=True):
-    """To the engine: texts to embed. Answered as `Generate`."""
+    """To the engine: submit an embedding request. The replies are the same as for `Generate`."""
 
     key: int
-    """As in `Generate`."""
+    """Unique id of the request, as in `Generate`."""
     request: EmbeddingRequest
+    """Request to queue."""
 
 
 class Cancel(_Message, frozen=True):
-    """To the engine: end a request. Always answered by exactly one `Released` event."""
+    """To the engine: cancel a request. The reply is always exactly one `Released` event."""
 
     key: int
+    """Id of the request."""
 
 
 class Query(_Message, Generic[AnswerT], frozen=True):
@@ -52,44 +56,50 @@ class Query(_Message, Generic[AnswerT], frozen=True):
 
 
 class Inspected(_Message, frozen=True):
-    """The answer to `Inspect`: every slot, and the engine's metrics at the same moment."""
+    """Answer to `Inspect`: a consistent snapshot of the slots and the metrics."""
 
     slots: tuple[SlotInfo, ...]
+    """State of every slot."""
     metrics: EngineMetrics
+    """Metrics of the engine."""
 
 
 class Inspect(Query[Inspected], frozen=True):
-    """Ask for the state of every slot. Answered at once, however long the current step takes."""
+    """Query for the state of every slot. The answer does not wait for the running step."""
 
 
 class Tokenized(_Message, frozen=True):
-    """The answer to `Tokenize`: the tokens of each text."""
+    """Answer to `Tokenize`."""
 
     texts: tuple[tuple[TokenDetail, ...], ...]
+    """Tokens of each text, in order."""
 
 
 class Tokenize(Query[Tokenized], frozen=True):
-    """Ask for the tokens of texts."""
+    """Query for the tokens of texts."""
 
     texts: tuple[str, ...]
+    """Texts to tokenise."""
     special: bool
-    """Whether names of control tokens in the texts are parsed as these tokens."""
+    """True to parse the names of control tokens in the texts as these tokens."""
     begin: bool
-    """Whether the model's own beginning-of-text tokens are put before each text."""
+    """True to add the model's beginning-of-sequence tokens to each text."""
 
 
 class Detokenized(_Message, frozen=True):
-    """The answer to `Detokenize`: the bytes of the tokens."""
+    """Answer to `Detokenize`."""
 
     text: bytes
+    """Bytes of the tokens, which may end within a character."""
 
 
 class Detokenize(Query[Detokenized], frozen=True):
-    """Ask for the text of tokens."""
+    """Query for the text of tokens."""
 
     tokens: tuple[int, ...]
+    """Ids of the tokens."""
     special: bool
-    """Whether control tokens appear by their names."""
+    """True to render control tokens by their names."""
 
 
 AnyQuery: TypeAlias = Inspect | Tokenize | Detokenize
@@ -97,80 +107,97 @@ AnyAnswer: TypeAlias = Inspected | Tokenized | Detokenized
 
 
 class Ask(_Message, frozen=True):
-    """To the engine: a query. Answered by `Answered` or `QueryFailed`, unless it is cancelled first."""
+    """To the engine: submit a query. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
 
     query_id: int
-    """Names the query in all later messages; never used twice."""
+    """Unique id of the query in all later messages; never reused."""
     query: AnyQuery
+    """Query to answer."""
 
 
 class CancelQuery(_Message, frozen=True):
-    """To the engine: the answer to a query is no longer needed."""
+    """To the engine: cancel a query, because its answer is no longer needed."""
 
     query_id: int
+    """Id of the query."""
 
 
 class Loading(_Message, frozen=True):
     """From the engine: the model is loading."""
 
     progress: float
-    """The share that is loaded, 0 to 1."""
+    """Loaded share of the model, from 0 to 1."""
 
 
 class Loaded(_Message, frozen=True):
     """From the engine: the model is loaded; requests may be sent."""
 
     model: ModelInfo
+    """Description of the model."""
 
 
 class LoadFailed(_Message, frozen=True):
     """From the engine: the model cannot be loaded as configured. The process exits."""
 
     message: str
+    """Reason, as one sentence."""
 
 
 class Accepted(_Message, frozen=True):
-    """From the engine: the request is valid and waits in the queue."""
+    """From the engine: the request is valid and queued."""
 
     key: int
+    """Id of the request."""
     prompt_tokens: tuple[int, ...]
-    """Tokens of each prompt or input, in order."""
+    """Number of tokens of each prompt or input, in order."""
 
 
 class Refused(_Message, frozen=True):
-    """From the engine: the request ends here, before it was queued."""
+    """From the engine: the request is refused before it was queued. No event follows."""
 
     key: int
+    """Id of the request."""
     fault: str
-    """The name of a class in `engine.errors`."""
+    """Name of a class in `engine.errors`."""
     message: str
+    """`EngineError.message`."""
     code: str | None
+    """`EngineError.code`."""
     param: str | None
+    """`EngineError.param`."""
 
 
 class Step(_Message, frozen=True):
-    """From the engine: the events of one step, of all requests."""
+    """From the engine: the events of all requests in one step."""
 
     events: tuple[tuple[int, Event], ...]
     """Pairs of a request's key and its event."""
     metrics: EngineMetrics
+    """Metrics of the same moment."""
 
 
 class Answered(_Message, frozen=True):
     """From the engine: the answer to a query."""
 
     query_id: int
+    """Id of the query."""
     answer: AnyAnswer
+    """Answer of the type that the query names."""
 
 
 class QueryFailed(_Message, frozen=True):
-    """From the engine: a query has no answer. The other fields are as in `Refused`."""
+    """From the engine: a query has no answer."""
 
     query_id: int
+    """Id of the query."""
     fault: str
+    """Name of a class in `engine.errors`."""
     message: str
+    """`EngineError.message`."""
     code: str | None
+    """`EngineError.code`."""
     param: str | None
+    """`EngineError.param`."""
 
 
 Submission: TypeAlias = Generate | Embed

@@ -1,1 +1,1 @@
-"""Strict fakes that stand in for llama.cpp in tests."""
+"""Strict fakes that replace llama.cpp in tests."""

@@ -1,4 +1,4 @@
-"""A model and a runner without llama.cpp: exact, instant, and strict about what a plan may ask."""
+"""Fake model and runner without llama.cpp: deterministic, instant, and strict about the validity of a plan."""
 
 import heapq
 import math
@@ -6,6 +6,8 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+
+from typing_extensions import override
 
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -18,6 +20,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Runner,
     Save,
     StepPlan,
     StepResult,
@@ -29,21 +32,20 @@ from engine.events import Alternative, ModelInfo
 from engine.request import Grammar, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
-"""Control tokens: the end of a generation, and those of a gap to fill. Ids below them are the bytes they stand for."""
+"""Control tokens: the end of a generation, and the fill-in-the-middle tokens. Smaller ids are bytes."""
 NAMES = {END: b"<end>", PREFIX: b"<prefix>", SUFFIX: b"<suffix>", MIDDLE: b"<middle>"}
 VOCABULARY = MIDDLE + 1
 _NAME = re.compile(b"(" + b"|".join(NAMES.values()) + b")")
-
 Script = Callable[[list[int]], int]
 
 
 def letters(tokens: list[int]) -> int:
-    """A lower-case letter that depends on every token before it and on their order."""
+    """Return a lower-case letter that depends on all earlier tokens and on their order."""
     return ord("a") + _digest(tokens) % 26
 
 
 def weights(tokens: list[int], likeliest: int) -> list[int]:
-    """Each token's share in the probability of what follows, unnormalised; depends on every token before it."""
+    """Return the unnormalised probability of every next token; depends on all earlier tokens."""
     digest = _digest(tokens)
     shares = [1 + (digest + 1) * (token + 7) % 101 for token in range(VOCABULARY)]
     shares[likeliest] += 1000
@@ -51,7 +53,7 @@ def weights(tokens: list[int], likeliest: int) -> list[int]:
 
 
 def score(shares: list[int], token: int, alternatives: int) -> Score:
-    """The log-probability of a token, and the likeliest ones in its place; of equal ones the lowest ids."""
+    """Return the log-probability of a token, and the most probable alternatives; lower ids first among equals."""
     total = sum(shares)
     best = heapq.nlargest(alternatives, range(VOCABULARY), key=shares.__getitem__)
     top = tuple(Alternative(one, spell(one, special=True), math.log(shares[one] / total)) for one in best)
@@ -59,7 +61,7 @@ def score(shares: list[int], token: int, alternatives: int) -> Score:
 
 
 def spell(token: int, *, special: bool) -> bytes:
-    """The bytes of a token. Raises `ValueError` for an id that there is not."""
+    """Return the bytes of a token; raises `ValueError` for an id out of range."""
     if not 0 <= token < VOCABULARY:
         raise ValueError(f"token id {token} is out of range")
     if token in NAMES:
@@ -75,7 +77,7 @@ def _digest(tokens: list[int]) -> int:
 
 
 class FakeModel:
-    """A vocabulary of bytes, and a few control tokens."""
+    """A model with a vocabulary of all bytes and a few control tokens."""
 
     def __init__(
         self,
@@ -100,69 +102,67 @@ class FakeModel:
         )
         self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim)
 
-    def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002 - it adds none
-        """One token a byte, and one for the name of a control token if `special`."""
+    def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
+        """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""
         parts = _NAME.split(text.encode()) if special else [text.encode()]  # every other one is a name
         ids = {name: token for token, name in NAMES.items()}
         return [token for at, part in enumerate(parts) for token in ([ids[part]] if at % 2 else part)]
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
-        """Both texts, each behind its control token. Raises `RequestError` where the model is made without them."""
+        """Return both texts, each after its control token, if the model was created with these tokens."""
         if not self.info.infills:
             raise RequestError("this model cannot fill in", param="suffix", code="unsupported")
         return [PREFIX, *prefix.encode(), SUFFIX, *suffix.encode(), MIDDLE]
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The bytes of a token."""
+        """Return the bytes of a token."""
         return spell(token, special=special)
 
     def compile(self, grammar: Grammar) -> bytes:
-        """The one text that matches: the source itself, whatever its kind. Raises `RequestError` for an empty one."""
+        """Return the only text that matches a grammar of any kind: its source, which must not be empty."""
         if not grammar.source:
             raise RequestError("the grammar is empty", param="grammar", code="invalid_grammar")
         return grammar.source.encode()
 
     def prepare(self, sampling: Sampling) -> None:
-        """There is nothing to make."""
+        """Accept all sampling parameters; there is no sampler to prepare."""
 
 
-class FakeRunner:
-    """Keeps the tokens of every cell, so that a wrong position, a stale cell or a foreign row cannot pass.
-
-    Attributes:
-        cells: the tokens resident in each `seq_id`.
-        saved: the tokens of the cells saved under each key.
-        room: how many cells it has memory to save.
-        copied: cells copied, saved and restored in all.
-        scored: rows that scored a token, in all.
-        passes: every plan that was run, with the `seq_id` and count of each chunk.
-        on_pass: called in each pass before anything is computed; may wait, for instance on `aborted`.
-        aborted: set while an abort is asked for.
-    """
+class FakeRunner(Runner):
+    """Records each cell's token, and raises `RuntimeError` for a wrong position, a stale cell or a foreign row."""
 
     def __init__(self, model: FakeModel, *, script: Script = letters, capacity: int | None = None) -> None:
-        """`script` chooses each next token; `capacity` bounds the cells of all slots together."""
+        """Create a runner. `script` returns each next token; `capacity` limits the cells of all slots together."""
         self._model = model
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
+        """Resident tokens of each `seq_id`."""
         self.saved: dict[int, list[int]] = {}
+        """Tokens of the cells saved under each key."""
         self.room = sys.maxsize
+        """Maximum number of saved cells."""
         self.open: set[Sequence] = set()
+        """Sequences with a sampler."""
         self.copied = 0
+        """Total number of copied, saved and restored cells."""
         self.scored = 0
+        """Total number of rows that scored a token."""
         self.passes: list[list[tuple[int, int]]] = []
+        """`seq_id` and token count of each chunk of every step so far."""
         self.on_pass: Callable[[StepPlan], None] = lambda _plan: None
+        """Called in each step before the computation; may wait, for example on `aborted`."""
         self.aborted = threading.Event()
+        """Set by `abort`, cleared by `arm`."""
 
+    @override
     def remove(self, removal: Removal) -> None:
-        """Drop cells; as in llama.cpp, part of a slot only where the model allows it."""
         if removal.start and not self._model.traits.can_trim:
             raise RuntimeError("this model cannot drop part of a sequence")
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
 
+    @override
     def copy(self, copy: Copy) -> None:
-        """Copy cells. Raises `RuntimeError` for cells that are not there, or that the model cannot copy in part."""
         source = self.cells.get(copy.source, [])
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
         if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
@@ -170,16 +170,16 @@ class FakeRunner:
         self.cells[copy.target] = source[: copy.tokens]
         self.copied += copy.tokens
 
+    @override
     def swap(self, swap: Swap) -> None:
-        """Exchange the cells of two slots. Raises `RuntimeError` where one of them has none."""
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
-            raise RuntimeError(f"slots {swap.one} and {swap.other} have nothing to exchange")
+            raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
         self.cells[swap.one], self.cells[swap.other] = other, one
         self.copied += len(one) + len(other)
 
+    @override
     def save(self, save: Save) -> bool:
-        """Copy cells to memory, if there is any. Raises `RuntimeError` for a key in use, or where there are none."""
         cells = self.cells.get(save.seq_id, [])
         if not cells or save.key in self.saved:
             raise RuntimeError(f"{len(cells)} cells of slot {save.seq_id} to save under the key {save.key}")
@@ -189,20 +189,21 @@ class FakeRunner:
         self.copied += len(cells)
         return True
 
+    @override
     def restore(self, restore: Restore) -> None:
-        """Copy saved cells. Raises `RuntimeError` as `copy` does."""
         saved = self.saved.get(restore.key, [])
         if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
         self.cells[restore.seq_id] = saved[: restore.tokens]
         self.copied += len(saved)
 
+    @override
     def forget(self, forget: Forget) -> None:
-        """Free saved cells."""
         self.saved.pop(forget.key, None)
 
+    @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Make one pass of a second. Raises `RuntimeError` for a plan that llama.cpp could not run rightly."""
+        """Run one step, with a reported duration of one second."""
         self._check(plan)
         self.passes.append([(chunk.seq_id, chunk.count) for chunk in plan.chunks])
         self.on_pass(plan)
@@ -214,23 +215,23 @@ class FakeRunner:
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
-        told = (of_chunk for chunk, of_chunk in zip(plan.chunks, scores, strict=True) if chunk.score)
-        return StepResult(Outcome.DONE, draws, 1.0, tuple(told))
+        requested = (of_chunk for chunk, of_chunk in zip(plan.chunks, scores, strict=True) if chunk.score)
+        return StepResult(Outcome.DONE, draws, 1.0, tuple(requested))
 
+    @override
     def abort(self) -> None:
-        """End the pass under way."""
         self.aborted.set()
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier abort."""
         self.aborted.clear()
 
+    @override
     def close(self, sequence: Sequence) -> None:
-        """Forget a sequence."""
         self.open.discard(sequence)
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
-        """Fill the cells; gives what the rows score."""
+        """Fill the cells and return the scores of the rows."""
         sequence = chunk.sequence
         cells = self.cells.setdefault(chunk.seq_id, [])
         cells += chunk.tokens
@@ -242,7 +243,7 @@ class FakeRunner:
         return score(weights(before, self._script(before)), token, sequence.request.logprobs or 0)
 
     def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
-        """The token after the last known one, and further ones as long as the draft is right."""
+        """Return the sampled tokens: one after the last known token, and one more for each accepted draft token."""
         cells = self.cells[chunk.seq_id]
         known = chunk.start + chunk.count
         drawn: list[Draw] = []
@@ -261,7 +262,7 @@ class FakeRunner:
         return Token(token, piece, token == END, *self._score(sequence, cells, token))
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
-        """What the grammar asks for, else what the script says, else the likeliest that may come."""
+        """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
         generated = len(cells) - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
@@ -278,9 +279,9 @@ class FakeRunner:
     def _check(self, plan: StepPlan) -> None:
         ids = [chunk.seq_id for chunk in plan.chunks]
         if not ids or ids != sorted(set(ids)) or not 0 <= ids[0] <= ids[-1] < self._model.info.slots:
-            raise RuntimeError(f"a plan for the slots {ids}")
+            raise RuntimeError(f"a plan with invalid slots {ids}")
         if sum(len(chunk.scored) for chunk in plan.chunks) > SCORED_AT_ONCE:
-            raise RuntimeError("a plan that scores more rows than a pass has room for")
+            raise RuntimeError("a plan that scores more rows than a step can")
         for chunk in plan.chunks:
             self._check_chunk(chunk)
 
@@ -288,12 +289,12 @@ class FakeRunner:
         sequence = chunk.sequence
         resident = self.cells.get(chunk.seq_id, [])
         if resident != sequence.tokens[: chunk.start]:
-            raise RuntimeError(f"slot {chunk.seq_id} does not hold what its sequence has computed")
+            raise RuntimeError(f"slot {chunk.seq_id} has other cells than the computed tokens of its sequence")
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
         if chunk.draft and not (chunk.sample and self._model.traits.can_trim):
-            raise RuntimeError(f"a draft in slot {chunk.seq_id} without a draw, or one that cannot be dropped")
+            raise RuntimeError(f"draft tokens in slot {chunk.seq_id} without sampling, or that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
-            raise RuntimeError(f"a draw in slot {chunk.seq_id} after a token that is not its sequence's last")
+            raise RuntimeError(f"sampling in slot {chunk.seq_id} after a token that is not its sequence's last")
         if chunk.score and (sequence.request.logprobs is None or not chunk.scored):
-            raise RuntimeError(f"nothing to score in slot {chunk.seq_id}")
+            raise RuntimeError(f"no rows to score in slot {chunk.seq_id}")

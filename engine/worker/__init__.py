@@ -1,1 +1,1 @@
-"""The engine's child process: intake, step loop, pipes."""
+"""Child process of the engine: intake, step loop, pipes."""

@@ -1,4 +1,4 @@
-"""Requests checked and tokenised, before anything of them runs."""
+"""Validation and tokenisation of requests, before they are queued."""
 
 import math
 from collections.abc import Iterable
@@ -13,24 +13,25 @@ from engine.errors import RequestError
 from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt, Sampling
 
 _BYTES_PER_TOKEN = 16
-"""Longer than the tokens of any text that people write."""
+"""Upper bound of the average token length of natural text, in bytes."""
 
 
 def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
-    """Tokenise and check a request; gives its sequences. May take long.
+    """Tokenise and validate a generation request, and return its sequences. May take long.
 
-    Raises `RequestError` for what can never be served.
+    Raises:
+        RequestError: The request can never be served.
     """
     _check_finite(request.sampling)
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     grammar = model.compile(request.grammar) if request.grammar else None
     model.prepare(request.sampling)
-    prediction = _prediction(request.prediction, model)
+    prediction = _prediction_tokens(request.prediction, model)
     sequences: list[Sequence] = []
     for prompt in request.prompts:
-        tokens = _tokens(prompt, model)
-        limit = _limit(len(tokens), request.max_tokens, model.info.context)
+        tokens = _prompt_tokens(prompt, model)
+        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
@@ -47,16 +48,17 @@ def _check_finite(sampling: Sampling) -> None:
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
-def _prediction(text: str, model: Model) -> list[int]:
-    """Its tokens, as far as an answer could repeat them; the rest is not looked at."""
-    most = model.info.context
-    return model.tokenize(text[: most * _BYTES_PER_TOKEN], special=False, begin=False)[:most] if text else []
+def _prediction_tokens(text: str, model: Model) -> list[int]:
+    """Return the tokens of a prediction, cut to the context, because no choice can be longer."""
+    limit = model.info.context
+    return model.tokenize(text[: limit * _BYTES_PER_TOKEN], special=False, begin=False)[:limit] if text else []
 
 
 def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> EmbeddingJob:
-    """Tokenise and check a request; gives its texts. May take long.
+    """Tokenise and validate an embedding request, and return its job. May take long.
 
-    Raises `RequestError` for what can never be served.
+    Raises:
+        RequestError: The request can never be served.
     """
     return EmbeddingJob(key, request.id, [_input_tokens(one, model, limits.longest) for one in request.inputs])
 
@@ -81,7 +83,7 @@ def _too_long_to_embed(longest: int, count: str) -> RequestError:
     )
 
 
-def _tokens(prompt: Prompt, model: Model) -> list[int]:
+def _prompt_tokens(prompt: Prompt, model: Model) -> list[int]:
     _check_beginnings(prompt, model)
     if isinstance(prompt, Infill):
         tokens = model.infill(prompt.prefix, prompt.suffix)
@@ -105,20 +107,24 @@ def _check_beginnings(prompt: Prompt, model: Model) -> None:
         )
 
 
-def _begins_too_long(text: str, model: Model, most: int) -> bool:
-    """Whether a text has more tokens than `most` by its beginning alone: others wait while a long one is tokenised.
+def _begins_too_long(text: str, model: Model, limit: int) -> bool:
+    """Return True if the beginning of a text alone has too many tokens. Tokenising a long text delays other requests.
 
-    At twice as many, whatever the cut does to the tokens next to it makes no difference.
+    The beginning must have twice `limit` tokens, so that the tokens next to the cut make no difference.
     """
-    size = _BYTES_PER_TOKEN * most
+    size = _BYTES_PER_TOKEN * limit
     if len(text) <= size and len(text.encode()) <= size:
         return False
     beginning = text[:size].encode()[:size].decode(errors="ignore")
-    return len(model.tokenize(beginning)) > 2 * most
+    return len(model.tokenize(beginning)) > 2 * limit
 
 
-def _limit(prompt: int, max_tokens: int | None, context: int) -> int:
-    """Tokens a choice may generate. What is asked for must fit, so that `length` means what the caller chose."""
+def _generation_limit(prompt: int, max_tokens: int | None, context: int) -> int:
+    """Return the maximum number of tokens of a choice.
+
+    Raises:
+        RequestError: `max_tokens` does not fit into the context. Thus `length` always means the caller's own limit.
+    """
     wanted = 1 if max_tokens is None else max_tokens
     if prompt + wanted > context:
         raise RequestError(
@@ -131,7 +137,11 @@ def _limit(prompt: int, max_tokens: int | None, context: int) -> int:
 
 
 def check_ids(tokens: Iterable[int], vocabulary: int, param: str) -> None:
-    """Raises `RequestError` for an id out of range. llama.cpp would abort the process, so none gets past here."""
+    """Check the range of token ids, because llama.cpp would abort the process for an invalid one.
+
+    Raises:
+        RequestError: An id is out of range.
+    """
     wrong = next((token for token in tokens if not 0 <= token < vocabulary), None)
     if wrong is not None:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Requests and queries as they arrive: tokenised, checked, then queued, answered or refused. In its own thread."""
+"""Intake thread: tokenises and validates requests, then queues or refuses them; answers queries."""
 
 import logging
 import queue
@@ -18,40 +18,43 @@ logger = logging.getLogger(__name__)
 
 
 class Pending:
-    """What has arrived, is not answered, and was not taken back, by key or query id. For any thread."""
+    """Request keys or query ids without a reply that were not cancelled. Thread-safe."""
 
     def __init__(self) -> None:
-        self._names: set[int] = set()
+        self._keys: set[int] = set()
         self._lock = threading.Lock()
 
-    def __contains__(self, name: int) -> bool:
-        return name in self._names
+    def __contains__(self, key: int) -> bool:
+        return key in self._keys
 
-    def add(self, name: int) -> None:
-        """Something has arrived."""
+    def add(self, key: int) -> None:
+        """Add a request or query that has arrived."""
         with self._lock:
-            self._names.add(name)
+            self._keys.add(key)
 
-    def remove(self, name: int, then: Callable[[], None] = lambda: None) -> bool:
-        """It is answered or taken back; gives False if it was before. `then` is done before anybody can take it back.
+    def remove(self, key: int, then: Callable[[], None] = lambda: None) -> bool:
+        """Remove a request or query that is answered or cancelled. Returns False if it was removed before.
 
-        If `then` raises, it stays.
+        Args:
+            key: Request key or query id.
+            then: Called under the lock before the removal, so that a cancel comes either before or after both. If it
+                raises, the key is not removed.
         """
         with self._lock:
-            if name not in self._names:
+            if key not in self._keys:
                 return False
             then()
-            self._names.remove(name)
+            self._keys.remove(key)
         return True
 
     def clear(self) -> None:
-        """Everything is taken back."""
+        """Cancel everything."""
         with self._lock:
-            self._names.clear()
+            self._keys.clear()
 
 
 class Intake:
-    """Takes arrivals one after another, because tokenising takes its time and cancels must not wait for it."""
+    """Processes requests and queries one by one, in its own thread: cancels must not wait for tokenising."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Intake:
         loop: StepLoop,
         write: Callable[[FromEngine], None],
     ) -> None:
-        """Feed the lanes of a loop, each of which serves one kind of request."""
+        """Queue requests in the lanes of a loop; each lane serves one kind of request."""
         self._model = model
         self._lanes = lanes
         self._loop = loop
@@ -70,47 +73,51 @@ class Intake:
         self._queries = Pending()
 
     def submit(self, arrival: Submission) -> None:
-        """Hand in a request; `Accepted` or `Refused` answers it, unless it is withdrawn first."""
+        """Queue a request for the intake. Unless it is cancelled first, `Accepted` or `Refused` replies."""
         self._requests.add(arrival.key)
         self._arrivals.put(arrival)
 
     def ask(self, arrival: Ask) -> None:
-        """Hand in a query; `Answered` or `QueryFailed` answers it, unless it is cancelled first."""
+        """Queue a query for the intake. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
         self._queries.add(arrival.query_id)
         self._arrivals.put(arrival)
 
-    def withdraw(self, key: int) -> bool:
-        """Take a request back; gives False if it has left the intake or never was in it."""
+    def cancel_request(self, key: int) -> bool:
+        """Cancel a request in the intake. Returns False if it is not, or no longer, in the intake."""
         return self._requests.remove(key)
 
     def cancel_query(self, query_id: int) -> None:
-        """Cancel a query, if it is not answered yet."""
+        """Cancel a query, unless it is already answered."""
         self._queries.remove(query_id)
 
     def stop(self) -> None:
-        """End `run` after what it works on; the rest is dropped."""
+        """End `run` after the current request or query, and drop the others."""
         self._requests.clear()
         self._queries.clear()
         self._arrivals.put(None)
 
     def run(self) -> None:
-        """Answer arrivals until stopped."""
+        """Process requests and queries until `stop`."""
         while arrival := self._arrivals.get():
             if isinstance(arrival, Ask):
                 self._answer(arrival)
             elif arrival.key in self._requests:
-                self._take_in(arrival)
+                self._process(arrival)
 
-    def _take_in(self, arrival: Submission) -> None:
+    def _process(self, arrival: Submission) -> None:
         try:
             self._admit(arrival, self._lane_for(arrival.request))
         except EngineError as error:
-            if self.withdraw(arrival.key):
+            if self.cancel_request(arrival.key):
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
                 self._write(Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
 
     def _lane_for(self, request: Request) -> AnyLane:
-        """Return the lane of a request. Every model embeds; generation is the one kind that may have no lane."""
+        """Return the lane of a request.
+
+        Raises:
+            RequestError: The model has no lane for generation. It always has one for embeddings.
+        """
         lane = self._lanes.get(type(request))
         if lane is None:
             raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")

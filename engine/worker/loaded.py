@@ -1,4 +1,4 @@
-"""A loaded model, and the lanes in which it serves requests."""
+"""A loaded model, and the lanes that serve its requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from engine.worker.lanes.lane import AnyLane
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model and what computes with it."""
+    """A model, its runner and its embedder."""
 
     model: Model
-    """Its vocabulary and limits."""
+    """Vocabulary and limits of the model."""
     runner: Runner | None
-    """Generates; None for a model that only embeds."""
+    """Runner of the generation steps; None for a model that only computes embeddings."""
     embedding: EmbeddingLimits
-    """The limits of the embedder."""
+    """Limits of the embedder."""
     open_embedder: Callable[[], Embedder]
-    """Makes the embedder, when there is something to embed. Raises `LoadError`."""
+    """Factory of the embedder, called for the first embedding. Raises `LoadError`."""
     store: PrefixStore | None = None
-    """Decides which prefixes outlive their slots; None keeps none."""
+    """Store that selects the prefixes that outlive their slots; None keeps no prefix."""
 
     def lanes(self, config: EngineConfig) -> dict[type[Request], AnyLane]:
-        """Return a lane for each kind of request that the model serves."""
+        """Return the lane of each kind of request that the model serves."""
         target = config.step_target_ms / 1000
         lanes: dict[type[Request], AnyLane] = {}
         if self.runner is not None:

@@ -1,4 +1,4 @@
-"""The step loop: plan, run, apply, over lanes in turn; and what other threads may do between and during passes."""
+"""Step loop over all lanes: plan, run, apply; and its thread-safe interface for other threads."""
 
 import logging
 import threading
@@ -23,15 +23,17 @@ _values = attrgetter(*(figure.name for figure in fields(EngineMetrics)))
 
 
 class StepLoop:
-    """Makes the passes of all lanes, one after another. `run` belongs to one thread; the rest may come from any.
+    """Runs the steps of all lanes, one after another. `run` is for one thread; all other methods are thread-safe.
 
-    The lock guards the lanes' schedulers and is never held during a pass, so a cancel or a query waits for no decode.
+    The lock guards the lanes' schedulers. It is never held during a step, so a cancel or a query never waits for one.
     """
 
     def __init__(self, lanes: Iterable[AnyLane], publish: Publish) -> None:
-        """Serve at least one lane.
+        """Create the loop of one or more lanes.
 
-        `publish` takes all news of a moment and the metrics of the same moment; it may be called from any thread.
+        Args:
+            lanes: Lanes that take turns.
+            publish: Sends events and the metrics of the same moment. Called from any thread.
         """
         self._lanes = tuple(lanes)
         self._turns = Turns(len(self._lanes))
@@ -41,12 +43,20 @@ class StepLoop:
         self._stopped = False
 
     def check_room(self, lane: AnyLane) -> None:
-        """Raise `Busy` when a lane's queue is full."""
+        """Check the queue of a lane.
+
+        Raises:
+            Busy: The queue is full.
+        """
         with self._lock:
             lane.scheduler.check_room()
 
     def add(self, lane: AnyLane, job: Job, accept: Callable[[], None]) -> None:
-        """Queue a request in a lane. Call `accept` before any news of it. Raises `Busy` when the queue is full."""
+        """Queue a request in a lane. Calls `accept` before its first event.
+
+        Raises:
+            Busy: The queue is full.
+        """
         with self._lock:
             lane.scheduler.check_room()
             accept()
@@ -54,7 +64,7 @@ class StepLoop:
             self._wake.notify()
 
     def cancel(self, key: int) -> None:
-        """End a request. A pass under way that is left without members is aborted."""
+        """Cancel a request. Aborts the running step if all its requests are cancelled."""
         released: Released | None = Released("gone", 0, 0)
         with self._lock:
             for lane in self._lanes:
@@ -68,7 +78,7 @@ class StepLoop:
             self._publish([(key, released)], metrics)
 
     def metrics(self) -> EngineMetrics:
-        """Return the metrics of this moment."""
+        """Return the current metrics."""
         with self._lock:
             return self._metrics()
 
@@ -78,7 +88,7 @@ class StepLoop:
             return tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes)), self._metrics()
 
     def stop(self) -> None:
-        """End `run`: the pass under way is aborted, and requests are left as they are."""
+        """End `run`: abort the running step, and leave the requests as they are."""
         with self._lock:
             self._stopped = True
             for lane in self._lanes:
@@ -86,9 +96,10 @@ class StepLoop:
             self._wake.notify()
 
     def run(self) -> None:
-        """Step while there is work, sleep while there is none, return when stopped.
+        """Run steps while there is work, sleep while idle, return after `stop`.
 
-        Raises what a lane raises: then the model can no longer be trusted.
+        Raises:
+            Exception: A lane raised it, and the state of the model is undefined.
         """
         while self._step():
             pass
@@ -108,17 +119,17 @@ class StepLoop:
             self._publish(news, metrics)
         for lane, work in works:
             if work.plan is not None:
-                self._make_pass(lane, work.plan)
+                self._run_step(lane, work.plan)
         return True
 
     def _plan(self) -> list[tuple[AnyLane, Work[Any]]]:
-        """Plan for every lane; one of them makes a pass, if there is demand."""
+        """Return the work of every lane. At most one lane runs a step, if there is demand."""
         demands = [lane.scheduler.demand() for lane in self._lanes]
         contended = sum(map(any, demands)) > 1
         turns = zip(self._lanes, self._turns.next(demands), strict=True)
         return [(lane, lane.scheduler.plan(turn, contended=contended)) for lane, turn in turns]
 
-    def _make_pass(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
+    def _run_step(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
         if not self._arm(lane):
             return
         try:
@@ -132,7 +143,7 @@ class StepLoop:
         self._publish(news, metrics)
 
     def _arm(self, lane: AnyLane) -> bool:
-        """Take the last look before a pass: one that carries a request cancelled since it was planned is dropped."""
+        """Arm a lane for its step. Returns False and drops the step if it has a request cancelled since the plan."""
         with self._lock:
             lane.arm()
             if lane.scheduler.in_step.complete and not self._stopped:
@@ -141,7 +152,7 @@ class StepLoop:
             return False
 
     def _fail(self, lane: AnyLane, why: str) -> None:
-        logger.error("a pass cannot be made, and its requests fail", extra={"lane": type(lane).__name__, "why": why})
+        logger.error("a step cannot be run, and its requests fail", extra={"lane": type(lane).__name__, "why": why})
         with self._lock:
             lane.scheduler.fail_all(why)
 

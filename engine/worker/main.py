@@ -1,4 +1,4 @@
-"""The entry of the engine's process."""
+"""Entry point of the engine process."""
 
 import gc
 import logging
@@ -19,9 +19,17 @@ logger = logging.getLogger(__name__)
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> LoadedModel:
-    """Load a GGUF and prove that this machine can run it. Raises `LoadError`.
+    """Load a GGUF file, run a probe on this machine, and return the model.
 
-    A model that generates gets an embedder only when somebody asks for embeddings, for it takes memory.
+    A model that generates opens its embedder only for the first embedding request, because it takes memory.
+
+    Args:
+        config: Configuration of the engine.
+        progress: Called with the loaded share of the model, from 0 to 1.
+        stack: Closes the model and its parts.
+
+    Raises:
+        LoadError: The model cannot be loaded as configured.
     """
     model = stack.enter_context(LlamaModel(config, progress))
     limits = embedding_limits(model)
@@ -35,12 +43,12 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
 
 
 def main() -> None:
-    """Serve messages that come on standard input; answers go to what was standard output.
+    """Serve messages on standard input, and reply on the original standard output.
 
-    Descriptor 1 becomes standard error, because C libraries print to it when they please. The process leaves by
-    `_exit`: nothing may hang on a thread inside a driver, and the operating system frees what is left.
+    File descriptor 1 is redirected to standard error, because C libraries print to it. The process ends by `_exit`,
+    so that it cannot hang on a thread inside a driver; the operating system frees its resources.
     """
-    gc.freeze()  # a full collection would look through all that was imported, while a pass waits
+    gc.freeze()  # a full collection would traverse all imported modules and delay a step
     out = os.dup(1)
     os.dup2(2, 1)
     code = EXIT_FAULT

@@ -1,4 +1,4 @@
-"""The engine's ends of its two pipes: whole messages in and out, blocking."""
+"""Blocking reader and writer of messages on the pipes of the engine process."""
 
 import os
 import queue
@@ -18,7 +18,7 @@ class MessageReader:
         self._decoder = Decoder()
 
     def read(self) -> list[Message]:
-        """Waits for messages; an empty list says that the other side is gone."""
+        """Wait for messages and return them; an empty list means that the gateway has closed the pipe."""
         while data := os.read(self._fd, _READ):
             if messages := list(self._decoder.feed(data)):
                 return messages
@@ -26,9 +26,9 @@ class MessageReader:
 
 
 class MessageWriter:
-    """Writes messages to a file descriptor, each in one piece, in the order in which they were handed in.
+    """Writes complete messages to a file descriptor, in the order of `write`.
 
-    In a thread of its own, which runs `run`: a pass waits neither for the encoding nor for who reads.
+    `run` has its own thread, so that a step waits neither for the encoding nor for the reader.
     """
 
     def __init__(self, fd: int) -> None:
@@ -37,11 +37,15 @@ class MessageWriter:
         self._ended = threading.Event()
 
     def write(self, message: FromEngine) -> None:
-        """Hand in a message, from any thread. Does not wait."""
+        """Queue a message. Thread-safe; does not wait."""
         self._messages.put(message)
 
     def run(self) -> None:
-        """Write until closed. Raises `BrokenPipeError` when the other side is gone."""
+        """Write queued messages until `close`.
+
+        Raises:
+            BrokenPipeError: The gateway has closed the pipe.
+        """
         try:
             while (message := self._messages.get()) is not None:
                 frame = memoryview(encode(message))
@@ -50,7 +54,7 @@ class MessageWriter:
         finally:
             self._ended.set()
 
-    def close(self, patience: float) -> None:
-        """Let `run` end after what was handed in; waits for that, but no more than so many seconds."""
+    def close(self, timeout: float) -> None:
+        """End `run` after all queued messages. Waits for its end, at most `timeout` seconds."""
         self._messages.put(None)
-        self._ended.wait(patience)
+        self._ended.wait(timeout)

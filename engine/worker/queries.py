@@ -1,4 +1,4 @@
-"""Handlers of the queries that need the model's vocabulary."""
+"""Handlers of the queries that need the vocabulary."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,9 @@ def answer_query(query: AnyQuery, model: Model, *, wanted: Callable[[], bool]) -
     """Return the answer to a query. May take long.
 
     Args:
-        query: The query.
-        model: Its vocabulary.
-        wanted: Whether the query is not cancelled; asked from time to time. The answer to a cancelled one may be
-            incomplete.
+        query: Query from the gateway.
+        model: Model with the vocabulary.
+        wanted: Called between texts; returns False after a cancel. The answer to a cancelled query may be incomplete.
 
     Raises:
         RequestError: The query has no answer.

@@ -1,7 +1,8 @@
-"""The engine's process: it owns one model and answers messages on its pipes until the gateway is gone.
+"""Worker of the engine process: owns one model and serves messages on its pipes until the gateway closes them.
 
-Four threads. The main one reads, so that a cancel is heard at any time; one takes requests in; one loads the model
-and steps, and nothing else touches llama.cpp's context; one writes, while the next pass runs.
+It has four threads. The main thread reads messages, so that it receives a cancel at any time. The intake thread
+validates requests. The step thread loads the model and runs the steps; only it uses llama.cpp's context. The writer
+thread sends messages during the next step.
 """
 
 import logging
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_OK, EXIT_LOAD_FAILED, EXIT_FAULT = 0, 3, 70
 STOP_SECONDS = 2.0
-"""How long the gateway's end may wait for the step thread to free the model, before the process just exits."""
+"""Maximum wait for the step thread to free the model after the gateway has ended; then the process exits anyway."""
 
 
 Write = Callable[[FromEngine], None]
@@ -50,34 +51,45 @@ Load = Callable[[EngineConfig, Callable[[float], None], ExitStack], LoadedModel]
 
 @dataclass(frozen=True, slots=True)
 class _Serving:
-    """What there is once the model is loaded."""
+    """Components that exist after the model is loaded."""
 
     loop: StepLoop
+    """Step loop of all lanes."""
     intake: Intake
-    takes_in: threading.Thread
+    """Intake of requests and queries."""
+    intake_thread: threading.Thread
+    """Thread that runs `intake`."""
 
 
 class Worker:
-    """Serves one model: loads it, then answers messages with messages."""
+    """Loads one model and serves messages."""
 
     def __init__(self, config: EngineConfig, load: Load, write: Write, on_exit: Callable[[int], None]) -> None:
-        """`load` opens a model, whose parts are closed through the stack, and reports progress from 0 to 1.
+        """Create a worker; `start` loads the model.
 
-        `on_exit` must end the process with a code; it is called from the thread that can go no further.
+        Args:
+            config: Configuration of the engine.
+            load: Opens the model, registers its parts in the stack, and reports progress from 0 to 1.
+            write: Sends a message to the gateway. Thread-safe.
+            on_exit: Ends the process with an exit code. Called from the thread that failed.
         """
         self._config = config
         self._load = load
         self._write = write
         self._on_exit = on_exit
-        self._steps = threading.Thread(target=self.guard, args=(self._load_and_step,), name="steps", daemon=True)
+        self._step_thread = threading.Thread(target=self.guard, args=(self._load_and_step,), name="steps", daemon=True)
         self._serving: _Serving | None = None
 
     def start(self) -> None:
-        """Begin to load. `Loaded` or `LoadFailed` tells the end of it."""
-        self._steps.start()
+        """Start to load the model. `Loaded` or `LoadFailed` is sent at the end."""
+        self._step_thread.start()
 
     def receive(self, message: Message) -> None:
-        """Answer one message. Raises `RuntimeError` for one that may not come now."""
+        """Process one message.
+
+        Raises:
+            RuntimeError: The message is not valid in this state.
+        """
         if self._serving is None:
             raise RuntimeError(f"{type(message).__name__} before the model is loaded")
         loop, intake = self._serving.loop, self._serving.intake
@@ -91,24 +103,24 @@ class Worker:
             case CancelQuery(query_id):
                 intake.cancel_query(query_id)
             case Cancel(key):
-                if intake.withdraw(key):
+                if intake.cancel_request(key):
                     self._publish([(key, Released("intake", 0, 0))], loop.metrics())
                 else:
                     loop.cancel(key)
             case _:
-                raise RuntimeError(f"{type(message).__name__} is no message to a loaded engine")
+                raise RuntimeError(f"{type(message).__name__} is not a message to a loaded engine")
 
     def stop(self) -> None:
-        """End stepping and free the model, in bounded time. While loading, returns at once.
+        """Stop the step loop and free the model, in bounded time. Returns at once while the model is loading.
 
         The intake ends first, because it uses the model that the step thread frees.
         """
         if self._serving is not None:
             self._serving.intake.stop()
-            self._serving.takes_in.join(STOP_SECONDS)
-            if not self._serving.takes_in.is_alive():
+            self._serving.intake_thread.join(STOP_SECONDS)
+            if not self._serving.intake_thread.is_alive():
                 self._serving.loop.stop()
-                self._steps.join(STOP_SECONDS)
+                self._step_thread.join(STOP_SECONDS)
 
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
@@ -116,9 +128,9 @@ class Worker:
             lanes = loaded.lanes(self._config)
             loop = StepLoop(lanes.values(), self._publish)
             intake = Intake(loaded.model, lanes, loop, self._write)
-            takes_in = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
-            takes_in.start()
-            self._serving = _Serving(loop, intake, takes_in)
+            intake_thread = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
+            intake_thread.start()
+            self._serving = _Serving(loop, intake, intake_thread)
             self._write(Loaded(loaded.model.info))
             loop.run()
 
@@ -126,7 +138,7 @@ class Worker:
         self._write(Step(tuple(news), metrics))
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Run a thread's work; whatever it cannot handle ends the process, and the gateway starts a new one."""
+        """Run the work of a thread. An unhandled exception ends the process, and the gateway starts a new one."""
         try:
             work()
         except BrokenPipeError:
@@ -140,7 +152,11 @@ class Worker:
 
 
 def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
-    """Be an engine until the other side is gone. The first message must be `Configure`."""
+    """Run the engine until the gateway closes the pipe.
+
+    Raises:
+        RuntimeError: The first message is not `Configure`, or a message is not valid in its state.
+    """
     match messages.read():
         case []:
             return

@@ -1,1 +1,1 @@
-"""The kinds of requests that take turns in the step loop."""
+"""Lanes of the step loop, one for each kind of request."""

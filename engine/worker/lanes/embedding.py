@@ -1,7 +1,9 @@
-"""The lane of requests that turn texts into vectors."""
+"""Lane of the embedding requests."""
 
 from collections.abc import Callable, Iterable
 from threading import Lock
+
+from typing_extensions import override
 
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingJob, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
@@ -9,10 +11,11 @@ from engine.core.model import Model
 from engine.core.step import Change, Removal
 from engine.request import EmbeddingRequest
 from engine.worker.admission import admit_embedding
+from engine.worker.lanes.lane import Lane
 
 
-class EmbeddingLane:
-    """Drives an embedder, which is opened for the first pass. See `engine.worker.lanes.lane.Lane`."""
+class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, EmbeddingPass]):
+    """Runs an embedder, which is opened for the first step."""
 
     def __init__(
         self,
@@ -21,40 +24,46 @@ class EmbeddingLane:
         model: Model,
         limits: EmbeddingLimits,
     ) -> None:
-        """Embed with what `open_embedder` returns. After a `LoadError` it is called again for the next pass."""
-        self.scheduler = scheduler
+        """Create the lane. If `open_embedder` raises `LoadError`, it is called again for the next step."""
+        self._scheduler = scheduler
         self._open_embedder = open_embedder
         self._model = model
         self._limits = limits
         self._embedder: Embedder | None = None
         self._aborted = False
 
+    @property
+    @override
+    def scheduler(self) -> EmbeddingScheduler:
+        return self._scheduler
+
+    @override
     def admit(self, key: int, request: EmbeddingRequest) -> EmbeddingJob:
-        """Tokenise and check a request."""
         return admit_embedding(key, request, self._model, self._limits)
 
-    def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:  # noqa: ARG002 - dropping cells always succeeds
-        """Drop the cells of texts that will not be finished."""
+    @override
+    def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
+        """Drop the cells of unfinished texts. This always succeeds, so there is no result for the scheduler."""
         for change in changes:
             if isinstance(change, Removal) and self._embedder is not None:
                 self._embedder.drop(change.seq_id)
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
         self._aborted = False
         if self._embedder is not None:
             self._embedder.arm()
 
+    @override
     def run(self, plan: EmbeddingPlan) -> EmbeddingStepResult:
-        """Make one pass."""
         if self._embedder is None:
             self._embedder = self._open_embedder()
             if self._aborted:  # while the embedder was opened
                 self._embedder.abort()
         return self._embedder.run(plan)
 
+    @override
     def abort(self) -> None:
-        """End the pass that runs now."""
         self._aborted = True
         if self._embedder is not None:
             self._embedder.abort()

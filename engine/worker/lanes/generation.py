@@ -1,8 +1,10 @@
-"""The lane of requests that continue texts."""
+"""Lane of the generation requests."""
 
 import logging
 from collections.abc import Iterable
 from threading import Lock
+
+from typing_extensions import override
 
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
@@ -10,41 +12,48 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import Change, Close, Runner, StepPlan, StepResult, carry_out
 from engine.request import GenerationRequest
 from engine.worker.admission import admit
+from engine.worker.lanes.lane import Lane
 
 logger = logging.getLogger(__name__)
 
 
-class GenerationLane:
-    """Drives a runner. See `engine.worker.lanes.lane.Lane`."""
+class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult]):
+    """Runs a runner on the plans of its scheduler."""
 
     def __init__(self, scheduler: Scheduler, runner: Runner, model: Model) -> None:
-        self.scheduler = scheduler
+        self._scheduler = scheduler
         self._runner = runner
         self._model = model
 
+    @property
+    @override
+    def scheduler(self) -> Scheduler:
+        return self._scheduler
+
+    @override
     def admit(self, key: int, request: GenerationRequest) -> SequenceGroup:
-        """Tokenise and check a request."""
         return admit(key, request, self._model)
 
+    @override
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
-        """Let the runner change cells; the scheduler learns which prefixes could not be saved."""
+        """Apply changes with the runner. Under the lock, the scheduler drops the prefixes that could not be saved."""
         if lost := carry_out(changes, self._runner):
             with lock:
-                self.scheduler.drop_unsaved(lost)
+                self._scheduler.drop_unsaved(lost)
         for change in changes:
             if isinstance(change, Close):
                 ended = change.sequence
                 fields = {"request_id": ended.request.id, "choice": ended.choice, "tokens": ended.generated}
                 logger.debug("sequence ended", extra=fields)
 
+    @override
     def arm(self) -> None:
-        """Forget an earlier `abort`."""
         self._runner.arm()
 
+    @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Make one pass."""
         return self._runner.run(plan)
 
+    @override
     def abort(self) -> None:
-        """End the pass that runs now."""
         self._runner.abort()

@@ -1,4 +1,4 @@
-"""The contract between a kind of request and what serves all kinds: the intake and the step loop."""
+"""Interface between one kind of request, and the intake and the step loop, which serve all kinds."""
 
 from collections.abc import Iterable
 from threading import Lock
@@ -14,36 +14,37 @@ ResultT = TypeVar("ResultT")
 
 
 class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
-    """Serves one kind of request: its scheduler decides, the lane carries out."""
+    """Serves one kind of request: the scheduler plans, the lane executes."""
 
     @property
     def scheduler(self) -> LaneScheduler[JobT, PlanT, ResultT]:
-        """Owns the requests. Guarded by the step loop's lock."""
+        """Scheduler of the requests. Guarded by the step loop's lock."""
 
     def admit(self, key: int, request: RequestT_contra) -> JobT:
-        """Tokenise and check a request. For the intake's thread; may take long.
+        """Tokenise and validate a request, and return its job. For the intake thread; may take long.
 
         Raises:
-            RequestError: for a request that can never be served.
+            RequestError: The request can never be served.
         """
 
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
-        """Carry out what the scheduler decided, in order. What it has to learn of that is noted under the lock."""
+        """Apply changes of the scheduler in order. Results for the scheduler are recorded under the lock."""
 
     def arm(self) -> None:
-        """Forget an earlier `abort`. Called before a pass, under the lock."""
+        """Clear an earlier `abort`. Called before a step, under the lock."""
 
     def run(self, plan: PlanT) -> ResultT:
-        """Make one pass. For the step thread.
+        """Run one step. For the step thread.
 
         Raises:
-            LoadError: where there is no memory for what makes the pass. The lane's requests fail, other lanes go on.
-            Exception: any other one says that the model can no longer be trusted: the process must end.
+            LoadError: There is not enough memory to open the embedder or runner. The requests of this lane fail; other
+                lanes continue.
+            Exception: The state of the model is undefined, and the process must end.
         """
 
     def abort(self) -> None:
-        """End the pass that runs now, or the next one unless `arm` comes first. For any thread, under the lock."""
+        """Abort the running step, or the next one unless `arm` is called first. For any thread, under the lock."""
 
 
 AnyLane: TypeAlias = Lane[Any, Any, Any, Any]
-"""A lane among others. Each has its own types of requests, jobs, plans and results."""
+"""Lane of any kind. Each lane has its own types of requests, jobs, plans and results."""

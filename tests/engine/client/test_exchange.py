@@ -53,7 +53,7 @@ async def test_everything_that_is_ready_is_taken_at_once_and_in_order(line: Line
     line.news(mailbox, HELLO, END)
     assert await mailbox.take() == [HELLO, HELLO, HELLO, END]
     assert await mailbox.take() == []
-    assert line.exchange.oldest is None
+    assert line.exchange.oldest_sent_at is None
 
 
 async def test_a_step_wakes_its_reader_once_whatever_it_brings(line: Line) -> None:
@@ -145,7 +145,7 @@ async def test_news_for_an_unknown_key_finds_nobody(line: Line) -> None:
     line.exchange.deliver([(999, HELLO), (999, END)], 0)
     line.exchange.accept(Accepted(999, (1,)))
     line.exchange.refuse(Refused(999, "Busy", "full", None, None))
-    assert line.exchange.oldest is None
+    assert line.exchange.oldest_sent_at is None
 
 
 async def test_a_release_nobody_asked_for_is_a_fault_and_no_success(line: Line) -> None:
@@ -219,7 +219,7 @@ async def test_a_cancel_is_over_when_the_engine_dies(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
     line.exchange.disconnect()
-    await mailbox.end()
+    await mailbox.wait_ended()
     assert mailbox.released is None
 
 
@@ -256,9 +256,9 @@ async def test_who_does_not_stream_may_leave_choices_lying(line: Line) -> None:
 async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> None:
     first, second = line.open(), line.open()
     line.exchange.cancel(first, "gone")
-    assert line.exchange.oldest == first.sent_at
+    assert line.exchange.oldest_sent_at == first.sent_at
     line.news(first, Released("queued", 0, 0))
-    assert line.exchange.oldest == second.sent_at
+    assert line.exchange.oldest_sent_at == second.sent_at
 
 
 async def test_without_an_engine_nothing_is_taken_in(line: Line) -> None:
@@ -273,7 +273,7 @@ async def test_what_no_frame_can_carry_is_the_requests_fault(line: Line) -> None
     with pytest.raises(RequestError, match="cannot be sent"):
         line.open("\ud800")
     assert frames == []
-    assert line.exchange.oldest is None
+    assert line.exchange.oldest_sent_at is None
 
 
 async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> None:
@@ -286,4 +286,4 @@ async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> Non
 
 async def test_an_answer_to_a_cancelled_query_is_dropped() -> None:
     metrics = EngineMetrics(1, 1, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
-    Queries().settle(Answered(1, Inspected((), metrics)))
+    Queries().resolve(Answered(1, Inspected((), metrics)))

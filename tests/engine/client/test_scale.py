@@ -66,7 +66,7 @@ async def test_others_who_ask_add_nothing_to_an_answer() -> None:
                 tasks.start_soon(queries.ask, Inspect())
             await anyio.wait_all_tasks_blocked()
             with counted() as work:
-                queries.settle(Answered(askers // 2, Inspected((), METRICS)))
+                queries.resolve(Answered(askers // 2, Inspected((), METRICS)))
                 await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
         return work

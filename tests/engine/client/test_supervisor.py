@@ -46,7 +46,7 @@ async def test_a_model_that_cannot_be_loaded_is_an_error_with_the_engines_words(
 
 
 @pytest.mark.parametrize(
-    ("load", "said"), [("exit 3", "exited with code 3"), ("die SIGKILL", "SIGKILL"), ("garbage", "no frame")]
+    ("load", "said"), [("exit 3", "exited with code 3"), ("die SIGKILL", "SIGKILL"), ("garbage", "invalid frame")]
 )
 async def test_a_process_that_ends_before_it_ever_served_is_not_replaced(
     scripted: Scripted, load: str, said: str

@@ -25,25 +25,26 @@ def test_a_process_that_served_long_enough_starts_the_waits_anew() -> None:
 
 
 def test_loading_is_given_up_when_it_makes_no_progress() -> None:
-    assert LIMITS.gives_up_at(ready=False, progress_at=10, oldest=None, now=200) == 310
+    assert LIMITS.deadline(ready=False, progress_at=10, oldest_sent_at=None, now=200) == 310
 
 
 def test_an_idle_engine_is_never_given_up() -> None:
-    moments = [LIMITS.gives_up_at(ready=True, progress_at=10, oldest=None, now=now) for now in (10, 1000, 100_000)]
+    moments = [LIMITS.deadline(ready=True, progress_at=10, oldest_sent_at=None, now=now) for now in (10, 1000, 100_000)]
     assert all(moment - now == 60 for moment, now in zip(moments, (10, 1000, 100_000), strict=True))
 
 
 def test_a_request_after_a_long_rest_has_the_whole_time() -> None:
-    assert LIMITS.gives_up_at(ready=True, progress_at=10, oldest=5000, now=5001) == 5060
+    assert LIMITS.deadline(ready=True, progress_at=10, oldest_sent_at=5000, now=5001) == 5060
 
 
 def test_an_engine_that_steps_is_not_given_up_however_old_its_requests_are() -> None:
-    assert LIMITS.gives_up_at(ready=True, progress_at=9000, oldest=10, now=9001) == 9060
+    assert LIMITS.deadline(ready=True, progress_at=9000, oldest_sent_at=10, now=9001) == 9060
 
 
 @given(st.booleans(), st.lists(seconds, min_size=2), seconds)
 def test_progress_never_shortens_the_time_left(ready: bool, progress: list[float], oldest: float) -> None:
     ends = [
-        LIMITS.gives_up_at(ready=ready, progress_at=at, oldest=oldest, now=max(progress)) for at in sorted(progress)
+        LIMITS.deadline(ready=ready, progress_at=at, oldest_sent_at=oldest, now=max(progress))
+        for at in sorted(progress)
     ]
     assert all(earlier <= later for earlier, later in pairwise(ends))

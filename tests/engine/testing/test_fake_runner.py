@@ -82,7 +82,7 @@ def test_cells_are_saved_and_restored_only_where_they_are() -> None:
     [
         ({"echo": True, "logprobs": 0}, {"count": SCORED_AT_ONCE + 1}, "more rows"),
         ({"echo": True, "logprobs": 0}, {"sample": True}, "not its sequence's last"),
-        ({}, {"score": True, "count": 9}, "nothing to score"),
+        ({}, {"score": True, "count": 9}, "no rows to score"),
     ],
 )
 def test_a_plan_that_cannot_be_right_does_not_pass(asked: dict[str, object], wrong: dict[str, int], why: str) -> None:
