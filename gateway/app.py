@@ -13,7 +13,7 @@ from gateway.apis.endpoint import Api
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api
-from gateway.apis.llama_server.health import Health
+from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store import ResponseStore
@@ -40,7 +40,7 @@ class Gateway:
     """The ASGI application."""
     apis: tuple[Api, ...]
     """The APIs that it serves."""
-    health: Health
+    health: HealthEndpoints
     """Answers that the server is stopping, once it drains."""
     background: BackgroundResponses
     """Must be open while the application serves."""
@@ -49,7 +49,7 @@ class Gateway:
 def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None = None) -> Gateway:
     """Return the HTTP interface of one engine, or of two: `embedder` runs the model of `settings.embedding_model`."""
     models = create_models(engine, settings, embedder)
-    health = Health(models)
+    health = HealthEndpoints(models)
     store = ResponseStore(
         most=settings.stored_responses, most_bytes=settings.stored_bytes, most_recalled=settings.body_limit
     )
