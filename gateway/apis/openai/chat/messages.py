@@ -156,7 +156,9 @@ def read_messages(value: object) -> tuple[RequestMessage, ...]:
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_MESSAGES:
         raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
-    return tuple(read_kind(_KINDS, message, f"messages[{at}]", told_by="role") for at, message in enumerate(value))
+    return tuple(
+        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(value)
+    )
 
 
 def for_template(messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:
