@@ -17,7 +17,7 @@ _FLOAT_BYTES = 4
 
 
 def _inputs(value: object) -> tuple[Prompt, ...]:
-    return read_prompts(value, most=MAX_INPUTS)
+    return read_prompts(value, limit=MAX_INPUTS)
 
 
 class EmbeddingBody(Fields):
