@@ -36,7 +36,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
 
     @field_validator("n")
     @classmethod
-    def _at_most(cls, n: int, info: ValidationInfo) -> int:
+    def _within_limit(cls, n: int, info: ValidationInfo) -> int:
         return _bounded(n, info)
 
     @field_validator("best_of")
