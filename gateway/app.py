@@ -51,7 +51,9 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
     models = create_models(engine, settings, embedder)
     health = HealthEndpoints(models)
     store = ResponseStore(
-        most=settings.stored_responses, most_bytes=settings.stored_bytes, most_recalled=settings.body_limit
+        max_responses=settings.stored_responses,
+        max_bytes=settings.stored_bytes,
+        max_recalled_bytes=settings.body_limit,
     )
     background = BackgroundResponses(store, timeout=settings.request_timeout)
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
