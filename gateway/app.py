@@ -13,7 +13,7 @@ from gateway.apis.endpoint import Api
 from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api
-from gateway.apis.llama_server.health import Health
+from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store import ResponseStore
@@ -40,7 +40,7 @@ class Gateway:
     """The ASGI application."""
     apis: tuple[Api, ...]
     """APIs of the application."""
-    health: Health
+    health: HealthEndpoints
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; must be open while the application serves."""
@@ -55,9 +55,11 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
     models = create_models(engine, settings, embedder)
-    health = Health(models)
+    health = HealthEndpoints(models)
     store = ResponseStore(
-        most=settings.stored_responses, most_bytes=settings.stored_bytes, most_recalled=settings.body_limit
+        max_responses=settings.stored_responses,
+        max_bytes=settings.stored_bytes,
+        max_recalled_bytes=settings.body_limit,
     )
     background = BackgroundResponses(store, timeout=settings.request_timeout)
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))

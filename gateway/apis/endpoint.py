@@ -1,4 +1,4 @@
-"""The table of an API's endpoints: what the application, the OpenAPI document and the list of routes are made from."""
+"""Endpoints of an API, from which the application's routes and the OpenAPI document are made."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ BodyT = TypeVar("BodyT")
 AnswerT = TypeVar("AnswerT")
 
 Described: TypeAlias = dict[str, Any]
-"""A part of an OpenAPI document."""
+"""An object in an OpenAPI document."""
 
 
 NO_SUCH_MODEL = frozenset({404})
 """Refusals of an endpoint that takes the name of a model."""
 QUEUED = frozenset({404, 429})
-"""Refusals of an endpoint whose requests wait for a model."""
+"""Refusals of an endpoint that queues requests for a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +30,41 @@ class Call(Generic[BodyT]):
     """One request to an endpoint."""
 
     http: Request
-    """The request's line and headers. Its body has been read."""
+    """Request line and headers. The body is already read."""
     caller: Caller
-    """Who asks."""
+    """Sender of the request: its identity and its limits."""
     body: BodyT
-    """The checked body; None for an endpoint without one."""
+    """Validated body, or None for an endpoint without a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[BodyT, AnswerT]):
-    """One method of one path. mypy holds the handler to the types of the body and of the answer."""
+    """One method of one path. mypy checks the handler against the types of the body and the answer."""
 
     method: str
-    """In upper case."""
+    """HTTP method in upper case."""
     path: str
-    """With its parameters in braces, as Starlette has them."""
+    """Path with its parameters in braces, in Starlette's format."""
     id: str
-    """The operation's name, OpenAI's where there is one."""
+    """Operation id: that of OpenAI if it has one."""
     summary: str
-    """One sentence."""
+    """Summary of one sentence for the OpenAPI document."""
     handler: Callable[[Call[BodyT]], Awaitable[JsonReply[AnswerT] | EventStream]]
-    """Serves a call: returns the response, or raises."""
+    """Handler of a call. Returns the response, or raises."""
     body: type[BodyT]
-    """The request body's model; `NoneType` for none."""
+    """Model of the request body, or `NoneType` without a body."""
     answer: type[AnswerT]
-    """Type of the JSON in a 200."""
+    """Type of the JSON answer with the status 200."""
     events: Any = None
-    """Type of the JSON in the events of a stream, if the endpoint can stream."""
+    """Type of the JSON in the stream's events, if the endpoint can stream."""
     ends_with_done: bool = True
-    """Whether a stream that went well ends in `[DONE]`."""
+    """True if a successful stream ends in `[DONE]`."""
     query: tuple[Described, ...] = field(default=(), hash=False)
-    """The query's parameters, described."""
+    """Query parameters, as OpenAPI parameter objects."""
     refusals: frozenset[int] = frozenset()
-    """Statuses of failures that not every endpoint may have."""
+    """Error statuses that are specific to some endpoints."""
     unready: type[AnswerT] | None = None
-    """Type of the JSON in a 503 besides the API's error."""
+    """Type of the JSON answer with the status 503, besides the API's error."""
 
 
 AnyEndpoint: TypeAlias = Endpoint[Any, Any]
@@ -72,16 +72,16 @@ AnyEndpoint: TypeAlias = Endpoint[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """An API: its endpoints, and its shape of errors."""
+    """An API: its endpoints and its error format."""
 
     endpoints: tuple[AnyEndpoint, ...]
-    """In the order of routing: the first that fits."""
+    """Endpoints in routing order: the first match is used."""
     encode_error: EncodeError
-    """Encodes failures of its endpoints, also those before routing."""
+    """Encoder of the endpoints' errors, including errors before routing."""
     error: Any
-    """Type of the JSON that `encode_error` makes."""
+    """Type of the JSON that `encode_error` returns."""
 
 
 def has_body(endpoint: AnyEndpoint) -> bool:
-    """Return whether requests to an endpoint carry a body."""
+    """Return True if requests to an endpoint have a body."""
     return issubclass(endpoint.body, BaseModel)

@@ -1,4 +1,4 @@
-"""Routes made from the APIs' endpoints."""
+"""Starlette routes for the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.middleware.errors import EncodeError
 
 
 def routes(apis: Iterable[Api], bodies: BodyReader) -> list[Route]:
-    """Return one route for each path, so that a 405 names all of its methods."""
+    """Return one route per path, so that a 405 lists all methods of the path."""
     paths: dict[str, dict[str, AnyEndpoint]] = {}
     for api in apis:
         for endpoint in api.endpoints:
@@ -33,7 +33,7 @@ def _serve(methods: Mapping[str, AnyEndpoint], bodies: BodyReader) -> Callable[[
 
 
 def encoder_for(apis: Sequence[Api]) -> Callable[[str], EncodeError]:
-    """Return a function from a path to its API's shape of errors. Unknown paths have that of the first API."""
+    """Return a function that maps a path to the error encoder of its API. Unknown paths have that of the first API."""
     encoders = {endpoint.path: api.encode_error for api in apis for endpoint in api.endpoints}
     patterns = [(compile_path(path)[0], encode) for path, encode in encoders.items() if "{" in path]
 

@@ -81,7 +81,7 @@ class _Schemas:
         """Schemas of the named types, by name."""
         self._found = {kind: schema for (kind, _), schema in found.items()}
         for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
-            self._definition(body)["maxProperties"] = BodyReader.most_fields
+            self._definition(body)["maxProperties"] = BodyReader.max_fields
         if strict:
             self._refuse_unknown_fields()
 

@@ -14,7 +14,7 @@ from engine.worker.admission import admit_embedding
 from engine.worker.lanes.lane import Lane
 
 
-class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, EmbeddingPass]):
+class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, EmbeddingStepResult]):
     """Runs an embedder, which is opened for the first step."""
 
     def __init__(

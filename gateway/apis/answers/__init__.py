@@ -1,1 +1,1 @@
-"""Parts that answers of several APIs share."""
+"""Parts of answers that several APIs share."""

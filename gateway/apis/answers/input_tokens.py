@@ -1,4 +1,4 @@
-"""The answer of the routes that count the tokens of a prompt."""
+"""Answer of the endpoints that count the tokens of a prompt."""
 
 from typing import Literal
 
@@ -7,13 +7,13 @@ from gateway.apis.answers.shapes import Count, JsonObject
 
 
 class InputTokens(JsonObject):
-    """The number of tokens that the model would read."""
+    """Number of tokens in the prompt that the model would read."""
 
     object: Literal["response.input_tokens"]
     input_tokens: Count
 
 
 async def count_tokens(engine: Engine, prompt: str) -> InputTokens:
-    """Count the tokens of a rendered prompt, as `usage` does. Waits for the engine, and raises as it does."""
+    """Return the token count of a rendered prompt, the same as in `usage`. Waits for the engine. Raises its errors."""
     (tokens,) = await engine.tokenize([prompt], special=True, begin=True)
     return {"object": "response.input_tokens", "input_tokens": len(tokens)}

@@ -1,4 +1,4 @@
-"""Log-probabilities in the shape of OpenAI's completions, which its chat has replaced by another."""
+"""Log-probabilities in the format of OpenAI's completions. OpenAI's chat has a newer format."""
 
 import codecs
 from collections.abc import Iterable, Sequence
@@ -8,17 +8,17 @@ from gateway.apis.answers.shapes import LegacyLogprobs
 
 
 class LegacyLogprobsEncoder:
-    """Encodes the tokens of one choice, all at once or piece by piece: the offsets go on over the whole choice."""
+    """Encodes the tokens of one choice, at once or incrementally. The offsets continue over the whole choice."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._offset = 0
 
     def encode(self, details: Iterable[TokenDetail]) -> LegacyLogprobs:
-        """Return the tokens that follow those encoded before, as lists that run in parallel.
+        """Return the next tokens as parallel lists.
 
-        `text_offset` is where a token begins in the choice's text, in characters. Where one begins inside a character,
-        that is where the character does. A prompt's first token has neither probability nor alternatives.
+        `text_offset` is the position of a token in the choice's text, in characters. For a token that begins inside a
+        character, it is the position of the character. A prompt's first token has no probability and no alternatives.
         """
         tokens = list(details)
         return {
@@ -35,7 +35,7 @@ class LegacyLogprobsEncoder:
 
 
 def token_text(piece: bytes) -> str:
-    """Return a token as text: OpenAI's `bytes:\\xe2\\x80` where it is not whole characters."""
+    """Return a token as text, or OpenAI's `bytes:\\xe2\\x80` if it is not valid UTF-8."""
     try:
         return piece.decode()
     except UnicodeDecodeError:
@@ -43,13 +43,13 @@ def token_text(piece: bytes) -> str:
 
 
 def mean_logprob(details: Sequence[TokenDetail]) -> float:
-    """Return the mean log-probability, by which texts of different lengths compare. Without tokens, the least."""
+    """Return the mean log-probability, to compare texts of different lengths. It is minus infinity without tokens."""
     known = [detail.logprob for detail in details if detail.logprob is not None]
     return sum(known) / len(known) if known else float("-inf")
 
 
 def _alternatives(detail: TokenDetail) -> dict[str, float | None]:
-    """Return the likeliest in a token's place, and the token itself. Of two that read the same, the first."""
+    """Return the likeliest alternatives and the token itself. Of two with the same text, the first one counts."""
     alternatives: dict[str, float | None] = {}
     places: tuple[Alternative | TokenDetail, ...] = (*detail.top, detail)
     for one in places:

@@ -6,13 +6,13 @@ from typing import TypeAlias
 from engine import Engine, Infill, Prompt, TokenDetail
 
 PromptIds: TypeAlias = tuple[list[int] | None, ...]
-"""The token ids of each prompt, as an answer has them; None for a gap to fill."""
+"""Token ids of each prompt in an answer. None for an infill prompt."""
 
 
 async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
-    """Ask the engine for the tokens of each prompt; None for a gap to fill.
+    """Return the token ids of each prompt, or None for an infill prompt.
 
-    Raises as `Engine.tokenize` does.
+    Waits for the engine. Raises the errors of `Engine.tokenize`.
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     tokens = iter(await engine.tokenize(texts, special=True, begin=True) if texts else ())

@@ -1,4 +1,4 @@
-"""A whole JSON answer."""
+"""Response with a JSON body."""
 
 from http import HTTPStatus
 from typing import Generic, Self, TypeVar
@@ -10,7 +10,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class JsonReply(Response, Generic[AnswerT]):
-    """A response whose JSON body is of a type that the OpenAPI document describes."""
+    """A response with a JSON body of a type that the OpenAPI document describes."""
 
     media_type = "application/json"
 
@@ -19,7 +19,7 @@ class JsonReply(Response, Generic[AnswerT]):
 
     @classmethod
     def encoded(cls, content: bytes) -> Self:
-        """Return the reply with an answer that is JSON already."""
+        """Return a response with a body that is already encoded as JSON."""
         reply = cls.__new__(cls)
         Response.__init__(reply, content, HTTPStatus.OK)
         return reply

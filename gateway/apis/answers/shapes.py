@@ -1,4 +1,4 @@
-"""Types that answers are made of. Encoders return them, and the OpenAPI document describes them."""
+"""Types of answers. Encoders return them, and the OpenAPI document describes them."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -14,39 +14,39 @@ Stop: TypeAlias = Annotated[str | int | None, Field(description="The stop string
 
 @with_config(ConfigDict(extra="forbid"))
 class JsonObject(TypedDict):
-    """An object that has its declared fields and no others."""
+    """An object without other fields than the declared ones."""
 
 
 class Error(JsonObject):
-    """The reason of a failure."""
+    """An error."""
 
     message: str
     type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
-    param: Annotated[str | None, Field(description="The field at fault.")]
-    code: Annotated[str | None, Field(description="A stable name for programs.")]
+    param: Annotated[str | None, Field(description="Name of the invalid field.")]
+    code: Annotated[str | None, Field(description="A stable error code for programs.")]
 
 
 class ErrorAnswer(JsonObject):
-    """A failure."""
+    """The error of a failed request."""
 
     error: Error
 
 
 class PromptDetails(JsonObject):
-    """Tokens of the prompts that were not computed again."""
+    """Counts of prompt tokens that were found in the cache."""
 
     cached_tokens: Count
 
 
 class CompletionDetails(JsonObject):
-    """Draft tokens, right and wrong."""
+    """Counts of accepted and rejected draft tokens."""
 
     accepted_prediction_tokens: Count
     rejected_prediction_tokens: Count
 
 
 class Usage(JsonObject):
-    """Tokens of the prompts, each once, and of all that was generated."""
+    """Token counts of the prompts, each counted once, and of all generated text."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -56,7 +56,7 @@ class Usage(JsonObject):
 
 
 class Timings(JsonObject):
-    """Times of the passes through the model that worked for the request, by llama-server's names."""
+    """Times of the model's passes for the request, with llama-server's field names."""
 
     cache_n: Count
     prompt_n: Count
@@ -72,7 +72,7 @@ class Timings(JsonObject):
 
 
 class LegacyLogprobs(JsonObject):
-    """Four lists that run in parallel."""
+    """Four parallel lists with one entry per token."""
 
     text_offset: list[Count]
     token_logprobs: list[Logprob | None]

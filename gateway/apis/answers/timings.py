@@ -1,4 +1,4 @@
-"""The time that the model spent on a request, by llama-server's names."""
+"""Times that the model spent on a request, with llama-server's field names."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,13 +7,13 @@ from gateway.apis.answers.shapes import Timings
 
 
 def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timings:
-    """Return the times of the passes that worked for the request, summed over its choices as if they ran in turn.
+    """Return the times of the model's passes for the request, summed over its choices as if they ran one by one.
 
-    `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were not.
+    `prompt_n` counts the computed prompt tokens and `cache_n` the cached ones.
 
     Args:
-        prompt_tokens: tokens of each prompt.
-        outcomes: the end of every choice, in any order.
+        prompt_tokens: token count of each prompt.
+        outcomes: the final event of every choice, in any order.
     """
     ends = list(outcomes)
     choices_per_prompt = len(ends) // len(prompt_tokens)
@@ -36,5 +36,5 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
 
 
 def _ratio(amount: float, per: float) -> float:
-    """Return the ratio, or 0 where the divisor is 0."""
+    """Return the ratio, or 0 if the divisor is 0."""
     return amount / per if per > 0 else 0.0

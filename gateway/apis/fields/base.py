@@ -1,4 +1,4 @@
-"""How the fields of every body are read."""
+"""Base class of the fields of every body."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,10 @@ from pydantic_core import CoreSchema
 
 
 class Fields(BaseModel):
-    """Fields of a body, or of an object inside it. Strict: `"5"` is no integer and `true` no number.
+    """Fields of a body, or of an object inside it.
 
-    `null` means that a field is not given. Fields we do not know are kept in `model_extra`.
+    Types are strict: `"5"` is not an integer and `true` is not a number.
+    `null` means that a field is not given. Unknown fields are kept in `model_extra`.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
@@ -22,7 +23,7 @@ class Fields(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Pydantic's description of the fields, with `null` for each that need not be given."""
+        """Return pydantic's JSON schema, in which each optional field also allows `null`."""
         reference = handler(core_schema)
         schema = handler.resolve_ref_schema(reference)
         fields = schema["properties"]
@@ -32,7 +33,7 @@ class Fields(BaseModel):
 
 
 def given(*names: str, **schemas: JsonSchemaValue) -> JsonSchemaValue:
-    """Describes objects in which these fields are given, some of them as a schema has it."""
+    """Return the JSON schema of objects that have these fields. `schemas` are the schemas of some of them."""
     properties = {**{name: {"not": {"type": "null"}} for name in names}, **schemas}
     return {"properties": properties, "required": list(properties)}
 
@@ -45,7 +46,7 @@ def _or_null(field: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def unknown_fields(body: BaseModel) -> Iterator[str]:
-    """The fields of a body that no model of ours has, those inside its objects by their path: `stream_options.x`."""
+    """Yield the unknown fields of a body. Those of inner objects have a path: `stream_options.x`."""
     yield from body.model_extra or ()
     for name in type(body).model_fields:
         value = getattr(body, name)

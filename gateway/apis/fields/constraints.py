@@ -1,4 +1,4 @@
-"""The fields by which clients of several servers say what the text must match: OpenAI's, llama.cpp's and vLLM's."""
+"""Fields for structured output: those of OpenAI, llama.cpp and vLLM."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
 
 
 def _schema(value: object) -> object:
-    """vLLM's clients may send a schema as its JSON text."""
+    """Return a schema that may be JSON text, as vLLM's clients send it. Raises `ValueError`."""
     if not isinstance(value, str):
         return value
     try:
@@ -35,7 +35,7 @@ Choices: TypeAlias = Annotated[list[str], Field(min_length=1, max_length=MAX_CHO
 
 
 class SchemaFormat(Fields):
-    """OpenAI's `json_schema`. `name` and `description` change nothing; the schema binds, `strict` or not."""
+    """OpenAI's `json_schema`. `name`, `description` and `strict` have no effect: the schema is always enforced."""
 
     name: str | None = None
     description: str | None = None
@@ -44,7 +44,7 @@ class SchemaFormat(Fields):
 
 
 class ResponseFormat(Fields):
-    """OpenAI's `response_format`; llama.cpp's clients may put the schema directly into it."""
+    """OpenAI's `response_format`. The schema may stand directly in it, as llama.cpp's clients send it."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -63,7 +63,7 @@ class ResponseFormat(Fields):
         return self
 
     def grammar(self) -> Grammar | None:
-        """What it asks for. Raises `ValueError`."""
+        """Return the grammar of the format, or None for plain text. Raises `ValueError`."""
         if self.type == "text":
             return None
         if self.type == "json_schema" and self.json_schema is not None and self.json_schema.schema_ is not None:
@@ -72,7 +72,7 @@ class ResponseFormat(Fields):
 
 
 class StructuredOutputs(Fields):
-    """vLLM's `structured_outputs`: one of several."""
+    """vLLM's `structured_outputs`. Exactly one of its fields must be given."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -88,7 +88,7 @@ class StructuredOutputs(Fields):
     structural_tag: Any = Field(None, json_schema_extra={"type": "null"})
 
     @model_validator(mode="after")
-    def _one(self) -> "StructuredOutputs":
+    def _exactly_one(self) -> "StructuredOutputs":
         if self.structural_tag is not None:
             raise ValueError("structural_tag is not supported")
         asked = (self.json_, self.regex, self.choice, self.grammar, self.json_object or None)
@@ -97,7 +97,7 @@ class StructuredOutputs(Fields):
         return self
 
     def constraint(self) -> Grammar:
-        """What it asks for. Raises `ValueError`."""
+        """Return the grammar of the one field that is given. Raises `ValueError`."""
         if self.json_ is not None:
             return json_schema(self.json_)
         if self.regex is not None:
@@ -108,9 +108,9 @@ class StructuredOutputs(Fields):
 
 
 class GrammarFields(Fields):
-    """Fields that constrain the text, shared by every route that generates. At most one may be given.
+    """Fields that constrain the text, shared by every endpoint that generates. At most one may be given.
 
-    An empty `grammar` counts as not given: llama.cpp's clients send it for none.
+    An empty `grammar` counts as not given, because llama.cpp's clients send it by default.
     """
 
     response_format: ResponseFormat | None = None
@@ -124,36 +124,36 @@ class GrammarFields(Fields):
 
     @property
     def constrained_by(self) -> str | None:
-        """The field that constrains the text, by name."""
+        """Name of the first field that constrains the text."""
         return next(iter(self._constraints()), None)
 
     @property
     def engine_names(self) -> Mapping[str, str]:
-        """The engine's name of that field, and the client's."""
+        """The client's names of fields that the engine may refuse, by the engine's names."""
         return {"grammar": self.constrained_by or "grammar"}
 
     def constraint(self) -> Grammar | None:
-        """What the text must match. Raises `RequestError` where that cannot be said or is said twice."""
+        """Return the grammar that the text must match. Raises `RequestError` if it is invalid or given twice."""
         given = self._constraints()
         if not given:
             return None
         if len(given) > 1:
             raise refusal(given[1], f"cannot be combined with {given[0]}")
         try:
-            return _READERS[given[0]](getattr(self, given[0]))
+            return _CONVERTERS[given[0]](getattr(self, given[0]))
         except ValueError as error:
             raise refusal(given[0], str(error)) from error
 
     def _constraints(self) -> list[str]:
-        """The fields that constrain the text, by name."""
-        given = [name for name in _READERS if getattr(self, name) not in (None, "")]
+        """Return the names of the fields that constrain the text."""
+        given = [name for name in _CONVERTERS if getattr(self, name) not in (None, "")]
         if self.response_format is not None and self.response_format.type == "text":
             given.remove("response_format")
         return given
 
 
 def json_schema(schema: Mapping[str, Any]) -> Grammar:
-    """The JSON values that a schema allows. Raises `ValueError` for one that is too large or too deep."""
+    """Return the grammar of a JSON schema. Raises `ValueError` if the schema is too large or too deep."""
     try:
         source = orjson.dumps(schema).decode()
     except TypeError as error:
@@ -162,17 +162,17 @@ def json_schema(schema: Mapping[str, Any]) -> Grammar:
 
 
 def json_object() -> Grammar:
-    """Any JSON object."""
+    """Return the grammar of any JSON object."""
     return json_schema({"type": "object"})
 
 
 def regex(source: str) -> Grammar:
-    """The texts that an expression matches as a whole."""
+    """Return the grammar of a regular expression that matches the whole text."""
     return Grammar(GrammarKind.REGEX, source)
 
 
 def choice(texts: list[str]) -> Grammar:
-    """One of several texts. Raises `ValueError` if they are too long together."""
+    """Return the grammar that allows one of several texts. Raises `ValueError` if they are too long together."""
     alternatives = " | ".join(orjson.dumps(text).decode() for text in texts)  # Lark's strings are JSON's
     return _bounded(Grammar(GrammarKind.LARK, f"start: {alternatives}"))
 
@@ -184,11 +184,11 @@ def _bounded(made: Grammar) -> Grammar:
 
 
 def grammar(source: str) -> Grammar:
-    """A grammar in llama.cpp's GBNF, whose rules have `::=`, or else in llguidance's Lark."""
+    """Return a grammar in llama.cpp's GBNF if its rules have `::=`, else in llguidance's Lark."""
     return Grammar(GrammarKind.GBNF if _GBNF_RULE.search(source) else GrammarKind.LARK, source)
 
 
-_READERS: dict[str, Callable[[Any], Grammar | None]] = {
+_CONVERTERS: dict[str, Callable[[Any], Grammar | None]] = {
     "response_format": ResponseFormat.grammar,
     "grammar": grammar,
     "json_schema": json_schema,
@@ -198,4 +198,4 @@ _READERS: dict[str, Callable[[Any], Grammar | None]] = {
     "guided_grammar": grammar,
     "structured_outputs": StructuredOutputs.constraint,
 }
-"""What each field of `GrammarFields` means, in the order in which a second one is found."""
+"""Converters from each field of `GrammarFields` to a grammar. Of two given fields, the later one here is refused."""

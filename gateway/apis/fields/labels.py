@@ -1,4 +1,4 @@
-"""Fields by which OpenAI's clients label a request. They change nothing about the text."""
+"""Fields by which OpenAI's clients label a request. They have no effect on the text."""
 
 from typing import Annotated, Any, Literal
 

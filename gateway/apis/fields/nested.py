@@ -1,4 +1,4 @@
-"""Values inside a request's fields, checked one by one so that a complaint names the very place."""
+"""Validation of nested values one by one, so that an error names the exact place."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -10,14 +10,14 @@ from gateway.apis.fields.base import Fields
 
 
 class Nested(Fields):
-    """An object inside a field, to be read by `read_nested`."""
+    """An object inside a field, read by `read_nested`."""
 
 
 _Nested = TypeVar("_Nested", bound=Nested)
 
 
 def read_nested(model: type[_Nested], value: object, place: str) -> _Nested:
-    """The value as a `model`. Raises `RequestError` that names the place of the first fault, `messages[0].content`."""
+    """Return the value as a `model`. Raises `RequestError` with the place of the first fault, `messages[0].content`."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -26,16 +26,16 @@ def read_nested(model: type[_Nested], value: object, place: str) -> _Nested:
         raise refusal(at, fault["msg"].removeprefix("Value error, ")) from error
 
 
-def read_kind(kinds: Mapping[str, type[_Nested]], value: object, place: str, *, told_by: str = "type") -> _Nested:
-    """The value, an object, as one of several models: the one that its field `told_by` names. Raises `RequestError`."""
+def read_kind(kinds: Mapping[str, type[_Nested]], value: object, place: str, *, discriminator: str = "type") -> _Nested:
+    """Return an object as one of several models, which its field `discriminator` names. Raises `RequestError`."""
     if not isinstance(value, dict):
         raise refusal(place, "should be an object")
-    kind = value.get(told_by)
+    kind = value.get(discriminator)
     if not isinstance(kind, str) or kind not in kinds:
-        raise refusal(f"{place}.{told_by}", f"should be one of {', '.join(kinds)}")
+        raise refusal(f"{place}.{discriminator}", f"should be one of {', '.join(kinds)}")
     return read_nested(kinds[kind], value, place)
 
 
 def refusal(place: str, reason: str) -> RequestError:
-    """The complaint about one place in a request."""
+    """Return the error for one place in a request."""
     return RequestError(f"{place}: {reason}", code="invalid_value", param=place)

@@ -1,4 +1,4 @@
-"""Content as a text or an array of parts. Chat messages and the items of responses name their types differently."""
+"""Content as a text or an array of parts. Chat messages and response items have different names for the part types."""
 
 from collections.abc import Callable
 
@@ -15,11 +15,11 @@ _MEDIA = {
     "file": "files",
     "input_file": "files",
 }
-"""Parts that clients may well send, by type."""
+"""Unsupported media that clients are likely to send, by part type."""
 
 
 class TextPart(Nested):
-    """A text, or a refusal of the model's: of the type `refusal`."""
+    """A text, or a refusal by the model with the type `refusal`."""
 
     type: str
     text: str | None = None
@@ -42,7 +42,7 @@ class TextPart(Nested):
 
     @property
     def words(self) -> str:
-        """The text of a part of either type."""
+        """Text of the part, whichever type it has."""
         return (self.refusal if self.type == "refusal" else self.text) or ""
 
 

@@ -1,4 +1,4 @@
-"""Prompts as OpenAI's completion clients write them."""
+"""Prompts in the formats of OpenAI's completions."""
 
 from typing import Annotated, TypeAlias, cast
 
@@ -10,16 +10,16 @@ Prompt: TypeAlias = str | tuple[int, ...]
 """A text, or token ids."""
 
 MAX_CHOICES = 128
-"""Prompts times `n`, in one request."""
+"""Maximum of the prompts times `n` in one request."""
 
 MAX_PROMPT_TOKENS = 2**20
-"""Token ids in one prompt. Far above what a slot usually holds, and checked within a tenth of a second."""
+"""Maximum of token ids in one prompt: far above the usual context of a slot, and validated within 0.1 seconds."""
 
 PromptForm: TypeAlias = (
     Annotated[str, Field(min_length=1)]
     | Annotated[list[Annotated[int, Field(ge=0, le=MAX_INT)]], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
 )
-"""One prompt, as `read_prompts` takes it."""
+"""One prompt, as `read_prompts` accepts it."""
 
 PromptForms: TypeAlias = PromptForm | Annotated[list[PromptForm], Field(min_length=1, max_length=MAX_CHOICES)]
 """One prompt or several."""
@@ -27,10 +27,15 @@ PromptForms: TypeAlias = PromptForm | Annotated[list[PromptForm], Field(min_leng
 _FORMS = "should be a string, an array of strings, an array of token ids or an array of such arrays"
 
 
-def read_prompts(value: object, *, most: int = MAX_CHOICES) -> tuple[Prompt, ...]:
-    """The prompts in a string, a list of strings, a list of token ids or a list of such lists; `most` bounds them.
+def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ...]:
+    """Return the prompts in a string, a list of strings, a list of token ids or a list of such lists.
 
-    Raises `ValueError`, which pydantic reports, for anything else and for whatever is empty.
+    Args:
+        value: a field of a request.
+        limit: maximum number of prompts.
+
+    Raises:
+        ValueError: for an empty value or another type. pydantic reports it.
     """
     if isinstance(value, str):
         return (_prompt(value),)
@@ -38,8 +43,8 @@ def read_prompts(value: object, *, most: int = MAX_CHOICES) -> tuple[Prompt, ...
         raise ValueError(_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
     if not value or not isinstance(value[0], str | list):
         return (_tokens(value),)
-    if len(value) > most:
-        raise ValueError(f"should have at most {most} prompts")
+    if len(value) > limit:
+        raise ValueError(f"should have at most {limit} prompts")
     return tuple(map(_prompt, value))
 
 

@@ -1,4 +1,4 @@
-"""Request bodies: bytes to a checked model."""
+"""Parsing and validation of request bodies."""
 
 import logging
 from collections.abc import Sequence
@@ -14,29 +14,33 @@ from gateway.middleware.caller import Caller
 logger = logging.getLogger(__name__)
 
 IGNORED = b"x-llama-gateway-ignored"
-MOST_REPORTED = 32
-"""Names in one header. Those behind them are counted."""
+MAX_REPORTED = 32
+"""Maximum of names in one header. Further names are only counted."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class BodyReader:
-    """Reads bodies as JSON, whatever their content type says. Fields that we do not know are never ignored in silence.
+    """Reads bodies as JSON, with any content type. Unknown fields are always reported.
 
-    A header of the response names them, and the log does once for each; or the request is refused.
-
-    Attributes:
-        noted: unknown fields told of so far in the log.
+    A response header names them, and the log names each of them once. In strict mode the request is refused instead.
     """
 
-    most_fields = 400
-    most_noted = 256
-    longest_noted = 80
-    """Characters. With `most_noted` it bounds `noted`, so that a client cannot fill log and memory with names."""
+    max_fields = 400
+    """Fields in one body."""
+    max_logged = 256
+    """Unknown fields that are logged."""
+    max_name_length = 80
+    """Characters. With `max_logged` it bounds `logged`: a client cannot fill the log and the memory with names."""
 
     def __init__(self, *, strict: bool = False) -> None:
-        """Args: `strict` refuses unknown fields."""
-        self.noted: set[str] = set()
+        """Create a reader.
+
+        Args:
+            strict: refuse unknown fields.
+        """
+        self.logged: set[str] = set()
+        """Unknown fields that are logged so far."""
         self._strict = strict
 
     def read(self, caller: Caller, data: bytes, model: type[_Body]) -> _Body:
@@ -44,10 +48,10 @@ class BodyReader:
         content = orjson.loads(data)
         if not isinstance(content, dict):
             raise RequestError("The body should be a JSON object.", code="invalid_type")
-        if len(content) > self.most_fields:
-            raise RequestError(f"The body should have at most {self.most_fields} fields.", code="invalid_value")
+        if len(content) > self.max_fields:
+            raise RequestError(f"The body should have at most {self.max_fields} fields.", code="invalid_value")
         body = model.model_validate(content)
-        if unknown := dict.fromkeys(name[: self.longest_noted] for name in unknown_fields(body)):
+        if unknown := dict.fromkeys(name[: self.max_name_length] for name in unknown_fields(body)):
             self._report(caller, list(unknown))
         return body
 
@@ -56,16 +60,16 @@ class BodyReader:
             raise RequestError(f"Unknown field: {names[0]!r}", code="unknown_parameter", param=names[0])
         caller.reply_headers.append((IGNORED, ignored(names)))
         for name in names:
-            self._note(name)
+            self._log(name)
 
-    def _note(self, name: str) -> None:
-        if name not in self.noted and len(self.noted) < self.most_noted:
-            self.noted.add(name)
+    def _log(self, name: str) -> None:
+        if name not in self.logged and len(self.logged) < self.max_logged:
+            self.logged.add(name)
             logger.warning("the unknown field %r of a request is ignored, now and later", name)
 
 
 def ignored(names: Sequence[str]) -> bytes:
-    """A header's value that names fields. Bytes that a header may not have, and commas, become `?`."""
+    """Return the header value that names ignored fields. Commas and bytes that a header may not have become `?`."""
     cleaned = ["".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names]
-    more = [f"and {len(names) - MOST_REPORTED} more"] if len(names) > MOST_REPORTED else []
-    return ", ".join(cleaned[:MOST_REPORTED] + more).encode("ascii")
+    more = [f"and {len(names) - MAX_REPORTED} more"] if len(names) > MAX_REPORTED else []
+    return ", ".join(cleaned[:MAX_REPORTED] + more).encode("ascii")

@@ -1,4 +1,4 @@
-"""Fields that OpenAI has and this server has not, so that whoever sends one is told why."""
+"""Refusal of OpenAI's fields that this server does not support, with a reason for each."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -12,17 +12,14 @@ from gateway.apis.fields.nested import refusal
 
 
 class RefusingFields(Fields):
-    """Fields of a body, beside which others are described, and have no value but `null`.
-
-    Attributes:
-        unsupported: the reason for each of those others, by name.
-    """
+    """Fields of a body that also has unsupported fields. Their only valid value is `null`."""
 
     unsupported: ClassVar[Mapping[str, str]]
+    """Reason of the refusal for each unsupported field, by name."""
 
     @model_validator(mode="before")
     @classmethod
-    def _nothing_unsupported(cls, body: object) -> object:
+    def _refuse_unsupported(cls, body: object) -> object:
         for name, reason in cls.unsupported.items():
             if isinstance(body, dict) and body.get(name) is not None:
                 raise refusal(name, reason)
@@ -30,7 +27,7 @@ class RefusingFields(Fields):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """As for `Fields`, with those that are refused."""
+        """Return the JSON schema of `Fields`, with the unsupported fields as `null`."""
         reference = super().__get_pydantic_json_schema__(core_schema, handler)
         described = {name: {"type": "null", "description": reason} for name, reason in cls.unsupported.items()}
         handler.resolve_ref_schema(reference)["properties"] |= described

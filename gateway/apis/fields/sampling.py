@@ -1,4 +1,4 @@
-"""The fields by which OpenAI's, llama.cpp's and vLLM's clients say how text is to be generated."""
+"""Sampling fields: those of OpenAI, llama.cpp and vLLM."""
 
 import re
 from dataclasses import fields
@@ -10,29 +10,29 @@ from engine import GenerationRequest, Prompt, Sampling
 from gateway.apis.fields.base import Fields
 
 MAX_INT = 2**31 - 1
-"""The largest integer that llama.cpp takes, for token ids and counts alike."""
+"""Largest integer that llama.cpp accepts, for token ids and counts."""
 
-LARGEST_BIAS = 100
+MAX_BIAS = 100
 MAX_BIASES = 1024
-LEAST_REPEAT_PENALTY = 0.01
-"""Logits are divided by it in single precision: one near 0 leaves no finite one."""
+MIN_REPEAT_PENALTY = 0.01
+"""Lower bound: logits are divided by it in single precision, and a value near 0 would make them infinite."""
 
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
-"""One way to write each, so that no token is biased twice."""
+"""Canonical decimal form of a token id, so that a token cannot have two biases."""
 
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128
 
 MAX_SALT = 256
-"""Characters. A random key needs 43; a longer name than this names nothing better."""
+"""Maximum of characters. A random key of 256 bits needs only 43."""
 
 MAX_LOGPROBS = 20
-"""Alternatives of each token. OpenAI's completions stop at 5, its chat at this."""
+"""Maximum of alternatives per token. This is the limit of OpenAI's chat; the limit of its completions is 5."""
 
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
-"""llama.cpp reads no more of one, and looks through the whole vocabulary for each."""
+"""Maximum of bytes that llama.cpp reads of one breaker. It searches the whole vocabulary for each breaker."""
 
 SamplerName: TypeAlias = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
@@ -41,12 +41,12 @@ SamplerName: TypeAlias = Literal[
 StopForm: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 StopForms: TypeAlias = StopForm | Annotated[list[StopForm], Field(max_length=MAX_STOPS)]
 BiasForms: TypeAlias = Annotated[
-    dict[str, Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]], Field(max_length=MAX_BIASES)
+    dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]], Field(max_length=MAX_BIASES)
 ]
 
 _CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "samplers"}
 _COPIED = tuple(field.name for field in fields(Sampling) if field.name not in _CONVERTED)
-"""Fields that mean the same to the engine."""
+"""Fields that have the same meaning in the engine's `Sampling`."""
 
 _STOP_FORMS = "should be a string or an array of strings"
 
@@ -79,16 +79,16 @@ def _token_id(key: str) -> int:
 
 
 def _bias(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST_BIAS:
-        raise ValueError(f"should have numbers from -{LARGEST_BIAS} to {LARGEST_BIAS} as its values")
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MAX_BIAS:
+        raise ValueError(f"should have numbers from -{MAX_BIAS} to {MAX_BIAS} as its values")
     return float(value)
 
 
 class SamplingFields(Fields):
-    """Fields shared by every route that generates: OpenAI's, llama.cpp's, and two of vLLM's for the same.
+    """Fields shared by every endpoint that generates: those of OpenAI and llama.cpp, and two synonyms of vLLM's.
 
-    OpenAI's defaults where OpenAI has one; else the value that changes nothing. The bounds keep llama.cpp's single
-    precision finite and its integers in range; `Sampling` tells what each field means.
+    A default is OpenAI's if OpenAI has the field, else the value without effect. The bounds keep llama.cpp's single
+    precision finite and its integers in range. `Sampling` describes each field.
     """
 
     temperature: float = Field(1.0, ge=0, le=2)
@@ -100,8 +100,8 @@ class SamplingFields(Fields):
     seed: int | None = Field(None, ge=-(2**63), le=2**64 - 1)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
-    repeat_penalty: float = Field(1.0, ge=LEAST_REPEAT_PENALTY, le=10)
-    repetition_penalty: float | None = Field(None, ge=LEAST_REPEAT_PENALTY, le=10)
+    repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=10)
+    repetition_penalty: float | None = Field(None, ge=MIN_REPEAT_PENALTY, le=10)
     repeat_last_n: int = Field(64, ge=-1, le=MAX_INT)
     dry_multiplier: float = Field(0.0, ge=0, le=100)
     dry_base: float = Field(1.75, ge=1, le=100)
@@ -110,7 +110,7 @@ class SamplingFields(Fields):
     dry_sequence_breakers: list[str] = Field(
         ["\n", ":", '"', "*"],
         max_length=MAX_BREAKERS,
-        description=f"Of 1 to {MAX_BREAKER_BYTES} bytes each, none of them zero.",
+        description=f"Strings of 1 to {MAX_BREAKER_BYTES} bytes each, without zero bytes.",
         json_schema_extra={"items": {"type": "string", "minLength": 1, "maxLength": MAX_BREAKER_BYTES}},
     )
     xtc_probability: float = Field(0.0, ge=0, le=1)
@@ -133,12 +133,13 @@ class SamplingFields(Fields):
         None,
         min_length=1,
         max_length=MAX_SALT,
-        description="Cached prompts are shared only among requests with the same one.",
+        description="Requests share cached prompts only with requests that have the same salt.",
     )
     speculative: bool | None = Field(
         None,
-        description="Whether several tokens are computed at once where the text seems to repeat what was said: always, "
-        "never, or (null) where that is faster and no seed is given. What is drawn is the same.",
+        description="Speculative decoding: several tokens are computed at once where the text seems to repeat earlier "
+        "text. `true`: always. `false`: never. `null`: if it is faster and no seed is given. The sampled tokens are "
+        "the same in each case.",
     )
 
     @field_validator("repetition_penalty")
@@ -163,10 +164,10 @@ class SamplingFields(Fields):
         return samplers
 
     def sampling(self) -> Sampling:
-        """Return the fields of the engine's `Sampling`.
+        """Return the engine's `Sampling`.
 
-        A `top_k` of -1 keeps all candidates and a `seed` of -1 draws one, as in llama.cpp. Other seeds count
-        modulo 2**32.
+        A `top_k` of -1 keeps all candidates and a `seed` of -1 means a random seed, as in llama.cpp. Other seeds are
+        taken modulo 2**32.
         """
         return Sampling(
             **{name: getattr(self, name) for name in _COPIED},
@@ -178,7 +179,7 @@ class SamplingFields(Fields):
         )
 
     def generation(self, request_id: str, prompts: tuple[Prompt, ...]) -> GenerationRequest:
-        """Return the request for the prompts, with these fields; an API that has more options replaces theirs."""
+        """Return the request for the prompts with these fields. APIs with more options replace its other fields."""
         return GenerationRequest(
             id=request_id,
             prompts=prompts,
@@ -192,7 +193,7 @@ class SamplingFields(Fields):
 
 
 class ReportFields(Fields):
-    """What an answer tells of itself besides its text. Shared by the routes whose answers have room for it."""
+    """Options for extra fields of an answer, shared by the endpoints that have such fields."""
 
     return_token_ids: bool = False
     timings: bool = False
@@ -202,5 +203,5 @@ class ReportFields(Fields):
     @classmethod
     def _at_the_end_only(cls, wanted: bool) -> bool:
         if wanted:
-            raise ValueError("is not supported; timings tells them once, at the end")
+            raise ValueError("is not supported: timings adds them once, at the end")
         return wanted

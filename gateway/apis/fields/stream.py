@@ -1,4 +1,4 @@
-"""The fields by which OpenAI's clients ask for a stream. Shared by completions and chat."""
+"""Stream options of OpenAI's completions and chat."""
 
 from pydantic import ValidationInfo, field_validator
 
@@ -6,14 +6,14 @@ from gateway.apis.fields.base import Fields
 
 
 class StreamOptions(Fields):
-    """What a stream carries besides text. `include_obfuscation` pads encrypted streams, which this server has not."""
+    """Options of a stream. `include_obfuscation` has no effect: it pads encrypted streams, and this server has none."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
 class StreamFields(Fields):
-    """Whether the answer is a stream, and of what."""
+    """Fields that request a stream, and its options."""
 
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -27,5 +27,5 @@ class StreamFields(Fields):
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream ends with its usage."""
+        """True if a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage

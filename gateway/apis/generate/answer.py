@@ -1,4 +1,4 @@
-"""Answers of `/generate`: an envelope that says whether it went well."""
+"""Answers of `/generate`: an envelope with a `success` flag."""
 
 from collections.abc import Sequence
 from typing import Literal, NotRequired
@@ -16,7 +16,7 @@ from gateway.apis.generate.request import GenerateBody
 
 
 class Generated(JsonObject):
-    """A text, its token count and its times, in seconds."""
+    """A generated text, its token count and its times in seconds."""
 
     id: str
     text: str
@@ -31,30 +31,35 @@ class Generated(JsonObject):
 
 
 class Success(JsonObject):
-    """An answer of `/generate`."""
+    """A successful answer of `/generate`."""
 
     success: Literal[True]
     data: Generated
 
 
 class Failure(JsonObject):
-    """A failure of `/generate`."""
+    """A failed answer of `/generate`."""
 
     success: Literal[False]
     error: Error
 
 
 class GeneratedText(JsonObject):
-    """More of the text."""
+    """The next piece of the text in a stream."""
 
     text: str
 
 
 class Envelope:
-    """One answer, timed from its creation."""
+    """Encoder of one answer. Its time starts when it is created."""
 
     def __init__(self, body: GenerateBody, ids: PromptIds) -> None:
-        """Args: `ids`, the prompt's tokens if they are asked for."""
+        """Create the envelope and start its time.
+
+        Args:
+            body: the request.
+            ids: the prompt's token ids if the request asks for them.
+        """
         self._id = f"gen-{uuid4().hex}"
         self._began = anyio.current_time()
         self._body = body
@@ -63,7 +68,7 @@ class Envelope:
         self._details: list[TokenDetail] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return an SSE event for each piece of text, and the whole answer after the last one."""
+        """Return an SSE event for each piece of text, and the whole answer after the last piece."""
         encoded = b""
         for event in events:
             if event.text:
@@ -76,7 +81,7 @@ class Envelope:
         return encoded
 
     def success(self, prompt_tokens: Sequence[int], end: Finished) -> Success:
-        """Return the whole answer, whose last event this is. Times are in seconds."""
+        """Return the whole answer after its last event. Times are in seconds."""
         seconds = anyio.current_time() - self._began
         data: Generated = {
             "id": self._id,
@@ -90,7 +95,7 @@ class Envelope:
         return {"success": True, "data": data}
 
     def _report(self, data: Generated, prompt_tokens: Sequence[int], end: Finished) -> None:
-        """Add the fields that only a request for them gets."""
+        """Add the fields that the request asks for."""
         details = [*self._details, *end.details]
         if self._body.logprobs is not None:
             data["logprobs"] = LegacyLogprobsEncoder().encode(details)

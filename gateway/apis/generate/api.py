@@ -1,25 +1,12 @@
-"""The endpoint of `/generate`."""
+"""The API of `/generate`."""
 
-from gateway.apis.endpoint import Api, Endpoint
-from gateway.apis.generate.answer import Failure, GeneratedText, Success
-from gateway.apis.generate.endpoint import Generate
+from gateway.apis.endpoint import Api
+from gateway.apis.generate.answer import Failure
+from gateway.apis.generate.endpoint import generate_endpoints
 from gateway.apis.generate.errors import encode_error
-from gateway.apis.generate.request import GenerateBody
 from gateway.serving.models import Models
 
 
 def generate_api(models: Models) -> Api:
-    """Return the API of the predecessor, whose answers say whether they went well."""
-    create = Endpoint(
-        method="POST",
-        path="/generate",
-        id="generate",
-        summary="Continue one text; the answer says whether that went well.",
-        handler=Generate(models).create,
-        body=GenerateBody,
-        answer=Success,
-        events=GeneratedText | Success | Failure,
-        ends_with_done=False,
-        refusals=frozenset({429}),
-    )
-    return Api((create,), encode_error, Failure)
+    """Return the API of the predecessor. Its answers and errors have a `success` flag."""
+    return Api(generate_endpoints(models), encode_error, Failure)

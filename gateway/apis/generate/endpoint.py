@@ -1,22 +1,22 @@
-"""`POST /generate`, the predecessor's route: one prompt, one answer in an envelope that says whether it went well."""
+"""Endpoint `/generate` of the predecessor: one prompt, one answer in an envelope with a `success` flag."""
 
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Call
-from gateway.apis.generate.answer import Envelope, Success
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
+from gateway.apis.generate.answer import Envelope, Failure, GeneratedText, Success
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 
 
-class Generate:
-    """Continues one text."""
+class GenerateEndpoints:
+    """Handlers for `/generate`."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def create(self, call: Call[GenerateBody]) -> JsonReply[Success] | EventStream:
-        """Answer whole, or with a stream of texts that ends in what would have been the whole answer."""
+        """Return the whole answer, or a stream of texts that ends in the whole answer."""
         body = call.body
         served = await self._models.resolve(None)
         request = body.request(call.caller.request_id)
@@ -27,3 +27,20 @@ class Generate:
             return EventStream(source, end=b"")
         answer = await served.generations.run(call.caller, request, body.engine_names)
         return JsonReply(envelope.success(answer.prompt_tokens, *answer.outcomes))
+
+
+def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoint of `/generate`."""
+    create = Endpoint(
+        method="POST",
+        path="/generate",
+        id="generate",
+        summary="Continue one text. The answer has a `success` flag.",
+        handler=GenerateEndpoints(models).create,
+        body=GenerateBody,
+        answer=Success,
+        events=GeneratedText | Success | Failure,
+        ends_with_done=False,
+        refusals=frozenset({429}),
+    )
+    return (create,)

@@ -1,4 +1,4 @@
-"""Failures of `/generate`."""
+"""Errors of `/generate`."""
 
 import orjson
 

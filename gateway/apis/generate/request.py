@@ -1,4 +1,4 @@
-"""The fields of `/generate` requests."""
+"""Fields of `/generate` requests."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -19,7 +19,7 @@ def _one_prompt(value: object) -> Prompt:
 
 
 class GenerateBody(SamplingFields, GrammarFields, ReportFields):
-    """The body of a request."""
+    """The body of a `/generate` request."""
 
     prompt: Annotated[
         Prompt,
@@ -33,7 +33,7 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
     def request(self, request_id: str) -> GenerationRequest:
-        """Return the engine's request, under this id. Raises `RequestError`."""
+        """Return the engine's request with this id. Raises `RequestError`."""
         return replace(
             self.generation(request_id, (self.prompt,)),
             max_tokens=self.max_tokens,

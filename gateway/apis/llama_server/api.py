@@ -1,20 +1,20 @@
-"""The endpoints of llama-server's own routes."""
+"""The API of llama-server's own routes."""
 
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
-from gateway.apis.llama_server.health import Health, health_endpoints
+from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
-from gateway.apis.llama_server.tokenize import vocabulary_endpoints
+from gateway.apis.llama_server.tokenize import tokenize_endpoints
 from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 
 
-def llama_server_api(models: Models, health: Health) -> Api:
+def llama_server_api(models: Models, health: HealthEndpoints) -> Api:
     """Return llama-server's routes. Its errors have OpenAI's shape."""
     endpoints = (
         *apply_template_endpoints(models),
-        *vocabulary_endpoints(models),
+        *tokenize_endpoints(models),
         *health_endpoints(health),
         *slots_endpoints(models),
     )

@@ -1,4 +1,4 @@
-"""`POST /apply-template`: the prompt that a conversation becomes, and nothing generated."""
+"""Endpoint `/apply-template`: render the prompt of a conversation without generating."""
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
@@ -8,19 +8,19 @@ from gateway.serving.models import Models
 
 
 class Prompt(JsonObject):
-    """The prompt that a conversation becomes."""
+    """The prompt that the chat template renders for a conversation."""
 
     prompt: str
 
 
-class ApplyTemplate:
-    """Renders prompts. Takes the body of a chat request; fields that concern generation are checked and unused."""
+class ApplyTemplateEndpoints:
+    """Handlers for rendered prompts. The body is a chat request; its generation fields are checked and not used."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def apply(self, call: Call[ChatBody]) -> JsonReply[Prompt]:
-        """Answer `{"prompt": …}`."""
+        """Return `{"prompt": …}`."""
         served = await self._models.resolve(call.body.model)
         prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
         return JsonReply({"prompt": prompt.text})
@@ -32,8 +32,8 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="POST",
         path="/apply-template",
         id="applyTemplate",
-        summary="The prompt that a conversation becomes.",
-        handler=ApplyTemplate(models).apply,
+        summary="Render the prompt of a conversation without generating.",
+        handler=ApplyTemplateEndpoints(models).apply,
         body=ChatBody,
         answer=Prompt,
         refusals=NO_SUCH_MODEL,

@@ -1,4 +1,4 @@
-"""`GET /health`: whether requests are welcome, and if not, why."""
+"""Endpoint `/health`: readiness of the server for requests, with the reason if it is not ready."""
 
 from http import HTTPStatus
 from types import NoneType
@@ -14,14 +14,14 @@ from gateway.serving.models import Models
 
 
 class Healthy(JsonObject):
-    """Requests are welcome. `restarts` counts those of the engine."""
+    """The server is ready for requests. `restarts` counts the restarts of the engines."""
 
     status: Literal["ok"]
     restarts: Count
 
 
 class Unhealthy(JsonObject):
-    """Requests are not welcome now: the state, why, and how far loading has come."""
+    """The server is not ready for requests: the state, the reason, and the progress of loading."""
 
     status: EngineState | Literal["draining"]
     detail: str
@@ -29,21 +29,21 @@ class Unhealthy(JsonObject):
     progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]
 
 
-class Health:
-    """Answers the state of the models' engines, or that the server is stopping."""
+class HealthEndpoints:
+    """Handlers for the health check: the state of the models' engines and of the server."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
         self._draining = False
 
     def drain(self) -> None:
-        """Answer from now on that the server is stopping."""
+        """Report `draining` from now on: the server is stopping."""
         self._draining = True
 
     async def get(self, _call: Call[None]) -> JsonReply[Healthy | Unhealthy]:
-        """Answer 200 with `"status": "ok"` if every engine serves; else 503.
+        """Return 200 with `"status": "ok"` if every engine is ready, else 503.
 
-        A 503 has the state of the first engine that does not serve, the reason, and the progress of loading.
+        A 503 has the state of the first engine that is not ready, the reason, and the progress of loading.
         """
         unhealthy = self._unhealthy()
         if unhealthy is not None:
@@ -67,13 +67,13 @@ class Health:
         return sum(served.engine.status.restarts for served in self._models.all)
 
 
-def health_endpoints(health: Health) -> tuple[AnyEndpoint, ...]:
+def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint of `/health`."""
     get: Endpoint[None, Healthy | Unhealthy] = Endpoint(
         method="GET",
         path="/health",
         id="getHealth",
-        summary="Whether requests are welcome.",
+        summary="Check that the server is ready for requests.",
         handler=health.get,
         body=NoneType,
         answer=Healthy,

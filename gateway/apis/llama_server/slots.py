@@ -1,4 +1,4 @@
-"""`GET /slots`: the work of every slot of the engine."""
+"""Endpoint `/slots`: the work of every slot of the engine."""
 
 from types import NoneType
 from typing import Literal
@@ -21,14 +21,14 @@ class Slot(JsonObject):
     cached_tokens: Count
 
 
-class Slots:
-    """Lists the slots. The engine answers at any time, also during a long step."""
+class SlotsEndpoints:
+    """Handlers for the list of slots. The engine answers at any time, even during a long step."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def list(self, _call: Call[None]) -> JsonReply[list[Slot]]:
-        """Answer one object a slot. Raises `Unavailable` while there is no engine to ask."""
+        """Return one object per slot. Raises `Unavailable` while the engine is down."""
         served = await self._models.resolve(None)
         slots, _metrics = await served.engine.inspect()
         return JsonReply([_encode(slot) for slot in slots])
@@ -51,8 +51,8 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="GET",
         path="/slots",
         id="listSlots",
-        summary="What every slot of the engine does now.",
-        handler=Slots(models).list,
+        summary="List the engine's slots and their work.",
+        handler=SlotsEndpoints(models).list,
         body=NoneType,
         answer=list[Slot],
     )

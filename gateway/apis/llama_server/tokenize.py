@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`, as llama-server has them."""
+"""Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
@@ -7,35 +7,35 @@ from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeB
 from gateway.serving.models import Models, Task
 
 
-class Vocabulary:
-    """What the model's tokens are. An engine that is busy answers all the same; a client that leaves is forgotten."""
+class TokenizeEndpoints:
+    """Handlers for tokenization. A busy engine answers too; the answer is dropped if the client has left."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def tokenize(self, call: Call[TokenizeBody]) -> JsonReply[Tokens]:
-        """Answer `{"tokens": […]}`: ids, or objects of id and piece."""
+        """Return `{"tokens": […]}`: ids, or objects of id and piece."""
         body = call.body
         served = await self._models.resolve(body.model, Task.TOKENIZE)
         (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
         return JsonReply(tokens(details, with_pieces=body.with_pieces))
 
     async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
-        """Answer `{"content": …}`, with control tokens by their names. Bytes that are no characters become U+FFFD."""
+        """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
         served = await self._models.resolve(call.body.model, Task.TOKENIZE)
         text = await served.engine.detokenize(call.body.tokens, special=True)
         return JsonReply(content(text))
 
 
-def vocabulary_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of `/tokenize` and `/detokenize`."""
-    vocabulary = Vocabulary(models)
+    endpoints = TokenizeEndpoints(models)
     tokenize = Endpoint(
         method="POST",
         path="/tokenize",
         id="tokenize",
-        summary="The tokens of a text.",
-        handler=vocabulary.tokenize,
+        summary="Convert a text to tokens.",
+        handler=endpoints.tokenize,
         body=TokenizeBody,
         answer=Tokens,
         refusals=NO_SUCH_MODEL,
@@ -44,8 +44,8 @@ def vocabulary_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="POST",
         path="/detokenize",
         id="detokenize",
-        summary="The text of some tokens.",
-        handler=vocabulary.detokenize,
+        summary="Convert tokens to text.",
+        handler=endpoints.detokenize,
         body=DetokenizeBody,
         answer=DetokenizedText,
         refusals=NO_SUCH_MODEL,

@@ -7,7 +7,7 @@ from gateway.apis.answers.shapes import Count, JsonObject
 
 
 class TokenPiece(JsonObject):
-    """A token and its text, or its bytes where they are no whole characters."""
+    """A token and its text, or its bytes if they are not whole characters."""
 
     id: Count
     piece: str | list[Count]
@@ -20,13 +20,13 @@ class Tokens(JsonObject):
 
 
 class DetokenizedText(JsonObject):
-    """The text of some tokens."""
+    """The text of the tokens."""
 
     content: str
 
 
 def tokens(details: Sequence[TokenDetail], *, with_pieces: bool) -> Tokens:
-    """Return the ids of tokens, or with `with_pieces` their texts, too."""
+    """Return the ids of tokens; with `with_pieces`, their texts too."""
     if not with_pieces:
         return {"tokens": [token.id for token in details]}
     pieces: list[TokenPiece] = [{"id": token.id, "piece": _piece(token.piece)} for token in details]
@@ -34,7 +34,7 @@ def tokens(details: Sequence[TokenDetail], *, with_pieces: bool) -> Tokens:
 
 
 def content(text: bytes) -> DetokenizedText:
-    """Return the text of tokens. Bytes that are not characters become U+FFFD."""
+    """Return the text of tokens. Invalid UTF-8 becomes U+FFFD."""
     return {"content": text.decode(errors="replace")}
 
 

@@ -1,4 +1,4 @@
-"""The fields by which llama.cpp's clients turn text into tokens and back."""
+"""Fields of `/tokenize` and `/detokenize` requests."""
 
 from typing import Annotated, Self
 
@@ -10,7 +10,7 @@ from gateway.apis.fields.prompts import MAX_PROMPT_TOKENS
 from gateway.apis.fields.sampling import MAX_INT
 
 MAX_TEXT = 2**20
-"""Characters. Far above what a slot holds; more would keep the server busy for a second at a time."""
+"""Characters. This is far above the context of a slot; more would block the server for a second."""
 
 
 class TokenizeBody(Fields):
@@ -37,7 +37,7 @@ class TokenizeBody(Fields):
 
     @property
     def text(self) -> str:
-        """What to tokenise."""
+        """The text to tokenize."""
         return self.content or self.prompt
 
 

@@ -1,4 +1,4 @@
-"""The endpoints of OpenAI's API."""
+"""OpenAI's API."""
 
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
@@ -7,8 +7,8 @@ from gateway.apis.openai.completions.endpoint import completions_endpoints
 from gateway.apis.openai.embeddings.endpoint import embeddings_endpoints
 from gateway.apis.openai.models.endpoint import models_endpoints
 from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.endpoint import responses_endpoints
 from gateway.apis.openai.responses.store import ResponseStore
-from gateway.apis.openai.responses.table import responses_endpoints
 from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 

@@ -7,14 +7,14 @@ from gateway.apis.answers.shapes import Usage
 
 
 def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
-    """Count each prompt once, and every choice, shown or not.
+    """Return the token counts of a request. Each prompt counts once, and every choice counts, returned or not.
 
-    The cached tokens of a prompt are those that its first choice found resident. Rejected draft tokens are not counted
-    as completion tokens.
+    The cached tokens of a prompt are those that its first choice found in the cache. Rejected draft tokens are not
+    completion tokens.
 
     Args:
-        prompt_tokens: tokens of each prompt.
-        outcomes: the end of every choice, in any order.
+        prompt_tokens: token count of each prompt.
+        outcomes: the final event of every choice, in any order.
     """
     ends = sorted(outcomes, key=lambda end: end.choice)
     choices_per_prompt = len(ends) // len(prompt_tokens)

@@ -9,7 +9,7 @@ from gateway.apis.answers.shapes import Count, JsonObject, Logprob, Stop, Timest
 
 
 class TokenLogprob(JsonObject):
-    """A likely token in one place."""
+    """A token and its log-probability at one position."""
 
     token: str
     logprob: Logprob
@@ -17,7 +17,7 @@ class TokenLogprob(JsonObject):
 
 
 class ChosenLogprob(TokenLogprob):
-    """The token that was chosen, and the likeliest ones in its place."""
+    """The chosen token, and the likeliest alternatives at its position."""
 
     top_logprobs: list[TokenLogprob]
 
@@ -30,14 +30,14 @@ class ChatLogprobs(JsonObject):
 
 
 class FunctionCallAnswer(JsonObject):
-    """A function's name and arguments; the arguments are JSON text, as the model wrote them."""
+    """A function's name and its arguments as JSON text, unchanged from the model's output."""
 
     name: str
     arguments: str
 
 
 class ToolCallAnswer(JsonObject):
-    """A call by the model."""
+    """A tool call by the model."""
 
     id: str
     type: Literal["function"]
@@ -45,7 +45,7 @@ class ToolCallAnswer(JsonObject):
 
 
 class ChatMessage(JsonObject):
-    """The model's text, reasoning and calls."""
+    """The model's message: text, reasoning and tool calls."""
 
     role: Literal["assistant"]
     content: str | None
@@ -60,7 +60,7 @@ ServiceTier: TypeAlias = Literal["default"]
 
 
 class ChatChoice(JsonObject):
-    """One choice: a message and its end."""
+    """One choice: a message and its finish reason."""
 
     index: Count
     message: ChatMessage
@@ -71,7 +71,7 @@ class ChatChoice(JsonObject):
 
 
 class ChatHead(JsonObject):
-    """Fields that a whole answer and the chunks of a stream share."""
+    """Fields that a whole completion and the chunks of a stream share."""
 
     id: str
     created: Timestamp
@@ -83,7 +83,7 @@ class ChatHead(JsonObject):
 
 
 class ChatCompletion(ChatHead):
-    """A whole answer."""
+    """A whole chat completion."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
@@ -91,14 +91,14 @@ class ChatCompletion(ChatHead):
 
 
 class FunctionDelta(JsonObject):
-    """More of a call: first its name, then its arguments."""
+    """Delta of a call: first its name, then pieces of its arguments."""
 
     name: NotRequired[str]
     arguments: str
 
 
 class ToolCallDelta(JsonObject):
-    """More of one call. Only its first delta has `id` and `type`."""
+    """Delta of one tool call. Only its first delta has `id` and `type`."""
 
     index: Count
     id: NotRequired[str]
@@ -107,7 +107,7 @@ class ToolCallDelta(JsonObject):
 
 
 class ChatDelta(JsonObject):
-    """More of a message. The first one has the role, and the last one is empty."""
+    """Delta of a message. The first one has the role, and the last one is empty."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str]
@@ -117,7 +117,7 @@ class ChatDelta(JsonObject):
 
 
 class ChatPart(JsonObject):
-    """More of one choice."""
+    """One choice's part of a chunk."""
 
     index: Count
     delta: ChatDelta
@@ -134,7 +134,7 @@ class ChunkHead(ChatHead):
 
 
 class ChatChunk(ChunkHead):
-    """An event of a stream. With `include_usage`, `usage` is null in all but the last, which has no choices."""
+    """An event of a stream. With `include_usage`, `usage` is null except in the last chunk, which has no choices."""
 
     choices: list[ChatPart]
     usage: NotRequired[Usage | None]

@@ -1,4 +1,4 @@
-"""Encoder of a chat answer that comes whole."""
+"""Encoder of a whole chat completion."""
 
 import time
 from uuid import uuid4
@@ -16,12 +16,12 @@ from gateway.serving.generations import GenerationResult
 
 
 def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
-    """Return the fields that an answer and each chunk of a stream begin with.
+    """Return the fields that a whole completion and each chunk of a stream share.
 
     Args:
-        body: the request. Whichever service tier it asks for, the default one serves it.
+        body: the request. Every service tier that it may ask for is served as `default`.
         model: the model's name in answers.
-        fingerprint: of the model and the program.
+        fingerprint: fingerprint of the model and the program.
     """
     head: ChatHead = {
         "id": f"chatcmpl-{uuid4().hex}",
@@ -37,7 +37,7 @@ def chat_head(body: ChatBody, model: str, fingerprint: str) -> ChatHead:
 def completion(
     head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds, answer: GenerationResult
 ) -> ChatCompletion:
-    """Return the whole answer. `ids` has the prompt's tokens if the request asks for them."""
+    """Return the whole completion. `ids` has the prompt's token ids if the request asks for them."""
     whole: ChatCompletion = {
         "id": head["id"],
         "object": "chat.completion",

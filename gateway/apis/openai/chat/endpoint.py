@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`, as OpenAI defines it, and the count of a prompt's tokens."""
+"""Endpoints of OpenAI's chat completions: `/v1/chat/completions`, and the token count of its prompt."""
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
@@ -13,14 +13,14 @@ from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 
 
-class Chat:
-    """Continues conversations."""
+class ChatEndpoints:
+    """Handlers for chat completions."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def create(self, call: Call[ChatBody]) -> JsonReply[ChatCompletion] | EventStream:
-        """Answer whole, or with a stream of chunks that ends in `[DONE]`."""
+        """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         body = call.body
         served = await self._models.resolve(body.model)
         prompt = await served.prompts.prompt(body.conversation(), body.engine_names)
@@ -34,7 +34,7 @@ class Chat:
         return JsonReply(completion(head, body, prompt, ids, answer))
 
     async def count(self, call: Call[ChatBody]) -> JsonReply[InputTokens]:
-        """Count the tokens of the prompt, as `usage.prompt_tokens` does."""
+        """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
         served = await self._models.resolve(call.body.model)
         prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
         return JsonReply(await count_tokens(served.engine, prompt.text))
@@ -42,13 +42,13 @@ class Chat:
 
 def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of chat completions."""
-    chat = Chat(models)
+    endpoints = ChatEndpoints(models)
     create = Endpoint(
         method="POST",
         path="/v1/chat/completions",
         id="createChatCompletion",
         summary="Continue a conversation.",
-        handler=chat.create,
+        handler=endpoints.create,
         body=ChatBody,
         answer=ChatCompletion,
         events=ChatChunk | ErrorAnswer,
@@ -58,8 +58,8 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="POST",
         path="/v1/chat/completions/input_tokens",
         id="countChatTokens",
-        summary="Count the tokens of a conversation, and generate nothing.",
-        handler=chat.count,
+        summary="Count the tokens of a conversation without generating.",
+        handler=endpoints.count,
         body=ChatBody,
         answer=InputTokens,
         refusals=NO_SUCH_MODEL,

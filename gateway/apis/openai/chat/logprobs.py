@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from engine import Alternative, TokenDetail
 from gateway.apis.openai.chat.answer import ChatLogprobs, ChosenLogprob, TokenLogprob
 
-LEAST = -9999.0
-"""OpenAI's value for a probability of 0: JSON has no number for its logarithm."""
+MIN_LOGPROB = -9999.0
+"""OpenAI's value for a probability of 0, because JSON has no number for minus infinity."""
 
 
 def chat_logprobs(details: Iterable[TokenDetail]) -> ChatLogprobs:
-    """Return the `logprobs` of a choice or of a part of it."""
+    """Return the `logprobs` of a choice or of one chunk of it."""
     return {"content": token_logprobs(details), "refusal": None}
 
 
@@ -24,9 +24,9 @@ def _chosen(detail: TokenDetail) -> ChosenLogprob:
 
 
 def _token(token: TokenDetail | Alternative) -> TokenLogprob:
-    """Show part of a character as U+FFFD; `bytes` has it unchanged."""
+    """Return one token. Invalid UTF-8 becomes U+FFFD in `token`; `bytes` is unchanged."""
     return {
         "token": token.piece.decode(errors="replace"),
-        "logprob": LEAST if token.logprob is None else max(token.logprob, LEAST),
+        "logprob": MIN_LOGPROB if token.logprob is None else max(token.logprob, MIN_LOGPROB),
         "bytes": list(token.piece),
     }

@@ -10,19 +10,19 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 def new_call_id() -> str:
-    """Return a fresh id for a call."""
+    """Return a new id for a tool call."""
     return f"call_{uuid4().hex}"
 
 
 def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinishReason:
-    """Return why a choice ended. A length limit is reported before a call: the call may be cut."""
+    """Return the finish reason of a choice. The length limit has priority over a call, which may be cut."""
     if end.reason is FinishReason.LENGTH or not called:
         return end.reason
     return "function_call" if deprecated else "tool_calls"
 
 
 def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> ChatMessage:
-    """Return the message in a choice's whole text. With `deprecated`, a call becomes the old `function_call`."""
+    """Return the message of a choice's whole text. With `deprecated`, a call becomes the old `function_call`."""
     parser = prompt.parser()
     return _Collector([*parser.feed(text), *parser.finish()]).message(deprecated=deprecated)
 

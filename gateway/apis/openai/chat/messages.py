@@ -1,4 +1,4 @@
-"""Messages of OpenAI's chat requests: their fields, and their one form for templates."""
+"""Messages of OpenAI's chat requests: their fields, and their conversion for templates."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -11,11 +11,11 @@ from gateway.apis.fields.parts import TextPart, as_parts
 from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
-"""In one request. It is far above the size of a usual slot, and bounds the cost of reading."""
+"""Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 
 
 class ContentPart(TextPart):
-    """An entry of a content that is an array."""
+    """One part of a message's content."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [given(kind, type={"const": kind}) for kind in ("text", "refusal")]}
@@ -41,8 +41,8 @@ class _MessageFields(Nested):
 
     name: str | None = None
 
-    def plain(self, role: str, content: str | None) -> TemplateMessage:
-        """Return the message for a template."""
+    def to_template(self, role: str, content: str | None) -> TemplateMessage:
+        """Return the message in the template's format."""
         named = {} if self.name is None else {"name": self.name}
         return {"role": role, "content": content, **named}
 
@@ -55,34 +55,34 @@ class InstructionMessage(_MessageFields):
 
 
 class UserMessage(_MessageFields):
-    """A message of the user's."""
+    """A message by the user."""
 
     role: Literal["user"]
     content: Content
 
 
 class CalledFunction(Nested):
-    """A function's name and arguments; the arguments are JSON text, as the model wrote them."""
+    """A function's name and its arguments as JSON text, unchanged from the model's output."""
 
     name: str = Field(min_length=1)
     arguments: str
 
 
 class ToolCall(Nested):
-    """A call by the assistant."""
+    """A tool call by the assistant."""
 
     id: str = Field(min_length=1)
     type: Literal["function"]
     function: CalledFunction
 
-    def plain(self) -> TemplateMessage:
-        """Return the call for a template."""
+    def to_template(self) -> TemplateMessage:
+        """Return the call in the template's format."""
         function = {"name": self.function.name, "arguments": self.function.arguments}
         return {"id": self.id, "type": self.type, "function": function}
 
 
 class AssistantMessage(_MessageFields):
-    """The model's text, reasoning and calls."""
+    """A message by the model: text, reasoning and tool calls."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -107,22 +107,22 @@ class AssistantMessage(_MessageFields):
         raise ValueError("is not supported: this server's models take text only")
 
     @model_validator(mode="after")
-    def _says_something(self) -> "AssistantMessage":
-        said = (self.content, self.refusal, self.reasoning_content, self.function_call)
-        if not self.tool_calls and all(part is None for part in said):
+    def _has_content(self) -> "AssistantMessage":
+        parts = (self.content, self.refusal, self.reasoning_content, self.function_call)
+        if not self.tool_calls and all(part is None for part in parts):
             raise ValueError("should have content, a refusal or tool_calls")
         return self
 
-    def spoken(self) -> TemplateMessage:
-        """Return the message for a template, without its calls."""
-        message = self.plain(self.role, self.refusal if self.content is None else joined(self.content))
+    def without_calls(self) -> TemplateMessage:
+        """Return the message in the template's format, without its calls."""
+        message = self.to_template(self.role, self.refusal if self.content is None else joined(self.content))
         if self.reasoning_content is not None:
             message["reasoning_content"] = self.reasoning_content
         return message
 
 
 class ToolMessage(_MessageFields):
-    """The output of a call."""
+    """The output of a tool call."""
 
     role: Literal["tool"]
     content: Content
@@ -130,7 +130,7 @@ class ToolMessage(_MessageFields):
 
 
 class FunctionMessage(_MessageFields):
-    """The output of a call of the deprecated kind."""
+    """The output of a deprecated function call."""
 
     role: Literal["function"]
     name: str
@@ -151,16 +151,18 @@ _KINDS: dict[str, type[RequestMessage]] = {
 
 
 def read_messages(value: object) -> tuple[RequestMessage, ...]:
-    """Return the messages in a list. Raises `ValueError`, or `RequestError` that names the place of the fault."""
+    """Return the messages in a list. Raises `ValueError`, or `RequestError` with the place of the fault."""
     if not isinstance(value, list):
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_MESSAGES:
         raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
-    return tuple(read_kind(_KINDS, message, f"messages[{at}]", told_by="role") for at, message in enumerate(value))
+    return tuple(
+        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(value)
+    )
 
 
 def for_template(messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:
-    """Return the messages as `Conversation` has them. Calls of the deprecated kind become tool calls.
+    """Return the messages in the format of `Conversation`. Deprecated function calls become tool calls.
 
     Raises `RequestError` for a tool's output without its call.
     """
@@ -168,11 +170,11 @@ def for_template(messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, .
 
 
 class _Translation:
-    """One pass over the messages. It knows the earlier calls."""
+    """Conversion of the messages in order, with a record of the earlier calls."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}  # of the functions called, by the calls' ids
-        self._ids: dict[str, str] = {}  # of the latest call of each function of the deprecated kind
+        self._names: dict[str, str] = {}  # names of the called functions, by call id
+        self._ids: dict[str, str] = {}  # id of the latest deprecated call of each function
 
     def messages(self, messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:
         return tuple(self._message(message, f"messages[{at}]") for at, message in enumerate(messages))
@@ -185,7 +187,7 @@ class _Translation:
                 return self._tool(message, place)
             case FunctionMessage():
                 return self._function(message, place)
-        return message.plain(message.role, joined(message.content))
+        return message.to_template(message.role, joined(message.content))
 
     def _assistant(self, message: AssistantMessage, place: str) -> TemplateMessage:
         calls = list(message.tool_calls)
@@ -193,16 +195,16 @@ class _Translation:
             calls.append(ToolCall(id=f"call_{place}", type="function", function=message.function_call))
             self._ids[message.function_call.name] = calls[-1].id
         self._names |= {call.id: call.function.name for call in calls}
-        spoken = message.spoken()
-        return {**spoken, "tool_calls": [call.plain() for call in calls]} if calls else spoken
+        converted = message.without_calls()
+        return {**converted, "tool_calls": [call.to_template() for call in calls]} if calls else converted
 
     def _tool(self, message: ToolMessage, place: str) -> TemplateMessage:
         if message.tool_call_id not in self._names:
             raise refusal(f"{place}.tool_call_id", "should be the id of a call in an earlier assistant message")
         called = {"name": self._names[message.tool_call_id], "tool_call_id": message.tool_call_id}
-        return {**called, **message.plain(message.role, joined(message.content))}
+        return {**called, **message.to_template(message.role, joined(message.content))}
 
     def _function(self, message: FunctionMessage, place: str) -> TemplateMessage:
         if message.name not in self._ids:
             raise refusal(f"{place}.name", "should be the name of a function called in an earlier assistant message")
-        return {**message.plain("tool", joined(message.content or ())), "tool_call_id": self._ids[message.name]}
+        return {**message.to_template("tool", joined(message.content or ())), "tool_call_id": self._ids[message.name]}

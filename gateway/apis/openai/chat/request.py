@@ -29,14 +29,14 @@ from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, t
 
 
 class Prediction(Nested):
-    """A text that much of the answer is expected to repeat: draft tokens are taken from it."""
+    """A text that the answer is expected to repeat in large part. Draft tokens are taken from it."""
 
     type: Literal["content"]
     content: Content
 
 
 class TemplateFields(Fields):
-    """The conversation, and further variables of its template."""
+    """Fields of the conversation and of its chat template."""
 
     messages: Annotated[
         tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
@@ -47,7 +47,7 @@ class TemplateFields(Fields):
     verbosity: Verbosity | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = Field(
-        False, description="Needs a last message that is an assistant's, without calls, and no `add_generation_prompt`."
+        False, description="Requires a last message by the assistant without calls, and no `add_generation_prompt`."
     )
 
     @field_validator("continue_final_message")
@@ -73,7 +73,7 @@ class ChatBody(
     LabelFields,
     RefusingFields,
 ):
-    """The body of a request."""
+    """The body of a chat request."""
 
     unsupported: ClassVar[Mapping[str, str]] = {
         "audio": "is not supported: this server's models write text only",
@@ -87,7 +87,7 @@ class ChatBody(
     max_tokens: int | None = Field(None, ge=0, le=MAX_INT)
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
-    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Needs `logprobs`.")
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Requires `logprobs`.")
     modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
@@ -110,17 +110,17 @@ class ChatBody(
     @classmethod
     def _text_only(cls, modalities: list[str]) -> list[str]:
         if modalities != ["text"]:
-            raise ValueError('should be ["text"]: this server\'s models write nothing else')
+            raise ValueError('should be ["text"]: this server\'s models write text only')
         return modalities
 
     @property
     def engine_names(self) -> Mapping[str, str]:
-        """The client's names of fields that the engine may refuse, by the engine's."""
+        """The client's names of fields that the engine may refuse, by the engine's names."""
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or "tools"}
 
     def conversation(self) -> Conversation:
-        """Return the conversation. Raises `RequestError` where fields do not fit together."""
+        """Return the conversation. Raises `RequestError` if its fields contradict each other."""
         tool_set = self.tool_set()
         return Conversation(
             messages=for_template(self.messages),
@@ -136,7 +136,7 @@ class ChatBody(
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request, under this id."""
+        """Return the engine's request with this id."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         return replace(
             self.generation(request_id, (prompt.text,)),

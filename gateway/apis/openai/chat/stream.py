@@ -1,4 +1,4 @@
-"""Encoder of a chat answer that streams: OpenAI's chunks."""
+"""Encoder of a streamed chat completion: OpenAI's chunks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,14 +17,21 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 class ChatChunks:
-    """Encodes the events of a stream. The fields that are the same in every chunk are encoded once.
+    """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once.
 
-    The first chunk of a choice has its role, and the last one its finish reason and no text, so that clients can join
+    The first chunk of a choice has its role. The last one has its finish reason and no text, so that clients can join
     the deltas between them.
     """
 
     def __init__(self, head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds) -> None:
-        """Args: `ids`, the prompt's tokens if the request asks for them."""
+        """Begin a stream.
+
+        Args:
+            head: fields that are the same in every chunk.
+            body: the request.
+            prompt: the rendered prompt. Its parser reads the choices.
+            ids: the prompt's token ids if the request asks for them.
+        """
         chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
         self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
         self._tail = b',"usage":null}\n\n' if body.include_usage else b"}\n\n"
@@ -34,7 +41,7 @@ class ChatChunks:
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return the chunks of all events. With `include_usage`, the usage follows the end of the last choice."""
+        """Return the chunks of all events. With `include_usage`, the usage follows the last choice."""
         chunks: list[bytes] = []
         for event in events:
             choice = self._choices[event.choice]
@@ -49,7 +56,7 @@ class ChatChunks:
         return b"".join(chunks)
 
     def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
-        """Return the rest of the last choice's chunk, and with `include_usage` a chunk of its own for the usage."""
+        """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._body.timings else b""
         if not self._body.include_usage:
             return timed, self._tail
@@ -58,25 +65,25 @@ class ChatChunks:
 
 
 class _Choice:
-    """One choice's part of each of its chunks."""
+    """Encoder of the chunks of one choice."""
 
     def __init__(self, index: int, body: ChatBody, prompt: ChatPrompt) -> None:
         self.began = False
-        """Whether its role was sent."""
+        """True after the role is sent."""
         self._index = index
         self._body = body
         self._parser = prompt.parser()
         self._unsent: list[TokenDetail] = []
-        """Tokens of text that the parser holds back. They wait for the next part."""
+        """Tokens of text that the parser holds back. They belong to the next part."""
         self._called = False
 
     def begin(self) -> ChatPart:
-        """Return the part with the role."""
+        """Return the first part, which has the role."""
         self.began = True
         return self._part({"role": "assistant", "content": ""})
 
     def parts(self, event: Text | Finished) -> Iterator[ChatPart]:
-        """Yield a part for each delta, and one for the end."""
+        """Yield a part for each delta, and one for the end of the choice."""
         self._unsent += event.details
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:

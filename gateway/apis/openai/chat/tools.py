@@ -15,11 +15,11 @@ MAX_TOOLS = 128
 """OpenAI's limit."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
-"""OpenAI's default: the function takes none."""
+"""OpenAI's default: a function without parameters."""
 
 
 class FunctionObject(Nested):
-    """A function that can be called."""
+    """Definition of a function that the model may call."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = None
@@ -28,7 +28,7 @@ class FunctionObject(Nested):
 
     @field_validator("parameters")
     @classmethod
-    def _can_be_written(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _can_be_encoded(cls, parameters: dict[str, Any]) -> dict[str, Any]:
         try:
             orjson.dumps(parameters)
         except orjson.JSONEncodeError as error:
@@ -36,7 +36,7 @@ class FunctionObject(Nested):
         return parameters
 
     def tool(self) -> Tool:
-        """Return the tool for the model."""
+        """Return the tool for the chat template."""
         return Tool(self.name, self.description, self.parameters, self.strict)
 
 
@@ -74,7 +74,7 @@ _CHOICES: dict[str, type[NamedFunction | AllowedTools]] = {"function": NamedFunc
 
 
 def read_tools(value: object) -> tuple[FunctionTool, ...]:
-    """Return the entries of `tools`. Raises `ValueError`, or `RequestError` that names the place of the fault."""
+    """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
     for at, tool in enumerate(value):
@@ -99,16 +99,16 @@ def _function_choice(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """The tools of a request, whichever fields describe them."""
+    """The tools of a request, from the current or the deprecated fields."""
 
     tools: tuple[Tool, ...]
     """Functions that the model may call."""
     choice: ToolChoice
-    """Whether it must call one, and which."""
+    """Rule for calls: optional, required, forbidden, or one named function."""
 
 
 class ToolFields(Fields):
-    """The tools of a request, and whether the model must call one."""
+    """Fields of the tools, and of the rule for calling them."""
 
     tools: Annotated[
         tuple[FunctionTool, ...],
@@ -129,11 +129,11 @@ class ToolFields(Fields):
 
     @property
     def deprecated_calls(self) -> bool:
-        """Whether the request has `functions`. The answer then has `function_call`."""
+        """True if the request has `functions`. Its answer then has `function_call`."""
         return bool(self.functions)
 
     def tool_set(self) -> ToolSet:
-        """Return the tools. Raises `RequestError` where choice and tools do not fit."""
+        """Return the tools. Raises `RequestError` if the choice does not match the tools."""
         if self.functions:
             if self.tools:
                 raise refusal("functions", "cannot be combined with tools, which replaced it")
@@ -163,6 +163,6 @@ def _tool_set(functions: Sequence[FunctionObject], choice: ToolChoice, field: st
 
 def _only(functions: Sequence[FunctionObject], names: Sequence[str]) -> list[FunctionObject]:
     offered = {function.name for function in functions}
-    if strangers := set(names) - offered:
-        raise refusal("tool_choice", f"allows the function {min(strangers)[:64]!r}, which is not offered")
+    if unknown := set(names) - offered:
+        raise refusal("tool_choice", f"allows the function {min(unknown)[:64]!r}, which is not offered")
     return [function for function in functions if function.name in names]

@@ -7,7 +7,7 @@ from gateway.apis.answers.shapes import Count, JsonObject, LegacyLogprobs, Stop,
 
 
 class CompletionChoice(JsonObject):
-    """One text."""
+    """One generated text."""
 
     index: Count
     text: str
@@ -19,7 +19,7 @@ class CompletionChoice(JsonObject):
 
 
 class CompletionHead(JsonObject):
-    """Fields that a whole answer and the chunks of a stream share."""
+    """Fields that a whole completion and the chunks of a stream share."""
 
     id: str
     object: Literal["text_completion"]
@@ -30,14 +30,14 @@ class CompletionHead(JsonObject):
 
 
 class Completion(CompletionHead):
-    """A whole answer."""
+    """A whole completion."""
 
     choices: list[CompletionChoice]
     usage: Usage
 
 
 class CompletionPart(JsonObject):
-    """More of one text."""
+    """One choice's part of a chunk."""
 
     index: Count
     text: str
@@ -49,7 +49,7 @@ class CompletionPart(JsonObject):
 
 
 class CompletionChunk(CompletionHead):
-    """An event of a stream. With `include_usage`, `usage` is null in all but the last, which has no choices."""
+    """An event of a stream. With `include_usage`, `usage` is null except in the last chunk, which has no choices."""
 
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]

@@ -1,4 +1,4 @@
-"""Encoder of a completion that comes whole."""
+"""Encoder of a whole completion."""
 
 import time
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from gateway.serving.generations import GenerationResult
 
 
 def completion_head(model: str, fingerprint: str) -> CompletionHead:
-    """Return the fields that an answer and each chunk of a stream begin with.
+    """Return the fields that a whole completion and each chunk of a stream share.
 
     Args:
         model: the model's name in answers.
-        fingerprint: of the model and the program.
+        fingerprint: fingerprint of the model and the program.
     """
     return {
         "id": f"cmpl-{uuid4().hex}",
@@ -31,7 +31,7 @@ def completion_head(model: str, fingerprint: str) -> CompletionHead:
 
 
 def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: GenerationResult) -> Completion:
-    """Return the whole answer. Its usage includes choices that were generated and are not shown."""
+    """Return the whole completion. Its usage includes generated choices that are not returned."""
     whole: Completion = {
         **head,
         "choices": [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))],
@@ -43,7 +43,7 @@ def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answe
 
 
 def best(answer: GenerationResult, body: CompletionBody) -> Iterator[Finished]:
-    """Yield the choices to show: of each prompt the `n` likeliest for their length, the likeliest first."""
+    """Yield the choices to return: for each prompt, the `n` with the highest mean log-probability, the best first."""
     if body.choices == body.n:
         yield from answer.outcomes
         return

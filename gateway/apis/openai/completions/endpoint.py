@@ -1,4 +1,4 @@
-"""`POST /v1/completions`, as OpenAI defines it."""
+"""Endpoint of OpenAI's completions: `/v1/completions`."""
 
 from engine import RequestError
 from gateway.apis.answers.prompt_ids import prompt_ids
@@ -13,14 +13,14 @@ from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
 
 
-class Completions:
-    """Completes texts."""
+class CompletionsEndpoints:
+    """Handlers for text completions."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def create(self, call: Call[CompletionBody]) -> JsonReply[Completion] | EventStream:
-        """Answer whole, or with a stream of chunks that ends in `[DONE]`."""
+        """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         body = call.body
         served = await self._models.resolve(body.model)
         _check_suffix(body, served)
@@ -47,7 +47,7 @@ def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/completions",
         id="createCompletion",
         summary="Continue texts.",
-        handler=Completions(models).create,
+        handler=CompletionsEndpoints(models).create,
         body=CompletionBody,
         answer=Completion,
         events=CompletionChunk | ErrorAnswer,

@@ -1,4 +1,4 @@
-"""The fields of OpenAI's completion requests."""
+"""Fields of OpenAI's completion requests."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -14,7 +14,7 @@ from gateway.apis.fields.stream import StreamFields
 
 
 class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
-    """The body of a request."""
+    """The body of a completion request."""
 
     model: str | None = None
     prompt: Annotated[tuple[Prompt, ...], BeforeValidator(read_prompts, json_schema_input_type=PromptForms)]
@@ -23,23 +23,25 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
         ge=1,
         le=MAX_CHOICES,
         validate_default=True,
-        description=f"Choices a prompt; times the number of prompts at most {MAX_CHOICES}.",
+        description=f"Choices per prompt. Times the number of prompts, at most {MAX_CHOICES}.",
     )
-    best_of: int | None = Field(None, ge=1, le=MAX_CHOICES, description="At least `n`; `n` where `stream` is true.")
+    best_of: int | None = Field(
+        None, ge=1, le=MAX_CHOICES, description="At least `n`; exactly `n` if `stream` is true."
+    )
     max_tokens: int = Field(16, ge=0, le=MAX_INT)
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    suffix: str = Field("", description="Needs a model that can fill in, prompts that are texts, and no `echo`.")
+    suffix: str = Field("", description="Requires a model with infill tokens, text prompts, and no `echo`.")
     user: str | None = None
 
     @field_validator("n")
     @classmethod
-    def _few(cls, n: int, info: ValidationInfo) -> int:
+    def _within_limit(cls, n: int, info: ValidationInfo) -> int:
         return _bounded(n, info)
 
     @field_validator("best_of")
     @classmethod
-    def _enough(cls, best_of: int, info: ValidationInfo) -> int:
+    def _at_least_n(cls, best_of: int, info: ValidationInfo) -> int:
         n = info.data.get("n", best_of)
         if best_of < n:
             raise ValueError("should be at least n")
@@ -58,13 +60,13 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
 
     @property
     def choices(self) -> int:
-        """Choices a prompt that the engine is asked for, of which the best `n` are wanted."""
+        """Number of choices to generate per prompt. The best `n` of them are returned."""
         return self.best_of or self.n
 
     def request(self, request_id: str) -> GenerationRequest:
-        """Return the engine's request, under this id. Raises `RequestError`."""
+        """Return the engine's request with this id. Raises `RequestError`."""
         return replace(
-            self.generation(request_id, tuple(map(self._asked, self.prompt))),
+            self.generation(request_id, tuple(map(self._engine_prompt, self.prompt))),
             n=self.choices,
             max_tokens=self.max_tokens,
             stream=self.stream,
@@ -74,7 +76,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
             token_ids=self.return_token_ids,
         )
 
-    def _asked(self, prompt: Prompt) -> EnginePrompt:
+    def _engine_prompt(self, prompt: Prompt) -> EnginePrompt:
         return Infill(prompt, self.suffix) if self.suffix and isinstance(prompt, str) else prompt
 
 

@@ -1,4 +1,4 @@
-"""Encoder of a completion that streams: OpenAI's chunks."""
+"""Encoder of a streamed completion: OpenAI's chunks."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,16 @@ from gateway.apis.openai.usage import usage
 
 
 class CompletionChunks:
-    """Encodes the events of a stream. The fields that are the same in every chunk are encoded once."""
+    """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once."""
 
     def __init__(self, head: CompletionHead, body: CompletionBody, ids: PromptIds) -> None:
-        """Args: `ids`, the prompts' tokens if the request asks for them."""
+        """Begin a stream.
+
+        Args:
+            head: fields that are the same in every chunk.
+            body: the request.
+            ids: the prompts' token ids if the request asks for them.
+        """
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if body.include_usage else b"]}\n\n"
         self._body = body
@@ -29,7 +35,7 @@ class CompletionChunks:
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return a chunk for each event. With `include_usage`, the usage follows the end of the last choice."""
+        """Return a chunk for each event. With `include_usage`, the usage follows the last choice."""
         chunks: list[bytes] = []
         for event in events:
             chunks += (self._head, orjson.dumps(self._part(event)))
@@ -39,7 +45,10 @@ class CompletionChunks:
         return b"".join(chunks)
 
     def _part(self, event: Text | Finished) -> CompletionPart:
-        """Log-probabilities of a choice go on where its last ones ended; a part without a token has none."""
+        """Return the part for one event.
+
+        Its log-probabilities continue those of the choice's earlier parts. A part without tokens has none.
+        """
         part: CompletionPart = {"index": event.choice, "text": event.text, "logprobs": None, "finish_reason": None}
         if event.details and self._body.logprobs is not None:
             part["logprobs"] = self._logprobs[event.choice].encode(event.details)
@@ -54,7 +63,7 @@ class CompletionChunks:
         return part
 
     def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
-        """Return the rest of the last choice's chunk, and with `include_usage` a chunk of its own for the usage."""
+        """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._body.timings else b""
         if not self._body.include_usage:
             return b"]", timed, b"}\n\n"

@@ -11,7 +11,7 @@ from gateway.apis.openai.embeddings.request import EmbeddingBody
 
 
 class Embedding(JsonObject):
-    """A vector; as base64, its numbers are float32 with the low byte first."""
+    """An embedding vector. As base64, its numbers are little-endian float32."""
 
     object: Literal["embedding"]
     index: Count
@@ -19,14 +19,14 @@ class Embedding(JsonObject):
 
 
 class EmbeddingUsage(JsonObject):
-    """Tokens of the inputs."""
+    """Token counts of the inputs."""
 
     prompt_tokens: Count
     total_tokens: Count
 
 
 class Embeddings(JsonObject):
-    """One vector an input, in order."""
+    """One embedding per input, in order."""
 
     object: Literal["list"]
     data: list[Embedding]
@@ -35,7 +35,7 @@ class Embeddings(JsonObject):
 
 
 async def embeddings(model: str, body: EmbeddingBody, result: EmbeddingResult) -> Embeddings:
-    """Return the whole answer. Between two vectors, other tasks have their turn: there may be thousands."""
+    """Return the whole answer. Yields to other tasks after each vector, because there may be thousands."""
     data: list[Embedding] = []
     for index, vector in enumerate(result.vectors):
         data.append({"object": "embedding", "index": index, "embedding": body.encode(vector)})

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`, as OpenAI defines it."""
+"""Endpoint of OpenAI's embeddings: `/v1/embeddings`."""
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
@@ -8,14 +8,14 @@ from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.serving.models import Models, Served, Task
 
 
-class CreateEmbeddings:
-    """Turns texts into vectors."""
+class EmbeddingsEndpoints:
+    """Handlers for embeddings."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def create(self, call: Call[EmbeddingBody]) -> JsonReply[Embeddings]:
-        """Answer one embedding an input, in order."""
+        """Return one embedding per input, in order."""
         body = call.body
         served = await self._models.resolve(body.model, Task.EMBED)
         _check_dimensions(body, served)
@@ -35,8 +35,8 @@ def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="POST",
         path="/v1/embeddings",
         id="createEmbedding",
-        summary="Turn texts into vectors.",
-        handler=CreateEmbeddings(models).create,
+        summary="Compute the embeddings of texts.",
+        handler=EmbeddingsEndpoints(models).create,
         body=EmbeddingBody,
         answer=Embeddings,
         refusals=QUEUED,

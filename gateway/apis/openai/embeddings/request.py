@@ -1,4 +1,4 @@
-"""The fields of OpenAI's embedding requests, and vectors as its clients want them."""
+"""Fields of OpenAI's embedding requests, and the encoding of vectors."""
 
 import base64
 import math
@@ -17,11 +17,11 @@ _FLOAT_BYTES = 4
 
 
 def _inputs(value: object) -> tuple[Prompt, ...]:
-    return read_prompts(value, most=MAX_INPUTS)
+    return read_prompts(value, limit=MAX_INPUTS)
 
 
 class EmbeddingBody(Fields):
-    """The body of a request."""
+    """The body of an embedding request."""
 
     model: str | None = None
     input: Annotated[
@@ -36,11 +36,11 @@ class EmbeddingBody(Fields):
     user: str | None = None
 
     def request(self, request_id: str) -> EmbeddingRequest:
-        """What the engine is asked, under this id."""
+        """Return the engine's request with this id."""
         return EmbeddingRequest(id=request_id, inputs=self.input)
 
     def encode(self, vector: bytes) -> list[float] | str:
-        """An embedding as the engine gives it, in the size and the form that is asked for."""
+        """Return a vector of the engine in the requested size and format."""
         if self.dimensions is not None:
             vector = shorten(vector, self.dimensions)
         if self.encoding_format == "base64":
@@ -49,10 +49,10 @@ class EmbeddingBody(Fields):
 
 
 def shorten(vector: bytes, dimensions: int) -> bytes:
-    """The first numbers of a float32 vector, scaled to length 1 again.
+    """Return the first numbers of a float32 vector, normalized to length 1 again.
 
-    So are the vectors of models trained for it (Matryoshka representation learning) made shorter. One whose first
-    numbers are all zero stays so.
+    This is the method for models with Matryoshka representation learning. If the first numbers are all zero, the result
+    is zero.
     """
     numbers = _numbers(vector[: dimensions * _FLOAT_BYTES])
     length = math.hypot(*numbers) or 1.0

@@ -8,7 +8,7 @@ from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 
 
 class ModelMeta(JsonObject):
-    """Properties of a loaded model, by llama-server's names."""
+    """Properties of a loaded model, with llama-server's field names."""
 
     description: str
     n_vocab: Count
@@ -20,7 +20,7 @@ class ModelMeta(JsonObject):
 
 
 class Model(JsonObject):
-    """A model that is served."""
+    """A served model."""
 
     id: str
     object: Literal["model"]
@@ -30,14 +30,14 @@ class Model(JsonObject):
 
 
 class ModelList(JsonObject):
-    """The models that are served."""
+    """The served models."""
 
     object: Literal["list"]
     data: list[Model]
 
 
 def model(name: str, created: int, info: ModelInfo | None) -> Model:
-    """Return the model as OpenAI lists it, and as llama-server does once it is loaded: with `info`."""
+    """Return the model in OpenAI's format. A loaded model also has `meta` from `info`, as in llama-server."""
     encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
     if info is not None:
         encoded["meta"] = {
@@ -53,5 +53,5 @@ def model(name: str, created: int, info: ModelInfo | None) -> Model:
 
 
 def model_list(models: Iterable[Model]) -> ModelList:
-    """Return the list of models, in their order."""
+    """Return the list of models in their order."""
     return {"object": "list", "data": list(models)}

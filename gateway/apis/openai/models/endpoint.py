@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the served models, and the names for them."""
+"""Endpoints of OpenAI's list of models: `/v1/models`."""
 
 from types import NoneType
 
@@ -8,18 +8,18 @@ from gateway.apis.openai.models.answer import Model, ModelList, model, model_lis
 from gateway.serving.models import Models, Served
 
 
-class ListModels:
-    """Lists models, whatever their state."""
+class ModelsEndpoints:
+    """Handlers for the list of models. Models in every state are listed."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def list(self, _call: Call[None]) -> JsonReply[ModelList]:
-        """Answer every model."""
+        """Return all served models."""
         return JsonReply(model_list(_encode(served) for served in self._models.all))
 
     async def get(self, call: Call[None]) -> JsonReply[Model]:
-        """Answer one model, by any name that requests may use."""
+        """Return one model. Any name that requests may use finds it."""
         return JsonReply(_encode(self._models.find(call.http.path_params["id"])))
 
 
@@ -29,13 +29,13 @@ def _encode(served: Served) -> Model:
 
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of the list of models."""
-    listed = ListModels(models)
+    endpoints = ModelsEndpoints(models)
     every = Endpoint(
         method="GET",
         path="/v1/models",
         id="listModels",
-        summary="The models that are served.",
-        handler=listed.list,
+        summary="List the served models.",
+        handler=endpoints.list,
         body=NoneType,
         answer=ModelList,
     )
@@ -43,8 +43,8 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         method="GET",
         path="/v1/models/{id:path}",
         id="retrieveModel",
-        summary="A model, by any name that requests may use.",
-        handler=listed.get,
+        summary="Get a model by any name that requests may use.",
+        handler=endpoints.get,
         body=NoneType,
         answer=Model,
         refusals=NO_SUCH_MODEL,

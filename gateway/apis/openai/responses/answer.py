@@ -7,27 +7,27 @@ from gateway.apis.openai.responses.items import Item, OutputItem
 
 
 class ResponseError(JsonObject):
-    """The reason for which a response failed."""
+    """The error of a failed response."""
 
     code: Literal["invalid_prompt", "rate_limit_exceeded", "server_error"]
     message: str
 
 
 class Incomplete(JsonObject):
-    """The reason for which a response is incomplete."""
+    """The reason why a response is incomplete."""
 
     reason: Literal["max_output_tokens"]
 
 
 class InputDetails(JsonObject):
-    """Input tokens that were not computed again, and those that later requests may reuse."""
+    """Counts of input tokens that were read from the cache, and of those that were added to it."""
 
     cached_tokens: Count
     cache_write_tokens: Count
 
 
 class OutputDetails(JsonObject):
-    """Output tokens of the reasoning."""
+    """Count of output tokens in the reasoning."""
 
     reasoning_tokens: Count
 
@@ -43,7 +43,7 @@ class ResponseUsage(JsonObject):
 
 
 class ResponseProgress(JsonObject):
-    """The state of a response, and the result that it ended with."""
+    """The state of a response, and its result after the end."""
 
     status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
     completed_at: Timestamp | None
@@ -53,20 +53,20 @@ class ResponseProgress(JsonObject):
 
 
 class ResponseReasoning(JsonObject):
-    """The request's options of reasoning."""
+    """The request's reasoning options."""
 
     effort: str | None
     summary: str | None
 
 
 class ResponseTextFormat(JsonObject):
-    """Text, or any JSON object."""
+    """The format of plain text or of any JSON object."""
 
     type: Literal["text", "json_object"]
 
 
 class ResponseSchemaFormat(JsonObject):
-    """JSON that a schema allows."""
+    """The format of JSON that matches a schema."""
 
     type: Literal["json_schema"]
     name: str
@@ -76,7 +76,7 @@ class ResponseSchemaFormat(JsonObject):
 
 
 class ResponseTextOptions(JsonObject):
-    """The request's options of text."""
+    """The request's text options."""
 
     format: ResponseTextFormat | ResponseSchemaFormat
     verbosity: str | None
@@ -93,14 +93,14 @@ class ResponseTool(JsonObject):
 
 
 class ToolChoiceFunction(JsonObject):
-    """The one function that the model must call."""
+    """A function that the model must call, or may choose."""
 
     type: Literal["function"]
     name: str
 
 
 class ToolChoiceAllowed(JsonObject):
-    """The functions that the model may or must choose from."""
+    """The functions among which the model may or must choose."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -111,7 +111,7 @@ ResponseToolChoice: TypeAlias = Literal["none", "auto", "required"] | ToolChoice
 
 
 class RequestEcho(JsonObject):
-    """The fields of its request that a response repeats."""
+    """The fields of the request that a response repeats."""
 
     background: bool
     instructions: str | None
@@ -136,7 +136,7 @@ class RequestEcho(JsonObject):
 
 
 class Response(ResponseProgress, RequestEcho):
-    """A response, ended or not."""
+    """A response in any state."""
 
     id: str
     object: Literal["response"]

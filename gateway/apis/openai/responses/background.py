@@ -1,4 +1,4 @@
-"""Responses that run while nobody waits for them."""
+"""Responses that run in the background, without a waiting client."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -26,41 +26,44 @@ class BackgroundWork:
     """A response to run in the background."""
 
     answer: ResponseAnswer
-    """The response itself."""
+    """The response under construction."""
     generations: Generations
-    """Runs the request on its model."""
+    """Generations of the request's model."""
     caller: Caller
-    """Who asked for it. Its `closing` says why the response ends early, also after the client's own request."""
+    """Sender of the request. Its `closing` has the reason for an early end, even after the client has its answer."""
     request: GenerationRequest
     """The request for the engine."""
     names: Mapping[str, str]
-    """As `Generations` takes them."""
+    """The client's names of fields, as in `Generations`."""
     inputs: list[Item]
-    """The items of its request, stored beside it."""
+    """Input items of the request, stored with the response."""
 
 
 @dataclass(slots=True)
 class _Running:
-    """BackgroundWork under way.
-
-    Attributes:
-        scope: ends it.
-        over: set when the engine holds nothing for it any more and the response is stored.
-    """
+    """A response that runs."""
 
     work: BackgroundWork
+    """The work under way."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    over: anyio.Event = field(default_factory=anyio.Event)
+    """Cancels the work."""
+    finished: anyio.Event = field(default_factory=anyio.Event)
+    """Set after the engine has released the request and the response is stored."""
 
 
 class BackgroundResponses:
-    """Runs each response in a scope of its own, which lies in the server's and in no client's.
+    """Runs each response in its own cancel scope, inside the server's scope and outside the client's.
 
-    A response ends by itself, by `cancel`, or at its deadline, and is then stored; with the server, it is lost.
+    A response ends on completion, by `cancel`, or at its deadline, and is then stored. If the server stops, it is lost.
     """
 
     def __init__(self, store: ResponseStore, *, timeout: float) -> None:
-        """Keep responses in `store`, and give each `timeout` seconds."""
+        """Create the runner of background responses.
+
+        Args:
+            store: keeps the ended responses.
+            timeout: limit of each response, in seconds.
+        """
         self._store = store
         self._timeout = timeout
         self._tasks: TaskGroup | None = None
@@ -68,7 +71,10 @@ class BackgroundResponses:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Responses can be started inside. Leaving ends those that run, and waits until the engine released them."""
+        """Accept responses inside the context.
+
+        Leaving it cancels the running responses, and waits until the engine releases them.
+        """
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -80,25 +86,25 @@ class BackgroundResponses:
                 tasks.cancel_scope.cancel()
 
     async def start(self, work: BackgroundWork) -> None:
-        """Run a response; waits until the engine accepted it.
+        """Start a response. Waits until the engine accepts it.
 
-        Raises what `Generations.open` raises, and `Unavailable` where the server ends.
+        Raises the errors of `Generations.open`, and `Unavailable` if the server is stopping.
         """
         if self._tasks is None:
             raise Unavailable("The server is shutting down.", code="shutting_down")
         await self._tasks.start(self._run, work)
 
     def find(self, response_id: str) -> BackgroundWork | None:
-        """A response that still runs."""
+        """Return the work of a running response, or None."""
         running = self._running.get(response_id)
         return running.work if running else None
 
     async def cancel(self, response_id: str) -> None:
-        """End a response, if it still runs; waits until the engine released all that it held."""
+        """Cancel a response if it still runs. Waits until the engine releases its resources."""
         if running := self._running.get(response_id):
             running.work.caller.closing.reason = CANCELLED
             running.scope.cancel()
-            await running.over.wait()
+            await running.finished.wait()
 
     async def _run(self, work: BackgroundWork, *, task_status: TaskStatus[None]) -> None:
         running = _Running(work)
@@ -110,7 +116,7 @@ class BackgroundResponses:
             self._store.put(work.answer.content(), work.inputs)
         finally:
             self._running.pop(work.answer.id, None)
-            running.over.set()
+            running.finished.set()
 
     async def _generate(self, running: _Running, task_status: TaskStatus[None]) -> None:
         work = running.work
@@ -121,15 +127,15 @@ class BackgroundResponses:
                 await self._answer(running, admission)
         except Exception as error:
             if work.answer.id not in self._running:
-                raise  # it was refused: whoever started it is told
+                raise  # refused before its start: `start` raises it to its caller
             work.answer.fail(errors.report(error))
 
     async def _answer(self, running: _Running, admission: Admission) -> None:
-        with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as patience:
+        with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as deadline:
             generation = await admission.granted()
             running.work.answer.start()
             for end in await generation.outcomes():
                 running.work.answer.add(generation.prompt_tokens, end)
-        if patience.cancelled_caught:
+        if deadline.cancelled_caught:
             running.work.caller.closing.reason = OVERDUE
             raise RefusedError(DEADLINE_PASSED)

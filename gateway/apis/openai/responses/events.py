@@ -1,4 +1,4 @@
-"""The events of a response that streams."""
+"""Events of a streamed response."""
 
 from typing import Literal, TypeAlias
 
@@ -9,7 +9,7 @@ from gateway.apis.openai.responses.items import OutputItem, OutputReasoningText,
 
 
 class Event(JsonObject):
-    """An event of a stream, numbered from 0."""
+    """An event of a stream. Numbers start at 0."""
 
     sequence_number: Count
 
@@ -24,14 +24,14 @@ LifecycleType: TypeAlias = Literal[
 
 
 class Lifecycle(Event):
-    """The response as it is now. The last of these ends the stream, unless an error does."""
+    """The response in its current state. The last event of this type ends the stream, unless an error follows."""
 
     type: LifecycleType
     response: Response
 
 
 class ItemEvent(Event):
-    """The beginning or the end of an item."""
+    """The start or the end of an item."""
 
     type: Literal["response.output_item.added", "response.output_item.done"]
     output_index: Count
@@ -52,14 +52,14 @@ class InPart(InItem):
 
 
 class PartEvent(InPart):
-    """The beginning or the end of a part."""
+    """The start or the end of a part."""
 
     type: Literal["response.content_part.added", "response.content_part.done"]
     part: OutputText | OutputReasoningText
 
 
 class TextDelta(InPart):
-    """More of a text."""
+    """A delta of a text."""
 
     type: Literal["response.output_text.delta"]
     delta: str
@@ -67,7 +67,7 @@ class TextDelta(InPart):
 
 
 class TextDone(InPart):
-    """All of a text."""
+    """The whole text of a part."""
 
     type: Literal["response.output_text.done"]
     text: str
@@ -75,28 +75,28 @@ class TextDone(InPart):
 
 
 class ReasoningDelta(InPart):
-    """More of the reasoning."""
+    """A delta of the reasoning."""
 
     type: Literal["response.reasoning_text.delta"]
     delta: str
 
 
 class ReasoningDone(InPart):
-    """All of the reasoning."""
+    """The whole reasoning."""
 
     type: Literal["response.reasoning_text.done"]
     text: str
 
 
 class ArgumentsDelta(InItem):
-    """More of a call's arguments."""
+    """A delta of a call's arguments."""
 
     type: Literal["response.function_call_arguments.delta"]
     delta: str
 
 
 class ArgumentsDone(InItem):
-    """All of a call's arguments."""
+    """The whole arguments of a call."""
 
     type: Literal["response.function_call_arguments.done"]
     name: str
@@ -104,7 +104,7 @@ class ArgumentsDone(InItem):
 
 
 class EventProblem(JsonObject):
-    """The failure."""
+    """The error that ended a stream."""
 
     type: str
     message: str
@@ -113,7 +113,7 @@ class EventProblem(JsonObject):
 
 
 class ErrorEvent(Event):
-    """The end of a stream that failed. OpenAI's document has the fields flat, its server and its SDK in `error`."""
+    """The end of a failed stream. Fields are flat as in OpenAI's document, and in `error` as in its server and SDK."""
 
     type: Literal["error"]
     message: str

@@ -1,4 +1,4 @@
-"""Items of a request's input, checked, and their stored form."""
+"""Validation of a request's input items, and their conversion to the stored format."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
@@ -20,14 +20,14 @@ from gateway.apis.openai.responses.items import (
     output_text,
 )
 
-MOST_ITEMS = 2**14
-"""In one request."""
+MAX_ITEMS = 2**14
+"""Maximum of items in one request."""
 
 _REFERENCE = "item_reference"
 
 
 class Part(TextPart):
-    """Text given to the model or written by it, or a refusal of the model's."""
+    """A text by the client or the model, or a refusal by the model."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -41,14 +41,14 @@ class Part(TextPart):
     type: Literal["input_text", "output_text", "refusal"]
 
     def to_json(self, *, own: bool) -> MessagePart:
-        """Return the stored form. `own` marks the model's words."""
+        """Return the stored format. `own` marks text by the model."""
         if self.type == "refusal":
             return {"type": "refusal", "refusal": self.words}
         return output_text(self.words) if own else {"type": "input_text", "text": self.words}
 
 
 class ReasoningText(Nested):
-    """Text of the model's reasoning."""
+    """A text of the model's reasoning."""
 
     type: Literal["reasoning_text"]
     text: str
@@ -68,7 +68,7 @@ Content: TypeAlias = Annotated[
 
 
 class MessageItem(Nested):
-    """A message of any role."""
+    """A message with any role."""
 
     type: Literal["message"] = "message"
     id: Id = Field(default_factory=lambda: new_id("msg"))
@@ -77,14 +77,14 @@ class MessageItem(Nested):
     content: Content
 
     def to_json(self) -> StoredMessage:
-        """Return the stored form: the model's own words as output, all others as input."""
+        """Return the stored format. Text by the model becomes output text, other text becomes input text."""
         own = self.role == "assistant"
         content = [part.to_json(own=own) for part in self.content]
         return {"id": self.id, "type": self.type, "role": self.role, "status": self.status, "content": content}
 
 
 class ReasoningItem(Nested):
-    """Reasoning of the model."""
+    """Reasoning by the model."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -99,13 +99,13 @@ class ReasoningItem(Nested):
     content: list[ReasoningText] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _readable(self) -> "ReasoningItem":
+    def _has_text(self) -> "ReasoningItem":
         if not self.content and not self.summary:
             raise ValueError("should have content or a summary; encrypted reasoning cannot be read here")
         return self
 
     def to_json(self) -> StoredReasoning:
-        """Return the stored form."""
+        """Return the stored format."""
         return {
             "id": self.id,
             "type": self.type,
@@ -116,7 +116,7 @@ class ReasoningItem(Nested):
 
 
 class CallItem(Nested):
-    """A function call by the model; the arguments are JSON text, as the model wrote them."""
+    """A function call by the model. Its arguments are JSON text, unchanged from the model's output."""
 
     type: Literal["function_call"]
     id: Id = Field(default_factory=lambda: new_id("fc"))
@@ -126,7 +126,7 @@ class CallItem(Nested):
     arguments: str
 
     def to_json(self) -> OutputCall:
-        """Return the stored form."""
+        """Return the stored format."""
         return {
             "id": self.id,
             "type": self.type,
@@ -147,7 +147,7 @@ class CallOutputItem(Nested):
     output: Content
 
     def to_json(self) -> StoredCallOutput:
-        """Return the stored form."""
+        """Return the stored format."""
         output = [part.to_json(own=False) for part in self.output]
         return {"id": self.id, "type": self.type, "status": self.status, "call_id": self.call_id, "output": output}
 
@@ -160,7 +160,7 @@ class Reference(Nested):
 
 
 InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CallOutputItem | Reference
-InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_ITEMS)]
+InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS)]
 
 _KINDS: dict[str, type[InputItem]] = {
     "message": MessageItem,
@@ -174,14 +174,14 @@ _KINDS: dict[str, type[InputItem]] = {
 def read_input(value: object) -> tuple[InputItem, ...]:
     """Return the items of an `input`, a string or an array.
 
-    Raises `ValueError`, or `RequestError` that names the place in it that is wrong.
+    Raises `ValueError`, or `RequestError` with the place of the fault.
     """
     if isinstance(value, str):
         return (MessageItem.model_validate({"role": "user", "content": value}),)
     if not isinstance(value, list):
         raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
-    if not 0 < len(value) <= MOST_ITEMS:
-        raise ValueError(f"should have 1 to {MOST_ITEMS} items")
+    if not 0 < len(value) <= MAX_ITEMS:
+        raise ValueError(f"should have 1 to {MAX_ITEMS} items")
     return tuple(_read_item(item, f"input[{at}]") for at, item in enumerate(value))
 
 
@@ -192,15 +192,15 @@ def _read_item(value: object, place: str) -> InputItem:
 
 
 def resolve(items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, Item]]) -> list[Item]:
-    """Return the items in their stored form, each reference replaced by its item.
+    """Return the items in their stored format, with each reference replaced by its item.
 
     Args:
-        items: of the request.
+        items: input items of the request.
         find: returns the stored items among some ids.
 
     Raises:
-        RequestError: if a reference names no stored item, or one that another reference names. Repeated references
-            would let a small body become a large input. `find` may raise it, too.
+        RequestError: if a reference names an unknown item, or the same item as another reference. Repeated references
+            would turn a small body into a large input. `find` may raise it, too.
     """
     found = find(_referred(items))
     return [_resolved(item, found, f"input[{at}].id") for at, item in enumerate(items)]

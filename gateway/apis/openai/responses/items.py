@@ -1,4 +1,4 @@
-"""Items of a response's input and output, in the one form in which they are stored and sent."""
+"""Items of a response's input and output, in the format in which they are stored and sent."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
@@ -13,14 +13,14 @@ ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
 
 class InputText(JsonObject):
-    """A text given to the model."""
+    """A text by the client."""
 
     type: Literal["input_text"]
     text: str
 
 
 class OutputText(JsonObject):
-    """A text written by the model."""
+    """A text by the model."""
 
     type: Literal["output_text"]
     text: str
@@ -29,14 +29,14 @@ class OutputText(JsonObject):
 
 
 class RefusalText(JsonObject):
-    """A refusal written by the model."""
+    """A refusal by the model."""
 
     type: Literal["refusal"]
     refusal: str
 
 
 class OutputReasoningText(JsonObject):
-    """The model's reasoning."""
+    """A text of the model's reasoning."""
 
     type: Literal["reasoning_text"]
     text: str
@@ -83,7 +83,7 @@ class StoredCallOutput(JsonObject):
 
 
 class OutputMessage(JsonObject):
-    """A message written by the model."""
+    """A message by the model."""
 
     id: str
     type: Literal["message"]
@@ -93,7 +93,7 @@ class OutputMessage(JsonObject):
 
 
 class OutputReasoning(JsonObject):
-    """Reasoning written by the model, in full."""
+    """The whole reasoning by the model, without a summary."""
 
     id: str
     type: Literal["reasoning"]
@@ -103,7 +103,7 @@ class OutputReasoning(JsonObject):
 
 
 class OutputCall(JsonObject):
-    """A function call by the model; the arguments are JSON text, as the model wrote them."""
+    """A function call by the model. Its arguments are JSON text, unchanged from the model's output."""
 
     id: str
     type: Literal["function_call"]
@@ -115,14 +115,14 @@ class OutputCall(JsonObject):
 
 OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputCall
 Item: TypeAlias = StoredMessage | StoredReasoning | StoredCallOutput | OutputItem
-"""An item of an input may be an earlier output: a client may refer to it by its id."""
+"""An item of an input or an output. An input may contain earlier output items, by reference to their ids."""
 
 
 def new_id(prefix: str) -> str:
-    """Return a fresh id such as `msg_…`."""
+    """Return a new id with this prefix: `msg_…`."""
     return f"{prefix}_{uuid4().hex}"
 
 
 def output_text(text: str, logprobs: Iterable[ChosenLogprob] = ()) -> OutputText:
-    """Return a part of a message that the model wrote."""
+    """Return a text part of a message by the model."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}

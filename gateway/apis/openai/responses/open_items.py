@@ -1,4 +1,4 @@
-"""Output items that the model is still writing, and their events."""
+"""Output items that are being generated, and their events."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,15 @@ from gateway.apis.openai.responses.items import (
 
 
 class OpenItem(ABC):
-    """An item that grows."""
+    """An item that is being generated."""
 
     def __init__(self, item_id: str, index: int, numbers: Iterator[int]) -> None:
-        """Args:
-        item_id: the item's id.
-        index: its place in the output.
-        numbers: of the stream's events.
+        """Begin an item.
+
+        Args:
+            item_id: the item's id.
+            index: its index in the output.
+            numbers: sequence numbers of the stream's events.
         """
         self._id = item_id
         self._index = index
@@ -34,19 +36,19 @@ class OpenItem(ABC):
 
     @abstractmethod
     def begin(self) -> list[ResponseEvent]:
-        """Return the events of its beginning."""
+        """Return the events at the start of the item."""
 
     @abstractmethod
-    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
-        """Add text and return its event. Only messages keep `logprobs`."""
+    def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        """Append text and return its event. Only messages keep `logprobs`."""
 
     @abstractmethod
     def end(self, status: ItemStatus) -> list[ResponseEvent]:
-        """Return the events of its end, which repeat all of it."""
+        """Return the events at the end of the item, which repeat its whole content."""
 
     @abstractmethod
     def item(self, status: ItemStatus) -> OutputItem:
-        """Return the item as far as it is written."""
+        """Return the item with its content so far."""
 
     def _added(self, item: OutputItem) -> ItemEvent:
         return {
@@ -77,7 +79,7 @@ class OpenItem(ABC):
 
 
 class OpenMessage(OpenItem):
-    """A message."""
+    """A message that is being generated."""
 
     def __init__(self, index: int, numbers: Iterator[int]) -> None:
         super().__init__(new_id("msg"), index, numbers)
@@ -92,7 +94,7 @@ class OpenMessage(OpenItem):
         ]
 
     @override
-    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+    def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
         self._text.append(text)
         self._logprobs += logprobs
         return [{"type": "response.output_text.delta", **self._in_part(), "delta": text, "logprobs": list(logprobs)}]
@@ -119,7 +121,7 @@ class OpenMessage(OpenItem):
 
 
 class OpenReasoning(OpenItem):
-    """Reasoning, in the model's own words."""
+    """Reasoning that is being generated, unchanged from the model's output."""
 
     def __init__(self, index: int, numbers: Iterator[int]) -> None:
         super().__init__(new_id("rs"), index, numbers)
@@ -133,7 +135,7 @@ class OpenReasoning(OpenItem):
         ]
 
     @override
-    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+    def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
         self._text.append(text)
         return [{"type": "response.reasoning_text.delta", **self._in_part(), "delta": text}]
 
@@ -154,10 +156,16 @@ class OpenReasoning(OpenItem):
 
 
 class OpenCall(OpenItem):
-    """A function call. Its text is that of the arguments."""
+    """A function call that is being generated. Its text is that of the arguments."""
 
     def __init__(self, index: int, numbers: Iterator[int], name: str) -> None:
-        """Args: `name`, the function's."""
+        """Begin a call.
+
+        Args:
+            index: its index in the output.
+            numbers: sequence numbers of the stream's events.
+            name: the function's name.
+        """
         super().__init__(new_id("fc"), index, numbers)
         self._call_id = new_id("call")
         self._name = name
@@ -168,7 +176,7 @@ class OpenCall(OpenItem):
         return [self._added(self.item("in_progress"))]
 
     @override
-    def more(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+    def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
         self._arguments.append(text)
         return [{"type": "response.function_call_arguments.delta", **self._in_item(), "delta": text}]
 

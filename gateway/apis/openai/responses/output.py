@@ -1,4 +1,4 @@
-"""The output of a response while it is generated."""
+"""Output of a response during its generation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -11,16 +11,20 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 class ResponseOutput:
-    """Turns deltas into items and their events. Only the last item can be open."""
+    """Converts deltas to items and their events. Only the last item can be open."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
-        """Args: `numbers`, of the stream's events."""
+        """Create an empty output.
+
+        Args:
+            numbers: sequence numbers of the stream's events.
+        """
         self._numbers = numbers
         self._items: list[OutputItem] = []
         self._open: OpenItem | None = None
 
     def add(self, delta: Delta, logprobs: Sequence[ChosenLogprob] = ()) -> list[ResponseEvent]:
-        """Add a delta and return its events. `logprobs` are those of a content's tokens."""
+        """Add a delta and return its events. `logprobs` are those of the tokens of a content delta."""
         match delta:
             case ContentDelta():
                 return self._continue(OpenMessage, delta.text, logprobs)
@@ -29,22 +33,22 @@ class ResponseOutput:
             case CallBegan(name=name):
                 return self._begin(partial(OpenCall, name=name))
             case CallArguments():
-                return self._open.more(delta.text, ()) if self._open else []
+                return self._open.append(delta.text, ()) if self._open else []
 
     def close(self, status: ItemStatus) -> list[ResponseEvent]:
-        """End the last item: it is `completed` or `incomplete`. An output without items gets an empty message."""
+        """End the last item with its status and return its events. An output without items gets an empty message."""
         begun = [] if self._items or self._open else self._begin(OpenMessage)
         return begun + self._end(status)
 
     def items(self) -> list[OutputItem]:
-        """Return every item, the open one as far as it is written."""
+        """Return all items, including the open one with its content so far."""
         return [*self._items, *([self._open.item("incomplete")] if self._open else ())]
 
     def _continue(
         self, kind: type[OpenMessage | OpenReasoning], text: str, logprobs: Sequence[ChosenLogprob] = ()
     ) -> list[ResponseEvent]:
         begun = [] if isinstance(self._open, kind) else self._begin(kind)
-        return begun + (self._open.more(text, logprobs) if self._open else [])
+        return begun + (self._open.append(text, logprobs) if self._open else [])
 
     def _begin(self, make: Callable[[int, Iterator[int]], OpenItem]) -> list[ResponseEvent]:
         ended = self._end("completed")

@@ -1,4 +1,4 @@
-"""The fields of OpenAI's response requests."""
+"""Fields of OpenAI's response requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 class Reasoning(Fields):
-    """Options of reasoning. The answer has the reasoning in full: this server does not summarize."""
+    """Options of reasoning. The answer has the whole reasoning, because this server does not summarize."""
 
     effort: Effort | None = None
     summary: Literal["auto"] | None = None
@@ -37,7 +37,7 @@ class Reasoning(Fields):
 
 
 class TextFormat(Fields):
-    """The format of the answer. A schema binds, `strict` or not."""
+    """The format of the answer. A schema is enforced with or without `strict`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -58,7 +58,7 @@ class TextFormat(Fields):
         return self
 
     def grammar(self) -> Grammar | None:
-        """Return the grammar of the format. Raises `RequestError`."""
+        """Return the grammar of the format, or None for plain text. Raises `RequestError`."""
         if self.type == "text":
             return None
         try:
@@ -89,13 +89,13 @@ class TextOptions(Fields):
 
 
 class ResponseStreamOptions(Fields):
-    """Options of a stream. `include_obfuscation` pads encrypted streams, and has no effect here."""
+    """Options of a stream. `include_obfuscation` has no effect: it pads encrypted streams, and this server has none."""
 
     include_obfuscation: bool = False
 
 
 class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
-    """The body of a request."""
+    """The body of a response request."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
     unsupported: ClassVar[Mapping[str, str]] = {
@@ -120,7 +120,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
         Literal[
             "message.output_text.logprobs",
             "reasoning.encrypted_content",  # reasoning is sent and read as plain text
-            "message.input_image.image_url",  # the others are of tools and media that no response here has
+            "message.input_image.image_url",  # this and the rest: of tools and media that no response here has
             "file_search_call.results",
             "web_search_call.results",
             "web_search_call.action.sources",
@@ -136,7 +136,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
 
     @field_validator("truncation")
     @classmethod
-    def _whole(cls, truncation: str) -> str:
+    def _not_truncated(cls, truncation: str) -> str:
         if truncation == "auto":
             raise ValueError("auto is not supported: an input that does not fit is refused, and never cut")
         return truncation
@@ -158,7 +158,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
         return self
 
     @model_validator(mode="after")
-    def _can_be_repeated(self) -> "ResponseBody":
+    def _can_be_echoed(self) -> "ResponseBody":
         try:
             orjson.dumps({"response": self.echo()})
         except orjson.JSONEncodeError as error:
@@ -167,12 +167,12 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
 
     @property
     def logprobs(self) -> bool:
-        """Whether the answer has log-probabilities."""
+        """True if the answer has log-probabilities."""
         return LOGPROBS in self.include or self.top_logprobs > 0
 
     @property
     def engine_names(self) -> Mapping[str, str]:
-        """The client's names of fields, by the engine's. A grammar that no field asks for is that of the tools."""
+        """The client's names of fields, by the engine's names. A grammar without its own field comes from the tools."""
         asked = "tools" if self.text.format.type == "text" else "text.format"
         grammar = self.constrained_by or asked
         return {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens", "grammar": grammar}
@@ -185,7 +185,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
         return super().constraint() if asked is None else asked
 
     def conversation(self, items: Iterable[Item]) -> Conversation:
-        """Return the conversation of all items so far. Raises `RequestError` where fields do not fit together."""
+        """Return the conversation of all items so far. Raises `RequestError` if the fields contradict each other."""
         tool_set = self.tool_set()
         return Conversation(
             messages=messages_of(self.instructions, items),
@@ -197,7 +197,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
         )
 
     def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request under this id. It asks for token ids, to count those of the reasoning."""
+        """Return the engine's request with this id. It asks for token ids, to count the tokens of the reasoning."""
         return replace(
             self.generation(request_id, (prompt.text,)),
             max_tokens=self.max_output_tokens,
@@ -221,7 +221,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             "prompt_cache_key": self.prompt_cache_key,
             "reasoning": {"effort": self.reasoning.effort, "summary": self.reasoning.summary},
             "safety_identifier": self.safety_identifier,
-            "service_tier": "default",  # the only tier here, whichever one the request asks for
+            "service_tier": "default",  # the only tier here, for every tier that the request may ask for
             "store": self.store,
             "temperature": self.temperature,
             "text": {"format": self.text.format.to_json(), "verbosity": self.text.verbosity},

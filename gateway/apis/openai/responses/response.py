@@ -1,4 +1,4 @@
-"""One response while it is generated: the object that OpenAI describes, and its events."""
+"""A response during its generation: OpenAI's response object and its events."""
 
 import time
 from collections.abc import Sequence
@@ -21,18 +21,24 @@ ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
     INVALID_REQUEST: "invalid_prompt",
     RATE_LIMIT: "rate_limit_exceeded",
 }
-"""By the type of a problem. OpenAI allows no others but `server_error`."""
+"""Error codes by problem type. Other problems have OpenAI's only other code, `server_error`."""
 
 
 class ResponseAnswer:
-    """A response from the acceptance of its request to its end."""
+    """A response from the acceptance of its request until its end."""
 
     def __init__(self, model: str, body: ResponseBody, prompt: ChatPrompt) -> None:
-        """Args: `model`, its name in answers."""
+        """Create a response without output.
+
+        Args:
+            model: the model's name in answers.
+            body: the request.
+            prompt: the rendered prompt. Its parser reads the output.
+        """
         self.id = new_id("resp")
-        """The response's id."""
+        """Id of the response."""
         self.numbers = count()
-        """Numbers of the events, in the order in which they are made and sent."""
+        """Sequence numbers of the events, in the order of their creation and sending."""
         self._model = model
         self._created_at = int(time.time())
         self._progress: ResponseProgress = {
@@ -50,11 +56,11 @@ class ResponseAnswer:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """True if the response has ended, with any status."""
         return self._progress["status"] not in {"queued", "in_progress"}
 
     def content(self) -> Response:
-        """Return the response as it is now. Values that are not known yet are null or absent, as OpenAI has it."""
+        """Return the response in its current state. Unknown values are null or absent, as in OpenAI's answers."""
         return {
             "id": self.id,
             "object": "response",
@@ -66,7 +72,7 @@ class ResponseAnswer:
         }
 
     def start(self) -> None:
-        """Note that it left the queue."""
+        """Set the status to `in_progress`: the request has left the queue."""
         self._progress["status"] = "in_progress"
 
     def begin(self) -> list[ResponseEvent]:
@@ -74,14 +80,14 @@ class ResponseAnswer:
         return [self._lifecycle("response.created"), self._lifecycle("response.in_progress")]
 
     def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
-        """Add an event of the one choice. `prompt_tokens` are as in `Answer`."""
+        """Add an event of the only choice. `prompt_tokens` are as in `GenerationResult`."""
         found = self._reader.feed(event.text, event.details)
         if isinstance(event, Text):
             return self._written(found)
         return self._written([*found, *self._reader.finish()]) + self._finish(sum(prompt_tokens), event)
 
     def fail(self, problem: Problem) -> list[ResponseEvent]:
-        """End it with a failure. Its output keeps what is written."""
+        """End the response with an error. It keeps its output so far."""
         self._progress["status"] = "failed"
         self._progress["error"] = {
             "code": ERROR_CODES.get(problem.type, "server_error"),
@@ -90,7 +96,7 @@ class ResponseAnswer:
         return [self._lifecycle("response.failed")]
 
     def cancel(self) -> None:
-        """End it on the client's wish."""
+        """End the response as cancelled."""
         self._progress["status"] = "cancelled"
 
     def _written(self, found: Sequence[TracedDelta]) -> list[ResponseEvent]:

@@ -1,36 +1,67 @@
-"""`/v1/responses/{id}`: responses that were stored, and those that run in the background."""
+"""Endpoints of stored and background responses: `/v1/responses/{id}`."""
 
+from types import NoneType
 from typing import Literal
 
 from pydantic import Field
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Call
+from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.store import ResponseStore
 
+_NOT_STORED = frozenset({404})
+"""Refusals of an endpoint that takes the id of a response."""
+
+_STREAM_PARAMETER: Described = {
+    "name": "stream",
+    "in": "query",
+    "description": "A response is streamed only once, when it is created.",
+    "schema": {"type": "boolean", "const": False, "default": False},
+}
+_PAGE_PARAMETERS: tuple[Described, ...] = (
+    {
+        "name": "limit",
+        "in": "query",
+        "description": "Maximum number of items.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+    },
+    {
+        "name": "order",
+        "in": "query",
+        "description": "Order of the items: the first one first, or the last one first.",
+        "schema": {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
+    },
+    {
+        "name": "after",
+        "in": "query",
+        "description": "Id of an item of the list. The page begins after it.",
+        "schema": {"type": "string"},
+    },
+)
+
 
 class Page(Nested):
-    """Which items a list is to have, and in which order."""
+    """Query parameters of a page of items."""
 
     limit: int = Field(20, ge=1, le=100, strict=False)
     order: Literal["asc", "desc"] = "desc"
     after: str | None = None
 
 
-class StoredResponses:
-    """Looks responses up by their ids."""
+class StoredResponsesEndpoints:
+    """Handlers that look up responses by id."""
 
     def __init__(self, store: ResponseStore, background: BackgroundResponses) -> None:
         self._store = store
         self._background = background
 
     async def get(self, call: Call[None]) -> JsonReply[Response]:
-        """Answer a response as it is now. Its events cannot be streamed again: that is a 400."""
+        """Return a response in its current state. Raises `RequestError` for `stream`: events are streamed only once."""
         http = call.http
         if http.query_params.get("stream", "false").lower() not in {"false", "0"}:
             raise refusal("stream", "is not supported here: a response is streamed once, where it is created")
@@ -39,14 +70,14 @@ class StoredResponses:
         return JsonReply.encoded(self._store.get(http.path_params["id"]).response)
 
     async def delete(self, call: Call[None]) -> JsonReply[Deleted]:
-        """Forget a response. One that runs is cancelled first; what follows it has then lost its history."""
+        """Delete a response. A running one is cancelled first. Later responses that follow it lose their history."""
         response_id: str = call.http.path_params["id"]
         await self._background.cancel(response_id)
         self._store.remove(response_id)
         return JsonReply({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, call: Call[None]) -> JsonReply[Response]:
-        """End what runs in the background. Waits until its sequence is freed; may be repeated."""
+        """Cancel a background response. Waits until its sequence is freed. May be repeated."""
         response_id = call.http.path_params["id"]
         if (running := self._background.find(response_id)) is not None:
             await self._background.cancel(response_id)
@@ -58,7 +89,7 @@ class StoredResponses:
         return JsonReply.encoded(stored.response)
 
     async def list_inputs(self, call: Call[None]) -> JsonReply[ItemList]:
-        """Answer a page of the items of the response's own request."""
+        """Return a page of the input items of the response's own request."""
         page = Page.model_validate(dict(call.http.query_params))
         return JsonReply(_page(self._inputs(call.http.path_params["id"]), page))
 
@@ -79,3 +110,52 @@ def _page(items: list[Item], page: Page) -> ItemList:
     first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
     more = len(shown) < len(ordered)
     return {"object": "list", "data": shown, "has_more": more, "first_id": first, "last_id": last}
+
+
+def stored_responses_endpoints(store: ResponseStore, background: BackgroundResponses) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of stored responses."""
+    endpoints = StoredResponsesEndpoints(store, background)
+    return (
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{id}",
+            id="getResponse",
+            summary="Get a response that is stored or runs in the background.",
+            handler=endpoints.get,
+            body=NoneType,
+            answer=Response,
+            query=(_STREAM_PARAMETER,),
+            refusals=_NOT_STORED,
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/responses/{id}",
+            id="deleteResponse",
+            summary="Delete a response. A running one is cancelled first.",
+            handler=endpoints.delete,
+            body=NoneType,
+            answer=Deleted,
+            refusals=_NOT_STORED,
+        ),
+        Endpoint(
+            method="POST",
+            path="/v1/responses/{id}/cancel",
+            id="cancelResponse",
+            summary="Cancel a response that runs in the background.",
+            handler=endpoints.cancel,
+            body=NoneType,
+            answer=Response,
+            refusals=_NOT_STORED,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{id}/input_items",
+            id="listInputItems",
+            summary="List the input items of a response's own request.",
+            handler=endpoints.list_inputs,
+            body=NoneType,
+            answer=ItemList,
+            query=_PAGE_PARAMETERS,
+            refusals=_NOT_STORED,
+        ),
+    )

@@ -1,4 +1,4 @@
-"""The stream of a response: OpenAI's typed events, numbered from 0."""
+"""Encoder of a streamed response: OpenAI's typed events, numbered from 0."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,32 +11,37 @@ from gateway.middleware.errors import Problem
 
 
 class ResponseEvents:
-    """Encodes the events of a response. There is no `[DONE]`: the last event says how the response ended."""
+    """Encodes the events of a response. The last event has the final status; `[DONE]` does not follow."""
 
-    def __init__(self, answer: ResponseAnswer, keep: Callable[[], None]) -> None:
-        """Args: `keep` is called once, when the answer has ended, well or badly, before its last event is sent."""
+    def __init__(self, answer: ResponseAnswer, on_end: Callable[[], None]) -> None:
+        """Begin a stream.
+
+        Args:
+            answer: the response to stream.
+            on_end: called once, when the response has ended in success or failure, before its last event is sent.
+        """
         self._answer = answer
-        self._keep = keep
+        self._on_end = on_end
         self._began = False
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return the events that follow from the engine's; before the first, those of the beginning."""
+        """Return the events for those of the engine. The first call also returns the stream's first events."""
         sent = self._begin()
         for event in events:
             sent += self._answer.add(prompt_tokens, event)
         if self._answer.ended:
-            self._keep()
+            self._on_end()
         return _encoded(sent)
 
     def fail(self, problem: Problem) -> bytes:
-        """Return the end of a stream that failed: the failed response, and an error, which OpenAI's clients raise.
+        """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
 
-        Nothing follows a response that has ended.
+        Returns no bytes if the response has ended already.
         """
         if self._answer.ended:
             return b""
         sent = self._begin() + self._answer.fail(problem)
-        self._keep()
+        self._on_end()
         return _encoded([*sent, _error(next(self._answer.numbers), problem)])
 
     def _begin(self) -> list[ResponseEvent]:

@@ -1,4 +1,4 @@
-"""Maps parsed deltas back to their tokens: a parser does not say where in the text a delta began."""
+"""Mapping of parsed deltas to their tokens. A parser does not report the position of a delta in the text."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -14,34 +14,34 @@ class TracedDelta:
     """A delta with its tokens."""
 
     delta: Delta
-    """The delta."""
+    """The delta from the parser."""
     tokens: tuple[TokenDetail, ...] = ()
-    """Tokens whose text begins in the delta. Tokens of markup and of calls belong to no delta."""
+    """Tokens with a text that begins in the delta. Tokens of markup and of calls do not belong to any delta."""
 
 
 class TokenReader:
-    """Feeds a choice's text to its parser token by token, so that each delta can be traced to its tokens."""
+    """Feeds a choice's text to its parser token by token, to find the tokens of each delta."""
 
     def __init__(self, parser: FormatParser) -> None:
         self._parser = parser
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._pending: list[tuple[str, TokenDetail | None]] = []
-        """The text that is in no delta yet, by token. None replaces a token whose beginning is in an earlier delta."""
+        """Text without a delta yet, by token. None replaces a token that began in an earlier delta."""
 
     def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[TracedDelta]:
-        """Add the next text and its tokens; return the deltas that are certain now."""
+        """Add the next text and its tokens. Return the deltas that are complete now."""
         found: list[TracedDelta] = []
-        for part, token in self._cut(text, tokens):
+        for part, token in self._split(text, tokens):
             self._pending.append((part, token))
             found += map(self._traced, self._parser.feed(part))
         return list(_joined(found))
 
     def finish(self) -> list[TracedDelta]:
-        """Return the deltas that were held back. Call it once, when the text has ended."""
+        """Return the deltas that were held back. Must be called once, after the end of the text."""
         return [self._traced(delta) for delta in self._parser.finish()]
 
-    def _cut(self, text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, TokenDetail | None]]:
-        """Cut the text by token. The last piece lacks the text behind a stop string; text of no token is a piece."""
+    def _split(self, text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, TokenDetail | None]]:
+        """Split the text by token. The last piece lacks text after a stop string. Text without a token is one piece."""
         at = 0
         for token in tokens[:-1]:
             end = at + len(self._decoder.decode(token.piece))
@@ -58,7 +58,10 @@ class TokenReader:
         return TracedDelta(delta, tuple(self._take(delta.text)))
 
     def _take(self, text: str) -> list[TokenDetail]:
-        """Take the tokens of a delta's text. It is the last match in the pending text: the text before it is markup."""
+        """Remove and return the tokens of a delta.
+
+        Its text is the last match in the pending text, because the text before it is markup.
+        """
         begin = max("".join(part for part, _ in self._pending).rfind(text), 0)
         end = begin + len(text)
         at = 0
@@ -77,7 +80,7 @@ class TokenReader:
 
 
 def _joined(found: list[TracedDelta]) -> Iterator[TracedDelta]:
-    """Join neighbours of one kind."""
+    """Join adjacent deltas of the same type."""
     for kind, group in groupby(found, lambda traced: type(traced.delta)):
         run = list(group)
         yield from run if kind is CallBegan else [_as_one(run)]

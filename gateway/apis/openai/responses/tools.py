@@ -1,4 +1,4 @@
-"""Tool fields of OpenAI's responses: those of its chat, laid out flat."""
+"""Tool fields of OpenAI's responses: the fields of chat in a flat format."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from gateway.apis.openai.responses.answer import (
 
 
 class ResponseFunction(FunctionObject):
-    """An entry of `tools`. Without `strict` the model sees the schema, and nothing enforces it."""
+    """An entry of `tools`. Without `strict`, the model sees the schema and may deviate from it."""
 
     type: Literal["function"]
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")
@@ -27,7 +27,7 @@ class ResponseFunction(FunctionObject):
     @classmethod
     def _loaded(cls, deferred: bool) -> bool:
         if deferred:
-            raise ValueError("is not supported: the model is told of every tool at once")
+            raise ValueError("is not supported: the prompt has every tool from the start")
         return deferred
 
     def to_json(self) -> ResponseTool:
@@ -53,7 +53,7 @@ class NamedTool(Nested):
 
 
 class AllowedChoice(Nested):
-    """A `tool_choice` that leaves some of the tools."""
+    """A `tool_choice` that allows only some of the tools."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
@@ -101,7 +101,7 @@ def _as_chat(choice: Choice) -> object:
 
 
 class ResponseToolFields(Fields):
-    """What the model may call."""
+    """Fields of the functions that the model may call."""
 
     tools: Annotated[
         tuple[ResponseFunction, ...],
@@ -110,10 +110,10 @@ class ResponseToolFields(Fields):
     tool_choice: Annotated[Choice, BeforeValidator(_choice)] = "auto"
     parallel_tool_calls: bool = True
     max_tool_calls: int | None = Field(None, ge=0)
-    """Of the tools that OpenAI runs itself. There are none here."""
+    """Limit for tools that OpenAI runs itself. It has no effect here."""
 
     def tool_set(self) -> ToolSet:
-        """Return the tools. Raises `RequestError` where choice and tools do not fit."""
+        """Return the tools. Raises `RequestError` if the choice does not match the tools."""
         tools = tuple(FunctionTool.model_construct(type="function", function=tool) for tool in self.tools)
         return ChatTools.model_construct(tools=tools, tool_choice=_as_chat(self.tool_choice)).tool_set()
 

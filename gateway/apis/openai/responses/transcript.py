@@ -1,4 +1,4 @@
-"""Translation of a conversation's items to chat messages."""
+"""Conversion of a conversation's items to chat messages."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,9 +16,9 @@ from gateway.chat.template_capabilities import TemplateMessage
 
 
 def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[TemplateMessage, ...]:
-    """Return the items as messages. The model's output of one turn (reasoning, text, calls) is one message.
+    """Return the items as messages. The model's output in one turn (reasoning, text, calls) is one message.
 
-    Raises `RequestError` for a call's output without its call.
+    Raises `RequestError` for the output of a call without an earlier item for the call.
     """
     transcript = _Transcript()
     if instructions:
@@ -29,11 +29,11 @@ def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[Templa
 
 
 class _Transcript:
-    """One pass over the items, which knows the calls made so far."""
+    """Conversion of the items in order, with a record of the calls so far."""
 
     def __init__(self) -> None:
         self.messages: list[TemplateMessage] = []
-        self._names: dict[str, str] = {}  # of the functions called, by the calls' ids
+        self._names: dict[str, str] = {}  # names of the called functions, by call id
 
     def add(self, item: Item) -> None:
         match item["type"]:
@@ -51,7 +51,7 @@ class _Transcript:
                 self.messages.append(self._output(item))
 
     def _turn(self, before: tuple[str, ...] = ()) -> TemplateMessage:
-        """Return the assistant's open message, or a new one if it has a field that cannot come before the next."""
+        """Return the assistant's last message, or a new one if the last has any of the fields in `before`."""
         last = self.messages[-1] if self.messages else None
         if last is None or last["role"] != "assistant" or any(last.get(field) is not None for field in before):
             last = {"role": "assistant", "content": None}

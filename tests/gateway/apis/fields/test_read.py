@@ -31,13 +31,13 @@ def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
         read(reader, {"x" * 100_000: 1, "x" * 100_001: 1})
         read(reader, {"x" * 80: 1})
-    assert reader.noted == {"x" * 80}
+    assert reader.logged == {"x" * 80}
     assert len(caplog.records) == 1
 
 
 def test_fields_are_bounded() -> None:
     reader = BodyReader()
-    most = {f"f{i}": i for i in range(reader.most_fields - 1)}
+    most = {f"f{i}": i for i in range(reader.max_fields - 1)}
     assert len((read(reader, {**most})).model_extra or ()) == len(most)
     with pytest.raises(RequestError, match="at most 400 fields"):
         read(reader, {**most, "more": 1})
@@ -73,4 +73,4 @@ def test_a_strict_reader_refuses_what_it_does_not_know() -> None:
         with pytest.raises(RequestError, match=f"Unknown field: '{name}'") as caught:
             read(reader, fields)
         assert (caught.value.code, caught.value.param) == ("unknown_parameter", name)
-    assert not reader.noted
+    assert not reader.logged

@@ -1,7 +1,7 @@
 """Log-probabilities in the shape of OpenAI's chat."""
 
 from engine import Alternative, TokenDetail
-from gateway.apis.openai.chat.logprobs import LEAST, chat_logprobs
+from gateway.apis.openai.chat.logprobs import MIN_LOGPROB, chat_logprobs
 
 
 def test_a_token_and_its_alternatives() -> None:
@@ -29,4 +29,4 @@ def test_part_of_a_character_is_whole_in_its_bytes() -> None:
 
 def test_what_cannot_be_has_a_number_of_its_own() -> None:
     (token,) = chat_logprobs([TokenDetail(5, b"x", float("-inf"))])["content"]
-    assert token["logprob"] == LEAST
+    assert token["logprob"] == MIN_LOGPROB

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine import RequestError
-from gateway.apis.openai.responses.input import MOST_ITEMS, read_input, resolve
+from gateway.apis.openai.responses.input import MAX_ITEMS, read_input, resolve
 from gateway.apis.openai.responses.transcript import messages_of
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'}
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_named_with_its_place(given: list[object], param: str, 
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("given", [5, {}, [], [said("user", "a")] * (MOST_ITEMS + 1)])
+@pytest.mark.parametrize("given", [5, {}, [], [said("user", "a")] * (MAX_ITEMS + 1)])
 def test_what_is_no_input(given: object) -> None:
     with pytest.raises(ValueError, match="should"):
         read_input(given)

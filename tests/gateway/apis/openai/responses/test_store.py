@@ -30,9 +30,11 @@ def item(name: str, **fields: str) -> Any:
     return {"id": name, **fields}
 
 
-def store_of(*names: str, most: int = 100, most_bytes: int = 10**6, most_recalled: int = 10**6) -> ResponseStore:
+def store_of(
+    *names: str, max_responses: int = 100, max_bytes: int = 10**6, max_recalled_bytes: int = 10**6
+) -> ResponseStore:
     """A conversation, each response following the one before."""
-    store = ResponseStore(most=most, most_bytes=most_bytes, most_recalled=most_recalled)
+    store = ResponseStore(max_responses=max_responses, max_bytes=max_bytes, max_recalled_bytes=max_recalled_bytes)
     for before, name in zip((None, *names), names, strict=False):
         store.put(response(name, previous=before), asked(name))
     return store
@@ -61,7 +63,7 @@ def test_a_history_has_everything_that_was_said_in_its_order() -> None:
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    store = store_of(most=2)
+    store = store_of(max_responses=2)
     store.put(response("a"), [])
     store.put(response("b"), [])
     store.get("a")
@@ -70,7 +72,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_a_conversation_that_goes_on_keeps_its_beginning() -> None:
-    store = store_of("a", "b", most=3)
+    store = store_of("a", "b", max_responses=3)
     store.put(response("lonely"), [])
     store.history("b")
     store.put(response("c"), [])
@@ -79,7 +81,7 @@ def test_a_conversation_that_goes_on_keeps_its_beginning() -> None:
 
 def test_the_room_is_counted_in_bytes() -> None:
     size = len(orjson.dumps(response("a"))) + len(orjson.dumps(asked("a")))
-    store = store_of(most_bytes=2 * size)
+    store = store_of(max_bytes=2 * size)
     for name in "abc":
         store.put(response(name), asked(name))
     assert known(store, "a", "b", "c") == [False, True, True]
@@ -89,7 +91,7 @@ def test_the_room_is_counted_in_bytes() -> None:
 
 
 def test_what_is_larger_than_all_of_the_room_is_not_kept_and_drives_nobody_out() -> None:
-    store = store_of("a", most_bytes=1000)
+    store = store_of("a", max_bytes=1000)
     store.put(response("b", text="x" * 1000), [])
     assert gone(store, "b") == "response_not_found"
     assert known(store, "a") == [True]
@@ -99,21 +101,21 @@ def test_what_is_larger_than_all_of_the_room_is_not_kept_and_drives_nobody_out()
 
 
 def test_a_thousand_responses_later_nothing_is_left_of_the_first() -> None:
-    store = store_of(most=10)
+    store = store_of(max_responses=10)
     for number in range(1000):
         store.put(response(str(number)), asked(str(number)))
     assert len(store._stored) == 10
     assert len(store._items) == 20
     for number in range(990, 1000):
         store.remove(str(number))
-    assert (store._room, store._items) == (10**6, {})
+    assert (store._free_bytes, store._items) == (10**6, {})
 
 
 @pytest.mark.parametrize(
     ("store", "code"),
     [
         (store_of("b"), "previous_response_not_found"),
-        (store_of("a", "b", most=1), "previous_response_not_found"),
+        (store_of("a", "b", max_responses=1), "previous_response_not_found"),
     ],
 )
 def test_a_history_with_a_hole_is_refused(store: ResponseStore, code: str) -> None:
@@ -132,7 +134,7 @@ def test_what_follows_a_deleted_response_has_lost_its_history() -> None:
 
 @pytest.mark.parametrize(("status", "continues"), [("incomplete", True), ("failed", False), ("cancelled", False)])
 def test_only_what_ended_well_can_be_followed(status: str, continues: bool) -> None:
-    store = store_of(most=2)
+    store = store_of(max_responses=2)
     store.put(response("a", status=status), [])
     if continues:
         assert store.history("a")
@@ -150,7 +152,7 @@ def test_items_are_found_by_their_ids_until_their_response_goes() -> None:
 
 
 def test_an_item_that_several_responses_have_outlives_the_first() -> None:
-    store = store_of(most=2)
+    store = store_of(max_responses=2)
     store.put(response("a"), [item("shared")])
     store.put(response("b"), [item("shared")])
     store.remove("a")
@@ -175,7 +177,7 @@ def test_an_id_that_is_free_again_stands_for_what_comes_next() -> None:
     store.remove("b")
     assert store.items({"out_a"}) == {"out_a": {"id": "out_a", "text": "other"}}
     store.remove("c")
-    assert (store._room, store._items) == (10**6, {})
+    assert (store._free_bytes, store._items) == (10**6, {})
 
 
 def test_an_id_that_one_response_has_twice_stands_for_its_first() -> None:
@@ -188,7 +190,7 @@ def test_an_id_that_one_response_has_twice_stands_for_its_first() -> None:
 
 def test_what_is_recalled_at_once_is_bounded() -> None:
     said, answered = len(orjson.dumps(asked("a")[0])), len(orjson.dumps(response("a")["output"][0]))
-    store = store_of("a", "b", most_recalled=said + answered)
+    store = store_of("a", "b", max_recalled_bytes=said + answered)
     assert len(store.history("a")) == 2
     assert len(store.items({"in_a", "out_b"})) == 2
     with pytest.raises(RequestError, match="more than 38 bytes") as caught:
