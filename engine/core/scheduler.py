@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
-from engine.core.kv.ledger import KVLedger, Slot
+from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
+from engine.core.kv.slot import Slot
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue

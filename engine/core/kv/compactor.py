@@ -3,7 +3,8 @@
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
-from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger, Slot
+from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
+from engine.core.kv.slot import Slot
 from engine.core.sequence import Sequence
 
 _EACH_MOVE = 16

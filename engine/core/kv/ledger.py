@@ -1,11 +1,11 @@
 """Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
@@ -16,37 +16,6 @@ COPY_COST = 64
 """Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
 """Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
-
-
-@dataclass(slots=True)
-class Slot:
-    """One `seq_id` of the KV cache."""
-
-    seq_id: int
-    """Its id, from 0."""
-    holder: Sequence | None = None
-    """The sequence that leases it."""
-    leaving: Sequence | None = None
-    """The sequence that held it last, until its cells are dropped."""
-    cached: list[int] = field(default_factory=list)
-    """The tokens resident in a free slot."""
-    partition: str | None = None
-    """Their cache partition, as in `Prefix`."""
-    used: int = 0
-    """Number of the last event that released it or copied from it, for least-recently-used eviction."""
-
-    @property
-    def prefix(self) -> Prefix:
-        """The resident prefix."""
-        if self.holder:
-            return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition)
-        return Prefix(self.cached, len(self.cached), self.partition)
-
-    @property
-    def size(self) -> int:
-        """Number of resident tokens."""
-        return self.holder.computed if self.holder else len(self.cached)
-
 
 PrefixSource: TypeAlias = Slot | StoredPrefix
 """A place to reuse cells from."""

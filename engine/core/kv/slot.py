@@ -1,0 +1,36 @@
+"""A slot of the KV cache: its lease and its resident tokens."""
+
+from dataclasses import dataclass, field
+
+from engine.core.kv.prefix import Prefix
+from engine.core.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Slot:
+    """One `seq_id` of the KV cache."""
+
+    seq_id: int
+    """Its id, from 0."""
+    holder: Sequence | None = None
+    """The sequence that leases it."""
+    leaving: Sequence | None = None
+    """The sequence that held it last, until its cells are dropped."""
+    cached: list[int] = field(default_factory=list)
+    """The tokens resident in a free slot."""
+    partition: str | None = None
+    """Their cache partition, as in `Prefix`."""
+    used: int = 0
+    """Number of the last event that released it or copied from it, for least-recently-used eviction."""
+
+    @property
+    def prefix(self) -> Prefix:
+        """The resident prefix."""
+        if self.holder:
+            return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition)
+        return Prefix(self.cached, len(self.cached), self.partition)
+
+    @property
+    def size(self) -> int:
+        """Number of resident tokens."""
+        return self.holder.computed if self.holder else len(self.cached)
