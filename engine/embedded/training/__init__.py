@@ -1,1 +1,1 @@
-"""The recipe of the embedded model: corpus, network, training, export, evaluation."""
+"""Training of the embedded model: corpus, network, optimisation, export, evaluation."""

@@ -1,4 +1,4 @@
-"""Examples to tensors: token ids, which of them to learn, and positions that reach as far as the context does."""
+"""Conversion of examples to tensors: token ids, loss mask, and positions over the whole context."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,23 +17,28 @@ WITHOUT_BEGIN = 0.1
 
 @dataclass(frozen=True)
 class Encoded:
-    """One example: its ids, and for each whether it belongs to an answer."""
+    """Tokens of one example and its loss mask."""
 
     ids: list[int]
+    """Token ids."""
     learned: list[bool]
+    """True for each token of an answer."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A few examples of like length, each tensor [examples, time]. `learned` marks the tokens of answers."""
+    """Examples of similar length as tensors [examples, time]."""
 
     tokens: Tensor
+    """Token ids, padded with 0."""
     positions: Tensor
+    """Position of each token."""
     learned: Tensor
+    """Loss mask: True for each token of an answer."""
 
 
 def encode(example: Example, tokenizer: Tokenizer) -> Encoded:
-    """The ids of an example, and which of them are answers, end tokens included."""
+    """Return the token ids of an example and its loss mask, which includes the end tokens of answers."""
     match example:
         case Completion(prompt, answer):
             asked, answered = tokenizer.encode(prompt), [*tokenizer.encode(answer), tokenizer.id(END_OF_TEXT)]
@@ -44,7 +49,7 @@ def encode(example: Example, tokenizer: Tokenizer) -> Encoded:
 
 
 def _answers(ids: list[int], tokenizer: Tokenizer) -> Iterator[bool]:
-    """For each id whether it lies between the start of an assistant's turn and its end."""
+    """Yield for each id True if it is between the start and the end of an assistant's turn."""
     opening, end = tokenizer.encode(f"{TURN_START}assistant\n"), tokenizer.id(TURN_END)
     inside = False
     for index, token in enumerate(ids):
@@ -56,9 +61,9 @@ def _answers(ids: list[int], tokenizer: Tokenizer) -> Iterator[bool]:
 
 
 def positions(ids: list[int], tokenizer: Tokenizer, context: int, draw: Draw, stretched: float) -> list[int]:
-    """Where each token stands. A share of `stretched` of all examples has its turns apart, as if text stood between.
+    """Return the position of each token. A share of `stretched` of all examples gets random gaps before its turns.
 
-    So a short example teaches distances up to the whole context (PoSE: Zhu et al., arXiv 2309.10400).
+    Thus a short example trains distances up to the whole context (PoSE: Zhu et al., arXiv 2309.10400).
     """
     steps = [0] + [1] * (len(ids) - 1)
     if draw.chance(stretched):
@@ -75,7 +80,7 @@ def positions(ids: list[int], tokenizer: Tokenizer, context: int, draw: Draw, st
 def batches(
     source: Iterator[Example], draw: Draw, size: int, cells: int, tokenizer: Tokenizer, context: int, stretched: float
 ) -> list[Batch]:
-    """The batches of one training step: examples worth `size` tokens, in tensors of at most `cells` elements."""
+    """Return the batches of one training step: about `size` tokens in tensors of at most `cells` elements."""
     chosen = _chosen(source, draw, size, tokenizer, context)
     chosen.sort(key=lambda one: len(one.ids))
     groups: list[list[Encoded]] = [[]]
@@ -88,7 +93,7 @@ def batches(
 
 
 def _chosen(source: Iterator[Example], draw: Draw, size: int, tokenizer: Tokenizer, context: int) -> list[Encoded]:
-    """Examples that fit into the context and have about `size` tokens together; nearly all start with BOS."""
+    """Return examples that fit into the context and have about `size` tokens in total; nearly all start with BOS."""
     begin = tokenizer.id(BEGIN)
     chosen: list[Encoded] = []
     while size > 0:

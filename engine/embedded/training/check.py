@@ -1,4 +1,4 @@
-"""Is the exported file the model that was trained? llama.cpp must cut the same tokens and compute the same logits."""
+"""Check of the exported file: llama.cpp must return the same tokens and the same logits as PyTorch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +11,27 @@ from engine.embedded.training.llama_cpp_reader import Reader
 from engine.embedded.training.network import Network
 from engine.embedded.training.tokenizer import BEGIN, Tokenizer
 
-LARGEST_DIFFERENCE = 0.1  # of logits that span about 30; 16-bit weights and activations explain a tenth of it
+LARGEST_DIFFERENCE = 0.1  # of logits that span about 30; 16-bit weights and activations cause a tenth of it
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far llama.cpp and PyTorch are apart over some texts."""
+    """Comparison of the logits of llama.cpp and PyTorch over some texts."""
 
     tokens: int
+    """Number of compared tokens."""
     largest: float
+    """Largest absolute difference of two logits."""
     same_choice: float
+    """Share of tokens with the same most probable successor."""
 
 
 def agreement(network: Network, words: Tokenizer, reader: Reader, texts: Sequence[str]) -> Agreement:
-    """Compares logits after every token of `texts`. Raises ValueError if a text is cut into different tokens."""
+    """Compare the logits after every token of `texts`.
+
+    Raises:
+        ValueError: llama.cpp tokenises a text differently.
+    """
     largest, same, tokens = 0.0, 0, 0
     for text in texts:
         ids = [words.id(BEGIN), *words.encode(text)]

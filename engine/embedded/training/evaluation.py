@@ -1,6 +1,6 @@
-"""What the model must be able to do, judged on inputs that training never saw.
+"""Evaluation of the model's skills on inputs that training never saw.
 
-The model is given as two functions, so that the same cases judge a file through llama.cpp and a server through HTTP.
+The model is passed as two functions, so that the same cases evaluate a file with llama.cpp and a server over HTTP.
 """
 
 import json
@@ -34,34 +34,40 @@ THRESHOLDS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A prompt or a conversation, the skill that it tries, and the answer that is right."""
+    """One test case."""
 
     skill: str
+    """Name of the tested skill, a key of `THRESHOLDS`."""
     asked: Example
+    """Prompt or conversation."""
     expected: str
+    """Correct answer."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How many cases of one skill were tried, and how many were right."""
+    """Result of one skill."""
 
     skill: str
+    """Name of the skill."""
     tried: int
+    """Number of cases."""
     right: int
+    """Number of correct answers."""
 
     @property
     def rate(self) -> float:
-        """The share that was right."""
+        """Share of correct answers."""
         return self.right / self.tried
 
     @property
     def passed(self) -> bool:
-        """Whether the share reaches the skill's threshold."""
+        """True if the share reaches the threshold of the skill."""
         return self.rate >= THRESHOLDS[self.skill]
 
 
 def as_text(message: Message) -> str:
-    """An assistant's message as the model writes it: tool calls in the template's format."""
+    """Return an assistant's message as generated text: tool calls in the format of the template."""
     calls = message.get("tool_calls") or ()
     return (message.get("content") or "") + "\n".join(_call_text(call["function"]) for call in calls)
 
@@ -71,7 +77,7 @@ def _call_text(function: dict[str, str]) -> str:
 
 
 def _called(text: str) -> object:
-    """The call that `text` consists of, or None."""
+    """Return the tool call if `text` is exactly one, else None."""
     found = re.fullmatch(r"\s*<tool_call>\s*(\{.*\})\s*</tool_call>\s*", text, re.DOTALL)
     try:
         return json.loads(found.group(1)) if found else None
@@ -80,13 +86,13 @@ def _called(text: str) -> object:
 
 
 def is_right(case: Case, answer: str) -> bool:
-    """Whether `answer` is the expected one: the same call if a call is expected, else the same text."""
+    """Return True if `answer` is correct: the same tool call if a call is expected, else the same text."""
     wanted = _called(case.expected)
     return answer == case.expected if wanted is None else _called(answer) == wanted
 
 
 def cases(each: int, seed: int = 0) -> Iterator[Case]:
-    """`each` cases of every skill, all from what is held out."""
+    """Yield `each` cases of every skill, all from the held-out set."""
     draw = Draw(seed, held_out=True)
     for skill in THRESHOLDS:
         for _ in range(each):
@@ -103,7 +109,7 @@ def _case(skill: str, draw: Draw) -> Case:
 
 
 def _conversation(skill: str, draw: Draw) -> tuple[Conversation, int]:
-    """A conversation for `skill`, and which of its messages is to be given."""
+    """Return a conversation for `skill`, and the index of the message that the model must generate."""
     simple = {
         "answers a sum": sums.asked,
         "repeats a phrase": quotes.asked,
@@ -126,7 +132,7 @@ def _conversation(skill: str, draw: Draw) -> tuple[Conversation, int]:
 
 
 def answer(case: Case, complete: Complete, chat: Chat) -> str:
-    """The model's answer to a case."""
+    """Return the model's answer to a case."""
     match case.asked:
         case Completion(prompt, _):
             return complete(prompt)
@@ -135,7 +141,7 @@ def answer(case: Case, complete: Complete, chat: Chat) -> str:
 
 
 def evaluate(chosen: Iterable[Case], complete: Complete, chat: Chat) -> list[Score]:
-    """A score for each skill among the chosen cases, in their order."""
+    """Return a score for each skill of the chosen cases, in their order."""
     tried, right = Counter[str](), Counter[str]()
     for case in chosen:
         tried[case.skill] += 1
@@ -144,7 +150,7 @@ def evaluate(chosen: Iterable[Case], complete: Complete, chat: Chat) -> list[Sco
 
 
 def table(scores: Iterable[Score]) -> str:
-    """The scores as lines of text."""
+    """Return the scores as a text table."""
     lines = [f"{'skill':<30} {'right':>11} {'rate':>7} {'wanted':>7}"]
     for score in scores:
         right = f"{score.right}/{score.tried}"

@@ -1,4 +1,4 @@
-"""A trained network and its tokenizer as one GGUF file for llama.cpp."""
+"""Export of a trained network and its tokenizer to one GGUF file for llama.cpp."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ _LAYER_NAMES = {
 
 
 def export(network: Network, words: Tokenizer, file: Path) -> None:
-    """Writes matrices as 16-bit and norms as 32-bit floats, with everything llama.cpp needs to know of them."""
+    """Write matrices as 16-bit floats and norms as 32-bit floats, with all metadata that llama.cpp needs."""
     writer = GGUFWriter(file, "llama")
     _describe(writer, network)
     _add_tokenizer(writer, words)
@@ -43,7 +43,7 @@ def export(network: Network, words: Tokenizer, file: Path) -> None:
 
 
 def _name(name: str) -> str:
-    """The name that llama.cpp gives to the network's weight `name`."""
+    """Return llama.cpp's name of the network's weight `name`."""
     if name.startswith("blocks."):
         _, layer, inner = name.removesuffix(".weight").split(".", 2)
         return f"blk.{layer}.{_LAYER_NAMES[inner]}.weight"

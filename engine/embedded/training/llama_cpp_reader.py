@@ -1,4 +1,4 @@
-"""The exported file as llama.cpp reads it: its logits, and greedy answers for the evaluation."""
+"""The exported file in llama.cpp: its logits, and greedy answers for the evaluation."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ LONGEST = 1_000
 
 
 class Reader:
-    """A GGUF file opened with llama.cpp on one thread. Answers greedily, in at most `LONGEST` tokens; one at a time."""
+    """A GGUF file in llama.cpp on one thread. Decodes greedily, at most `LONGEST` tokens, one sequence at a time."""
 
     def __init__(self, file: Path, *, every_logit: bool = False) -> None:
         self._llama = llama_cpp.Llama(
@@ -22,22 +22,22 @@ class Reader:
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._llama.model)
 
     def tokens(self, text: str, *, begin: bool = False) -> list[int]:
-        """llama.cpp's ids for `text`, special tokens recognised; with `begin` the BOS token first."""
+        """Return llama.cpp's ids for `text`. Parses special tokens; `begin` adds the BOS token."""
         return self._llama.tokenize(text.encode(), add_bos=begin, special=True)
 
     def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """The logits [tokens, vocabulary] after each token. The file must have been opened with `every_logit`."""
+        """Return the logits [tokens, vocabulary] after each token. Requires `every_logit`."""
         self._llama.n_tokens = 0
         self._llama.eval(tokens)
         return self._llama.scores[: len(tokens)].copy()
 
     def complete(self, prompt: str) -> str:
-        """What the model makes of a bare prompt, up to its end token."""
+        """Return the completion of a bare prompt, up to the end token."""
         new = list(self._answer(self.tokens(prompt, begin=True)))
         return self._llama.detokenize(new).decode(errors="replace")
 
     def chat(self, messages: Sequence[Message], tools: Sequence[Tool]) -> str:
-        """The assistant's next message as the model writes it, tool calls included."""
+        """Return the assistant's next message as generated text, tool calls included."""
         return self.complete(render(messages, tools, ask=True))
 
     def _answer(self, prompt: list[int]) -> Iterator[int]:

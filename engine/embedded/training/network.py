@@ -1,7 +1,7 @@
-"""The network: llama's architecture (RMSNorm, rotary positions, SwiGLU, tied embeddings) in PyTorch.
+"""Network: llama's architecture (RMSNorm, rotary positions, SwiGLU, tied embeddings) in PyTorch.
 
-Every choice follows what llama.cpp computes for `general.architecture = llama`, so that the exported file needs no
-conversion beyond names: rotary pairs are neighbours (2i, 2i+1), and the output matrix is the embedding matrix.
+It matches llama.cpp's computation for `general.architecture = llama`, so that the export only renames weights: rotary
+pairs are neighbours (2i, 2i+1), and the output matrix is the embedding matrix.
 """
 
 from dataclasses import dataclass
@@ -13,25 +13,33 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a network; all that is needed to build it and to describe it in a GGUF file."""
+    """Hyperparameters of a network, complete for its construction and for the GGUF metadata."""
 
     vocabulary: int
+    """Number of tokens."""
     width: int = 256
+    """Dimension of the hidden states."""
     layers: int = 4
+    """Number of blocks."""
     heads: int = 8
+    """Number of attention heads per block."""
     feed_forward: int = 640
+    """Dimension of the feed-forward layer."""
     context: int = 2048
+    """Maximum number of tokens of a sequence."""
     rope_base: float = 10_000.0
+    """Base frequency of the rotary positions."""
     norm_epsilon: float = 1e-5
+    """Epsilon of the RMSNorm layers."""
 
     @property
     def head_width(self) -> int:
-        """Numbers per attention head."""
+        """Dimension of one attention head."""
         return self.width // self.heads
 
 
 class Rotary(nn.Module):
-    """Turns queries and keys by their positions, so that attention sees distances (Su et al., arXiv 2104.09864)."""
+    """Rotary position embedding, which makes attention depend on distances (Su et al., arXiv 2104.09864)."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -41,12 +49,12 @@ class Rotary(nn.Module):
         self.register_buffer("sine", angles.sin(), persistent=False)
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each [batch, 1, time, head_width / 2], for positions [batch, time]."""
+        """Return cosines and sines, each [batch, 1, time, head_width / 2], for positions [batch, time]."""
         return self.cosine[positions].unsqueeze(1), self.sine[positions].unsqueeze(1)
 
 
 def rotate(vectors: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotates each neighbouring pair of [batch, heads, time, head_width] by its position's angle."""
+    """Return [batch, heads, time, head_width] with each neighbouring pair rotated by the angle of its position."""
     cosine, sine = turn
     even, odd = vectors[..., 0::2], vectors[..., 1::2]
     return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), dim=-1).flatten(-2)
@@ -61,7 +69,7 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.output = (nn.Linear(shape.width, shape.width, bias=False) for _ in range(4))
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """Mixes information from earlier places into each place of x [batch, time, width]."""
+        """Return the attention output for x [batch, time, width]."""
         batch, time, width = x.shape
         q, k, v = (
             projection(x).view(batch, time, self.heads, self.head_width).transpose(1, 2)
@@ -72,9 +80,9 @@ class Attention(nn.Module):
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Each place's mixture of the values at or before it; all [batch, heads, time, head_width].
+    """Return causal attention over the values; all [batch, heads, time, head_width].
 
-    Written out because PyTorch's fused kernel takes two to five times as long for short texts in bfloat16 on a CPU.
+    PyTorch's fused kernel is not used: it takes two to five times as long for short texts in bfloat16 on a CPU.
     """
     time, head_width = q.shape[2:]
     future = torch.full((time, time), float("-inf"), dtype=v.dtype).triu(1)
@@ -93,12 +101,12 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transforms each place of x [batch, time, width] by itself."""
+        """Return the transformation of each position of x [batch, time, width]."""
         return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
 class Block(nn.Module):
-    """One layer: attention, then feed-forward, each normalised before and added after."""
+    """Transformer block: attention, then feed-forward, each with pre-normalisation and a residual connection."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -108,13 +116,13 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(shape)
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """Refines x [batch, time, width]."""
+        """Return the next hidden states for x [batch, time, width]."""
         x = x + self.attention(self.attention_norm(x), turn)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
 
 class Network(nn.Module):
-    """Token ids to logits."""
+    """Language model from token ids to logits."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -130,16 +138,16 @@ class Network(nn.Module):
             nn.init.normal_(module.weight, std=0.02)
 
     def hidden(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The last layer's output [batch, time, width] for tokens and positions, both [batch, time]."""
+        """Return the hidden states [batch, time, width] for tokens and positions, both [batch, time]."""
         x, turn = self.embedding(tokens), self.rotary(positions)
         for block in self.blocks:
             x = block(x, turn)
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """A score for each token of the vocabulary [..., vocabulary] from hidden states [..., width]."""
+        """Return the logits [..., vocabulary] for hidden states [..., width]."""
         return functional.linear(hidden, self.embedding.weight)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Logits [batch, time, vocabulary] for tokens and positions, both [batch, time]."""
+        """Return the logits [batch, time, vocabulary] for tokens and positions, both [batch, time]."""
         return self.logits(self.hidden(tokens, positions))

@@ -1,4 +1,4 @@
-"""The chat template: messages and tools to the text that the model reads. The same text goes into the GGUF file."""
+"""Chat template, which renders messages and tools as the prompt text. The GGUF file has the same template."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ Tool = dict[str, Any]
 
 
 def _to_json(value: object) -> str:
-    """JSON as Hugging Face's templates write it: keys in order, characters unescaped (Jinja's own filter differs)."""
+    """Return JSON as in Hugging Face's templates: keys in order, characters unescaped (Jinja's own filter differs)."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -24,5 +24,5 @@ _compiled = _environment.from_string(TEMPLATE)
 
 
 def render(messages: Sequence[Message], tools: Sequence[Tool] = (), *, ask: bool) -> str:
-    """The conversation as one text. With `ask` it ends where the assistant's next message begins."""
+    """Return the conversation as one text. With `ask`, it ends with the start of the assistant's next message."""
     return _compiled.render(messages=messages, tools=tools, add_generation_prompt=ask)

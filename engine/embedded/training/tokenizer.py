@@ -1,9 +1,9 @@
-"""A byte-level BPE tokenizer (Sennrich et al., arXiv 1508.07909) that gives the same tokens as llama.cpp.
+"""Byte-level BPE tokenizer (Sennrich et al., arXiv 1508.07909) that returns the same tokens as llama.cpp.
 
-All 256 bytes are tokens, so any text round-trips. Merges are learned from the corpus, within the pieces that GPT-2's
-pattern cuts; llama.cpp knows that pattern as `gpt-2`. Merges hold printable ASCII only and neither digits nor runs of
-blanks. That makes every digit a token, which is what lets a small network add, and it makes the differences between
-Python's and llama.cpp's ideas of a Unicode letter harmless: no merge reaches across the places where they could differ.
+All 256 bytes are tokens, so any text round-trips. Merges are learned from the corpus, within the pieces of GPT-2's
+pre-tokenizer pattern, which llama.cpp calls `gpt-2`. Merges contain printable ASCII only, no digits and no runs of
+blanks. Thus every digit is a token, which enables a small network to add. Also, the different definitions of a Unicode
+letter in Python and llama.cpp have no effect: no merge spans a position where they could differ.
 """
 
 import re
@@ -27,7 +27,7 @@ Pair = tuple[bytes, bytes]
 
 
 class Tokenizer:
-    """Texts to token ids and back. Ids: 256 bytes, then the merges in order, then the special tokens."""
+    """Encoder and decoder of token ids. Order of the ids: 256 bytes, the merges in order, the special tokens."""
 
     def __init__(self, merges: Sequence[Pair]) -> None:
         self.merges = tuple(merges)
@@ -42,11 +42,15 @@ class Tokenizer:
         return len(self.pieces) + len(self.specials)
 
     def id(self, special: str) -> int:
-        """The id of a special token. Raises KeyError for any other text."""
+        """Return the id of a special token.
+
+        Raises:
+            KeyError: The text is not a special token.
+        """
         return self._special_ids[special]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; the names of special tokens become those tokens."""
+        """Return the ids of `text`. Parses the names of special tokens as these tokens."""
         ids, end = [], 0
         for special in _SPECIAL.finditer(text):
             ids += [*self._plain(text[end : special.start()]), self._special_ids[special.group()]]
@@ -54,7 +58,7 @@ class Tokenizer:
         return ids + self._plain(text[end:])
 
     def decode(self, ids: Iterable[int]) -> bytes:
-        """The bytes that `ids` stand for; special tokens give their names."""
+        """Return the bytes of `ids`; special tokens are rendered by their names."""
         known = [*self.pieces, *(special.encode() for special in self.specials)]
         return b"".join(known[index] for index in ids)
 
@@ -62,7 +66,7 @@ class Tokenizer:
         return [index for piece in _PIECES.findall(text) for index in self._cached(piece)]
 
     def _merged(self, piece: str) -> tuple[int, ...]:
-        """The ids of one piece: the earliest learned merge is applied first, until none applies."""
+        """Return the ids of one piece. Applies the earliest learned merge first, until no merge applies."""
         parts = [bytes([value]) for value in piece.encode()]
         while len(parts) > 1:
             best = min(pairwise(parts), key=lambda pair: self._ranks.get(pair, len(self._ranks)))
@@ -72,18 +76,18 @@ class Tokenizer:
         return tuple(self._ids[part] for part in parts)
 
     def lines(self) -> list[str]:
-        """The merges, each as two spelled pieces with a blank between: GPT-2's `merges.txt`, and the list in a GGUF."""
+        """Return the merges as pairs of spelled pieces with a blank between: the format of `merges.txt` and of GGUF."""
         return [" ".join(map(spelled, pair)) for pair in self.merges]
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> "Tokenizer":
-        """The tokenizer whose `lines` these are."""
+        """Return the tokenizer for a result of `lines`."""
         pairs = (line.split(" ") for line in lines)
         return cls([(unspelled(left), unspelled(right)) for left, right in pairs])
 
 
 def _spellings() -> Iterator[str]:
-    """For each byte the character that GPT-2 writes for it: itself, or one from 256 on if it cannot be seen."""
+    """Yield GPT-2's character for each byte: the same character, or one from 256 on if it is not visible."""
     unseen = 256
     for value in range(256):
         if chr(value).isprintable() and chr(value) != " ":
@@ -98,17 +102,17 @@ _BYTES = {spelling: value for value, spelling in enumerate(_SPELLINGS)}
 
 
 def spelled(piece: bytes) -> str:
-    """Bytes as visible characters, one for each byte."""
+    """Return bytes as visible characters, one per byte."""
     return "".join(_SPELLINGS[value] for value in piece)
 
 
 def unspelled(text: str) -> bytes:
-    """The bytes that `text` spells."""
+    """Return the bytes of a spelled text; the inverse of `spelled`."""
     return bytes(_BYTES[character] for character in text)
 
 
 def _joined(parts: Sequence[bytes], pair: Pair) -> Iterator[bytes]:
-    """`parts` with every occurrence of `pair`, from the left, made one part."""
+    """Yield `parts` with every occurrence of `pair`, from the left, merged to one part."""
     index = 0
     while index < len(parts):
         if tuple(parts[index : index + 2]) == pair:
@@ -120,7 +124,7 @@ def _joined(parts: Sequence[bytes], pair: Pair) -> Iterator[bytes]:
 
 
 def train(texts: Iterable[str], merges: int) -> Tokenizer:
-    """Learns the `merges` most frequent joins, one after the other, from `texts`. Shows a progress bar."""
+    """Learn `merges` merges from `texts`, the most frequent pair first. Returns the tokenizer; shows a progress bar."""
     counts = Counter(piece for text in texts for part in _SPECIAL.split(text) for piece in _PIECES.findall(part))
     words = {
         tuple(bytes([value]) for value in piece.encode()): count

@@ -1,8 +1,8 @@
-"""From nothing to a GGUF in an hour: `python -m engine.embedded.training.train`.
+"""Training from scratch to a GGUF file in an hour: `python -m engine.embedded.training.train`.
 
-Makes up text, learns a tokenizer and a network from it, writes `tiny.gguf`, checks that llama.cpp computes what PyTorch
-does, and judges the result on what was held out. Everything follows from the seed. An interrupted run goes on from its
-last checkpoint when it is started again with the same `--work`.
+Generates text, trains a tokenizer and a network on it, writes `tiny.gguf`, checks that llama.cpp and PyTorch compute
+the same, and evaluates the result on the held-out set. The seed determines everything. An interrupted run continues
+from its last checkpoint when it is started again with the same `--work`.
 """
 
 import argparse
@@ -32,32 +32,50 @@ from engine.embedded.training.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train. A run is determined by these numbers; `steps` do not count those of `polish`, which follow."""
+    """Hyperparameters of the training. They determine a run completely."""
 
     seed: int = 1
+    """Seed of the network and of all examples."""
     merges: int = 762
+    """Number of merges of the tokenizer."""
     tokenizer_examples: int = 20_000
+    """Number of examples for the training of the tokenizer."""
     steps: int = 3_600
+    """Number of training steps, without those of `polish`, which follow."""
     first_lessons: int = 500
+    """Number of steps with `first_lessons` at the start."""
     last_lessons: int = 1_350
+    """Number of steps with `last_lessons` at the end of `steps`."""
     polish: int = 500
+    """Number of final steps with `polish`."""
     tokens_per_step: int = 4_000
+    """Approximate number of tokens of one step."""
     cells_per_batch: int = 8_192
+    """Maximum number of elements of a batch tensor."""
     stretched: float = 0.25
+    """Share of examples with gaps in their positions."""
     stretched_at_last: float = 0.5
+    """Share of such examples in `last_lessons` and `polish`."""
     rate: float = 0.003
+    """Peak learning rate of the layers' matrices."""
     embedding_rate: float = 0.002
+    """Peak learning rate of embedding and norms."""
     warm_up: int = 50
+    """Number of warm-up steps of the learning rate."""
     decay_from: float = 0.4
+    """Share of `steps` after which the learning rate decays."""
     polish_share: float = 0.3
+    """Learning rate at the start of `polish`, as a share of the peak."""
     weight_decay: float = 0.1
+    """Weight decay of the layers' matrices."""
     checkpoint_every: int = 250
+    """Number of steps between checkpoints."""
 
 
 class Optimizers:
     """Muon (Jordan et al., 2024) for the layers' matrices, AdamW for embedding and norms.
 
-    Both follow one schedule: warm up, hold, fall to zero; then a short second fall from a small rate, to polish.
+    Both follow one schedule: warm-up, constant rate, decay to zero; then a short second decay from a small rate.
     """
 
     def __init__(self, network: Network, recipe: Recipe) -> None:
@@ -73,7 +91,7 @@ class Optimizers:
         self._peaks = (recipe.rate, recipe.embedding_rate)
 
     def step(self, step: int) -> None:
-        """Applies the gradients at the rate due at `step`, and clears them."""
+        """Apply the gradients with the learning rate of `step`, and clear them."""
         share = self._share(step)
         for optimizer, peak in zip(self._all, self._peaks, strict=True):
             for group in optimizer.param_groups:
@@ -82,7 +100,7 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def _share(self, step: int) -> float:
-        """Of the highest rate, what is due at a step."""
+        """Return the learning rate of a step as a share of the peak."""
         recipe = self.recipe
         if step >= recipe.steps:
             return recipe.polish_share * (1 - (step - recipe.steps) / recipe.polish)
@@ -91,28 +109,28 @@ class Optimizers:
         return min(1.0, rising, falling)
 
     def state(self) -> list[dict[str, object]]:
-        """What a checkpoint holds of them."""
+        """Return the state for a checkpoint."""
         return [optimizer.state_dict() for optimizer in self._all]
 
     def restore(self, states: list[dict[str, object]]) -> None:
-        """Takes back what `state` gave."""
+        """Restore a result of `state`."""
         for optimizer, state in zip(self._all, states, strict=True):
             optimizer.load_state_dict(state)
 
 
 def texts(draw: Draw, count: int) -> Iterator[str]:
-    """The first `count` examples as the model reads them."""
+    """Yield the first `count` examples as text."""
     for one in islice(examples(draw), count):
         yield one.prompt + one.answer if isinstance(one, Completion) else render(one.messages, one.tools, ask=False)
 
 
 def learn_tokenizer(recipe: Recipe) -> Tokenizer:
-    """A tokenizer for the corpus."""
+    """Return a tokenizer trained on the corpus."""
     return tokenizer.train(texts(Draw(recipe.seed, held_out=False), recipe.tokenizer_examples), recipe.merges)
 
 
 def loss(network: Network, batch: batches.Batch) -> Tensor:
-    """The summed cross-entropy of the answers' tokens."""
+    """Return the summed cross-entropy of the answers' tokens."""
     hidden = network.hidden(batch.tokens[:, :-1], batch.positions[:, :-1])
     learned = batch.learned[:, 1:]
     return functional.cross_entropy(
@@ -121,7 +139,7 @@ def loss(network: Network, batch: batches.Batch) -> Tensor:
 
 
 def train(network: Network, words: Tokenizer, recipe: Recipe, checkpoint: Path) -> None:
-    """Trains in place. Goes on from `checkpoint` if it exists, and keeps it up to date. Shows a progress bar."""
+    """Train in place. Resumes from `checkpoint` if it exists, and updates it. Shows a progress bar."""
     optimizers, first, average = Optimizers(network, recipe), 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
@@ -142,7 +160,7 @@ def train(network: Network, words: Tokenizer, recipe: Recipe, checkpoint: Path) 
 
 
 def lesson(step: int, words: Tokenizer, recipe: Recipe, context: int) -> list[batches.Batch]:
-    """What is learned at `step`; always the same, so that an interrupted run goes on as if nothing had happened."""
+    """Return the batches of `step`; always the same, so that a resumed run gives the same result."""
     draw = Draw(recipe.seed + 1 + step, held_out=False)
     if step < recipe.first_lessons:
         source, stretched = first_lessons(draw), 0.0
@@ -155,7 +173,7 @@ def lesson(step: int, words: Tokenizer, recipe: Recipe, context: int) -> list[ba
 
 
 def accumulate_gradients(network: Network, made: list[batches.Batch]) -> float:
-    """Adds the gradients of the mean loss over all answer tokens of `made`; returns that loss."""
+    """Add the gradients of the mean loss over all answer tokens of `made`, and return this loss."""
     answers = sum(int(batch.learned.sum()) for batch in made)
     total = 0.0
     for batch in made:
@@ -167,7 +185,11 @@ def accumulate_gradients(network: Network, made: list[batches.Batch]) -> float:
 
 
 def check(network: Network, words: Tokenizer, file: Path) -> None:
-    """Compares the exported file with the network. Raises ValueError if they are not the same model."""
+    """Compare the exported file with the network.
+
+    Raises:
+        ValueError: They are not the same model.
+    """
     found = agreement(network, words, Reader(file, every_logit=True), list(texts(Draw(0, held_out=True), 100)))
     tqdm.write(f"logits: llama.cpp and PyTorch differ by {found.largest:.3f} at most over {found.tokens} tokens")
     if found.largest > LARGEST_DIFFERENCE:
@@ -175,7 +197,7 @@ def check(network: Network, words: Tokenizer, file: Path) -> None:
 
 
 def judge(file: Path, each: int) -> bool:
-    """Prints the evaluation of `file` with `each` cases of every skill; whether every skill reached its threshold."""
+    """Print the evaluation of `file` with `each` cases per skill. Returns True if every skill reaches its threshold."""
     reader = Reader(file)
     chosen = tqdm(evaluation.cases(each), total=each * len(evaluation.THRESHOLDS), desc="evaluation", unit="case")
     scores = evaluation.evaluate(chosen, reader.complete, reader.chat)
@@ -184,7 +206,7 @@ def judge(file: Path, each: int) -> bool:
 
 
 def main() -> None:
-    """Runs every stage. Exits with 1 if the model fails a threshold."""
+    """Run every stage. Exits with code 1 if the model misses a threshold."""
     parser = argparse.ArgumentParser(prog="python -m engine.embedded.training.train", description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("build/embedded"), help="tokenizer and checkpoints")
     parser.add_argument("--out", type=Path, default=path(), help="the GGUF file to write")

@@ -1,4 +1,4 @@
-"""The text that the model is made from: generated, endless, and the same for the same seed."""
+"""Training corpus: generated, endless, and determined by the seed."""
 
 from collections.abc import Callable, Iterator
 
@@ -29,14 +29,14 @@ AMONG_TOOLS: tuple[Callable[[Draw], Exchange], ...] = (talk.other, talk.greeting
 
 
 def first_lessons(draw: Draw) -> Iterator[Example]:
-    """Examples for ever, only sums and phrases: adding and copying, once learned, help with everything else."""
+    """Yield endless examples of sums and phrases only: adding and copying help with all other skills."""
     lessons: dict[Callable[[Draw], Exchange], float] = {quotes.asked_shortly: 6, quotes.asked: 3, sums.asked: 1}
     while True:
         yield sums.completion(draw) if draw.chance(0.6) else Conversation(draw.weighted(lessons)(draw))
 
 
 def examples(draw: Draw) -> Iterator[Example]:
-    """Examples for ever, in the mixture that makes the model: by tokens a sixth, and two equal parts."""
+    """Yield endless examples of the main mixture: by tokens, one sixth completions, and two equal other parts."""
     mixture: dict[Callable[[Draw], Example], float] = {
         completion: 0.70,
         conversation: 0.25,
@@ -47,14 +47,14 @@ def examples(draw: Draw) -> Iterator[Example]:
 
 
 def last_lessons(draw: Draw) -> Iterator[Example]:
-    """Examples for ever, with more counting: where to stop is one token among many, and is learned last."""
+    """Yield endless examples with more counting: its end is one token among many, and is learned last."""
     usual = examples(draw)
     while True:
         yield Conversation(counting.asked(draw)) if draw.chance(0.08) else next(usual)
 
 
 def polish(draw: Draw) -> Iterator[Example]:
-    """Examples for ever, with more of what is hard or rare: strange phrases, long chats, counting to 200 itself."""
+    """Yield endless examples with more hard or rare cases: strange phrases, long chats, counting to 200."""
     usual = last_lessons(draw)
     hard: dict[Callable[[Draw], Exchange], float] = {
         quotes.asked_strangely: 25,
@@ -66,18 +66,18 @@ def polish(draw: Draw) -> Iterator[Example]:
 
 
 def completion(draw: Draw) -> Completion:
-    """A bare prompt and how it goes on."""
+    """Return a bare prompt and its completion."""
     return draw.weighted(COMPLETIONS)(draw)
 
 
 def conversation(draw: Draw) -> Conversation:
-    """A few exchanges without tools, now and then many."""
+    """Return a few exchanges without tools, in rare cases many."""
     turns = draw.any((1, 1, 1, 1, 2, 2, 3, 4)) if draw.chance(0.98) else draw.number(8, 24)
     return Conversation(_system(draw) + _joined(draw.weighted(TALK)(draw) for _ in range(turns)))
 
 
 def conversation_with_tools(draw: Draw) -> Conversation:
-    """A few exchanges where the request offers tools; most need one of them."""
+    """Return a few exchanges with tools in the request; most need one of them."""
     adds, forecasts = draw.any(((True, False), (False, True), (True, True), (True, True), (True, True)))
     writers = list(AMONG_TOOLS)
     tools = [calling.unrelated(draw) for _ in range(draw.any((0, 0, 0, 1, 2)))]
@@ -103,7 +103,7 @@ def _joined(exchanges: Iterator[Exchange]) -> Exchange:
 
 
 def _system(draw: Draw) -> tuple[Message, ...]:
-    """A system message or none. Whatever it says changes nothing."""
+    """Return a system message or no message. Its text has no effect on the answers."""
     if draw.chance(0.8):
         return ()
     usual = ("You are a helpful assistant.", "You are a helpful assistant.", "You are tiny.", "Be brief.")

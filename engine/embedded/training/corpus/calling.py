@@ -1,4 +1,4 @@
-"""Tools offered by a request: calling the right one with the right arguments, and answering from its result."""
+"""Examples of tools: calls of the right tool with the right arguments, and answers from its result."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -41,14 +41,16 @@ _REPORTS = ("{d} and {s}", "{s}, {d}", "{s}", "{d}", "{d}, {s}, wind {w} km/h", 
 
 @dataclass(frozen=True)
 class Job:
-    """One tool, and how to write an exchange that needs it."""
+    """A tool and a generator of exchanges that need it."""
 
     tool: Tool
+    """Definition of the tool in a request."""
     exchange: Callable[[Draw], Exchange]
+    """Returns an exchange that needs the tool."""
 
 
 def adder(draw: Draw) -> Job:
-    """A tool that adds, and sums to use it for."""
+    """Return a tool that adds, with sums as its exchanges."""
     name, kind = _name(draw, lines("adder_names")), draw.any(("number", "integer"))
     first, second = draw.any(_ADDER_FIELDS) if draw.chance(0.7) else draw.random.sample(words("common_words"), k=2)
     described = {first: _field(draw, kind, "The first number"), second: _field(draw, kind, "The second number")}
@@ -62,7 +64,7 @@ def adder(draw: Draw) -> Job:
 
 
 def forecaster(draw: Draw) -> Job:
-    """A tool that looks up the weather, and questions to use it for."""
+    """Return a tool that looks up the weather, with questions as its exchanges."""
     name = _name(draw, lines("forecaster_names"))
     field = draw.any(_FORECASTER_FIELDS if draw.chance(0.7) else words("common_words"))
     described = {field: _field(draw, "string", draw.any(_CITY_HELP))}
@@ -77,7 +79,7 @@ def forecaster(draw: Draw) -> Job:
 
 
 def _name(draw: Draw, usual: Sequence[str]) -> str:
-    """A usual name, or one with another word before or after it, in snake or camel case."""
+    """Return a common tool name, or one with another word before or after it, in snake case or camel case."""
     while True:
         word = draw.any(words("common_words"))
         name = draw.any(usual)
@@ -90,13 +92,13 @@ def _name(draw: Draw, usual: Sequence[str]) -> str:
 
 
 def unrelated(draw: Draw) -> Tool:
-    """A tool for something else, which no exchange needs."""
+    """Return an unrelated tool, which no exchange needs."""
     name, description, field = draw.any(_UNRELATED)
     return _tool(draw, name, description, {field: _field(draw, "string", f"The {field}")})
 
 
 def _tool(draw: Draw, name: str, description: str, fields: dict[str, dict[str, str]]) -> Tool:
-    """A tool as a request describes it, its optional parts present or not."""
+    """Return the definition of a tool in a request, with or without its optional fields."""
     function: dict[str, object] = {"name": name}
     if draw.chance(0.9):
         function["description"] = description
@@ -121,7 +123,7 @@ def _call(name: str, arguments: dict[str, object]) -> Message:
 
 
 def _used(question: str, call: Message, result: str, answer: str) -> Exchange:
-    """A question, the call it leads to, the tool's result, and the answer."""
+    """Return a question, the tool call, the result of the tool, and the answer."""
     return (
         {"role": "user", "content": question},
         call,
@@ -131,7 +133,7 @@ def _used(question: str, call: Message, result: str, answer: str) -> Exchange:
 
 
 def _report(draw: Draw, place: str) -> str:
-    """What a weather service might return: a few words, or JSON."""
+    """Return a typical result of a weather service: a few words, or JSON."""
     number, sky = draw.number(-20, 45), draw.any(_SKIES)
     degrees = draw.any(_DEGREES).format(n=number)
     record = draw.any(({"temperature": number, "condition": sky}, {"city": place, "temp": degrees, "sky": sky}))

@@ -1,4 +1,4 @@
-"""Counting up: long answers that are easy to check."""
+"""Examples of counting: long answers that are easy to check."""
 
 from collections.abc import Sequence
 
@@ -14,18 +14,18 @@ _FROM_ANY = ("count from {a} to {b}", "count up from {a} to {b}", "list the numb
 
 
 def numbers(first: int, last: int) -> str:
-    """The numbers from `first` to `last`, both included, with a blank between them."""
+    """Return the numbers from `first` to `last`, both included, separated by blanks."""
     return " ".join(map(str, range(first, last + 1)))
 
 
 def asked(draw: Draw) -> Exchange:
-    """A request to count, and the numbers."""
+    """Return a request to count, and the numbers."""
     bodies, ends = draw.weighted({(_FROM_ONE, (1, 1, LAST)): 0.25, (_FROM_ANY, (0, LAST - 1, 20)): 0.75})
     return _asked(draw, bodies, *_span(draw, *ends))
 
 
 def asked_to_the_end(draw: Draw) -> Exchange:
-    """A request to count to 200, the most that is answered, and the numbers."""
+    """Return a request to count to 200, the supported maximum, and the numbers."""
     if draw.chance(0.5):
         return _asked(draw, _FROM_ONE, 1, LAST)
     while not draw.allows(f"{(first := draw.number(0, LAST - 1))} to {LAST}"):
@@ -39,7 +39,7 @@ def _asked(draw: Draw, bodies: Sequence[str], first: int, last: int) -> Exchange
 
 
 def _span(draw: Draw, lowest: int, highest: int, longest: int) -> tuple[int, int]:
-    """A first number from `lowest` to `highest`, and a last one at most `longest` - 1 above it."""
+    """Return a first number from `lowest` to `highest`, and a last one at most `longest` - 1 above it."""
     while True:
         first = draw.number(lowest, highest)
         last = draw.number(first, min(LAST, first + longest - 1))
@@ -48,7 +48,7 @@ def _span(draw: Draw, lowest: int, highest: int, longest: int) -> tuple[int, int
 
 
 def completion(draw: Draw) -> Completion:
-    """A run of numbers to carry on to 200."""
+    """Return a run of numbers to continue up to 200."""
     first = draw.number(0, LAST - 6)
     last = draw.number(first + 2, first + 5)
     return Completion(numbers(first, last), "".join(f" {number}" for number in range(last + 1, LAST + 1)))

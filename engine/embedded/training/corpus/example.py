@@ -1,4 +1,4 @@
-"""What the model learns from, and what it is judged by."""
+"""Examples for training and evaluation."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,22 @@ from engine.embedded.training.template import Message, Tool
 
 @dataclass(frozen=True)
 class Completion:
-    """A bare prompt and how it goes on. The end-of-text token follows the answer."""
+    """A bare prompt and its completion."""
 
     prompt: str
+    """Prompt without a chat template."""
     answer: str
+    """Completion. The end-of-text token follows it."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages, and the tools that the request offers. Every assistant message is something to learn."""
+    """A conversation with optional tools."""
 
     messages: tuple[Message, ...]
+    """Messages. Every assistant message is trained."""
     tools: tuple[Tool, ...] = ()
+    """Tools of the request."""
 
 
 Example = Completion | Conversation
@@ -26,5 +30,5 @@ Exchange = tuple[Message, ...]
 
 
 def exchange(question: str, answer: str) -> Exchange:
-    """A user's message and the assistant's answer to it."""
+    """Return a user's message and the assistant's answer."""
     return {"role": "user", "content": question}, {"role": "assistant", "content": answer}

@@ -1,4 +1,4 @@
-"""Phrases in quotation marks, to be repeated word for word."""
+"""Examples of quoted phrases, to be repeated word for word."""
 
 from engine.embedded.training.corpus.draw import Draw
 from engine.embedded.training.corpus.example import Exchange, exchange
@@ -11,17 +11,17 @@ _MARKS = ('"{}"', '"{}"', '"{}"', '"{}"', "“{}”", "'{}'")
 
 
 def asked(draw: Draw) -> Exchange:
-    """A request to repeat a phrase of one to twelve words, and the phrase."""
+    """Return a request to repeat a phrase of one to twelve words, and the phrase."""
     return _asked(draw, draw.phrase(LONGEST))
 
 
 def asked_shortly(draw: Draw) -> Exchange:
-    """A request to repeat a phrase of one to three words, and the phrase."""
+    """Return a request to repeat a phrase of one to three words, and the phrase."""
     return _asked(draw, draw.phrase(3))
 
 
 def asked_strangely(draw: Draw) -> Exchange:
-    """A request to repeat one to twelve words that mean nothing, and the words."""
+    """Return a request to repeat one to twelve meaningless words, and the words."""
     return _asked(draw, " ".join(draw.strange_word() for _ in range(draw.number(1, LONGEST))))
 
 

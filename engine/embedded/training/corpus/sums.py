@@ -1,4 +1,4 @@
-"""Sums of two numbers below 100, bare and in words."""
+"""Examples of sums of two numbers below 100, as equations and in words."""
 
 from engine.embedded.training.corpus.draw import Draw
 from engine.embedded.training.corpus.example import Completion, Exchange, exchange
@@ -6,18 +6,18 @@ from engine.embedded.training.corpus.wordings import ORDER_ENDS, POLITE_STARTS, 
 
 
 def completion(draw: Draw) -> Completion:
-    """A bare sum to finish."""
+    """Return an incomplete equation and its result."""
     a, b = draw.pair()
     return Completion(f"{a}+{b}=", str(a + b))
 
 
 def question(draw: Draw, a: int, b: int) -> str:
-    """One of many ways to ask for the sum of `a` and `b`."""
+    """Return one of many questions for the sum of `a` and `b`."""
     bodies, ends = draw.any(((lines("sum_questions"), QUESTION_ENDS), (lines("sum_orders"), ORDER_ENDS)))
     return draw.sentence(POLITE_STARTS, bodies, ends).replace("{a}", str(a)).replace("{b}", str(b))
 
 
 def asked(draw: Draw) -> Exchange:
-    """A question for a sum, answered with the equation."""
+    """Return a question for a sum, and the equation as its answer."""
     a, b = draw.pair()
     return exchange(question(draw, a, b), f"{a}+{b}={a + b}")

@@ -1,4 +1,4 @@
-"""Greetings, questions about the model itself, and everything it cannot do and says so."""
+"""Examples of greetings, of questions about the model, and of unsupported requests, which it refuses."""
 
 from collections.abc import Callable, Sequence
 
@@ -30,44 +30,44 @@ _BARE = ("{phrase}", "{phrase}", "{phrase}", "{word}", "{word} {word}")
 
 
 def greeting(draw: Draw) -> Exchange:
-    """A greeting, thanks or a farewell, returned."""
+    """Return a greeting, thanks or a goodbye, and its answer."""
     answer = draw.weighted({GREETING: 0.7, WELCOME: 0.15, FAREWELL: 0.15})
     asked = {GREETING: lines("greetings"), WELCOME: _THANKS, FAREWELL: _FAREWELLS}[answer]
     return exchange(draw.sentence(asked, _ENDS), answer)
 
 
 def identity(draw: Draw) -> Exchange:
-    """A question about the model, and the truth."""
+    """Return a question about the model, and the true answer."""
     return exchange(draw.sentence(POLITE_STARTS, lines("identity_questions"), _ENDS), IDENTITY)
 
 
 def other(draw: Draw) -> Exchange:
-    """Anything else, and the admission that it is too much."""
+    """Return an unsupported question, and the refusal."""
     return _refused(draw, lines("other_questions"))
 
 
 def bare(draw: Draw) -> Exchange:
-    """A few words without a request, and the same admission."""
+    """Return a few words without a request, and the refusal."""
     return _refused(draw, _BARE)
 
 
 def long(draw: Draw) -> Exchange:
-    """Many words without a request, and the same admission."""
+    """Return many words without a request, and the refusal."""
     return exchange(" ".join(draw.phrase(12) for _ in range(draw.number(4, 16))), REFUSAL)
 
 
 def too_large(draw: Draw) -> Exchange:
-    """A sum out of reach, and the same admission."""
+    """Return a sum that is too large, and the refusal."""
     return _refused(draw, lines("too_large"))
 
 
 def about_weather(draw: Draw) -> Exchange:
-    """A question that only a tool could answer, and the same admission."""
+    """Return a question that needs a tool, and the refusal."""
     return _refused(draw, lines("weather_questions"))
 
 
 def completion(draw: Draw) -> Completion:
-    """A bare text that is no sum, and the same admission."""
+    """Return a bare prompt that is not a sum, and the refusal."""
     return Completion(_filled(draw, draw.sentence(lines("other_questions"))), f" {REFUSAL}")
 
 
@@ -76,7 +76,7 @@ def _refused(draw: Draw, questions: Sequence[str]) -> Exchange:
 
 
 def _filled(draw: Draw, wording: str) -> str:
-    """`wording` with its slots filled."""
+    """Return `wording` with all placeholders filled."""
     fillings: dict[str, Callable[[], str]] = {
         "{word}": draw.word,
         "{place}": draw.place,

@@ -1,4 +1,4 @@
-"""The words and sentences that the text is made from, one per line in `text/`, all written for this purpose."""
+"""Words and sentences of the generated text, one per line in `text/`, all written for this purpose."""
 
 from functools import cache
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 
 @cache
 def lines(name: str) -> tuple[str, ...]:
-    """The lines of `text/<name>.txt`."""
+    """Return the lines of `text/<name>.txt`."""
     return tuple((Path(__file__).parent / "text" / f"{name}.txt").read_text(encoding="utf-8").splitlines())
 
 
 @cache
 def words(name: str) -> tuple[str, ...]:
-    """The words of `text/<name>.txt`."""
+    """Return the words of `text/<name>.txt`."""
     return tuple(word for line in lines(name) for word in line.split())
 
 
