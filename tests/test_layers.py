@@ -39,6 +39,7 @@ CROWDED = {"gateway.chat.formats"}
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
+    "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
@@ -53,8 +54,8 @@ RULES: dict[str, set[str]] = {
         "numpy",
         "typing_extensions",
     },
-    "engine.testing": {"engine.testing", "engine.core", *VOCABULARY},
-    "engine.worker": {"engine.worker", "engine.core", "engine.protocol", *VOCABULARY},
+    "engine.testing": {"engine.testing", "engine.core", *VOCABULARY, "typing_extensions"},
+    "engine.worker": {"engine.worker", "engine.core", "engine.protocol", *VOCABULARY, "typing_extensions"},
     "engine.worker.main": {"engine.worker", "engine.core", "engine.llama", *VOCABULARY},
     "engine.embedded": {"engine.embedded"},
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
