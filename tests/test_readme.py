@@ -1,4 +1,4 @@
-"""The README tells what the program does: its flags and their defaults."""
+"""The README documents the program's flags and their defaults."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from gateway.settings import Settings
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
-def test_every_flag_is_there_with_its_default() -> None:
+def test_the_readme_lists_every_flag_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([^|]+?) \|", README, re.MULTILINE))
     assert rows.pop("config") == "none"
     assert list(rows) == [name.replace("_", "-") for name in Settings.model_fields]
