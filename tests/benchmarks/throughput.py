@@ -3,8 +3,8 @@
     python -m tests.benchmarks.throughput --model MODEL.gguf [--clients 1,8,16,24,32] [--rounds 3] [--slots 32]
 
 The limit: prompts one by one and decode passes with a row for each client, timed inside `llama_decode`. The server:
-that many clients, each sending its next request at once, without speculation. The speed of a shared machine drifts, so each
-reading of the server is compared with the limits right before and right after it. The output has medians.
+that many clients, each sending its next request at once, without speculation. The speed of a shared machine drifts, so
+each reading of the server is compared with the limits right before and right after it. The output has medians.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _TIMED = 12
 
 
 def limit(model_path: str, rows: int, threads: int) -> float:
-    """Return the tokens per second of so many clients if only `llama_decode` took time, with half of `NEW` in context."""
+    """Return the tokens per second of so many clients if only `llama_decode` took time."""
     config = EngineConfig(model=model_path, slots=rows, context=256, threads=threads)
     with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:
         sequences = [_sequence(seq_id) for seq_id in range(rows)]
