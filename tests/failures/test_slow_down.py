@@ -34,7 +34,7 @@ Cost = tuple[int, ...]
 
 @dataclass
 class Work:
-    """What crossed between the processes since the start, and what the engine had done by then."""
+    """The frames between the processes since the start, and the engine's work at that time."""
 
     frames_sent: int = 0
     bytes_sent: int = 0
@@ -58,7 +58,7 @@ class Work:
 
 
 async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list[Cost]:
-    """Equal requests, one after another, each on a connection of its own; gives what each cost."""
+    """Send equal requests one after another, each on a new connection; return the cost of each."""
     costs = []
     for _ in range(requests):
         before = work.cost()
@@ -70,7 +70,7 @@ async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list
 
 
 async def settle(served: Served) -> None:
-    """Wait until nothing is left to do, and nothing of it in a variable of a task that sleeps."""
+    """Wait until all work is done, and no suspended task holds a reference to it."""
     await served.server.count_falls_to(0)
     await served.until_idle()
     await anyio.wait_all_tasks_blocked()
@@ -78,14 +78,14 @@ async def settle(served: Served) -> None:
 
 
 def live_objects() -> Counter[str]:
-    """How many objects there are of each class of ours in this process, which is the gateway's."""
+    """Return the number of objects of each class of ours in this process, which is the gateway's."""
     names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
     return Counter(name for name in names if name.startswith(("engine.", "gateway.")))
 
 
 @needs_proc
 @pytest.mark.parametrize("cache", [False, True], ids=["computed each time", "resident from the second on"])
-async def test_equal_requests_cost_the_same(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:
+async def test_three_hundred_equal_requests_cost_the_same_each(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:
     work = Work()
     watch_frames(monkeypatch, work.note_sent, work.note_received)
     async with serving(slots=4, threads=1, grace=0.0) as served:
