@@ -1,6 +1,6 @@
 """Group 4, a lost outcome: of 72 requests from 24 clients at once, one came back empty.
 
-Every accepted request ends in exactly one outcome, delivered exactly once. An empty success is a failure of the test.
+Every accepted request ends in exactly one outcome, delivered exactly once. There is no empty success.
 """
 
 from collections import Counter

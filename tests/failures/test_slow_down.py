@@ -25,9 +25,9 @@ REQUESTS, SETTLED = 300, 100
 GUARD = 120.0
 BODY = {"prompt": "Once upon a time there was a little girl. " * 8, "max_tokens": 5, "user": "x" * 16_000, **STREAMED}
 GATEWAY_GROWTH, ENGINE_GROWTH = 1 << 20, 1 << 19
-"""Bytes that a process may grow by while it answers 200 requests. Each that left its state behind would leave at least
-its body in the gateway, 3.2 MB in all, and in the engine a list of its prompt's tokens, 0.75 MB in all. What is allowed
-is for the deadlines that event loops sweep up only when a thousand have passed, and for the allocators' own room."""
+"""Bytes that a process may grow by while it answers 200 requests. Requests that kept their state would keep at least
+their bodies in the gateway, 3.2 MB in all, and their prompts' tokens in the engine, 0.75 MB in all. The allowance is
+for the deadlines that event loops remove only when a thousand have passed, and for the allocators' own room."""
 
 Cost = tuple[int, ...]
 
