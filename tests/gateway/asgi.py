@@ -1,6 +1,6 @@
-"""A client without sockets: it talks ASGI to the application, and can hang up at any moment.
+"""A client without sockets: it sends ASGI events to the application, and can hang up at any moment.
 
-Whatever it is answered must be as the application's own description has it.
+Every response is checked against the application's own description.
 """
 
 from dataclasses import dataclass, field
@@ -16,11 +16,7 @@ from tests.gateway import description
 
 @dataclass
 class Call:
-    """One request. Run it with `run`; `hang_up` and `sent` may be used meanwhile.
-
-    Attributes:
-        bodies: the response's body messages, in the order of their sending.
-    """
+    """One request and its response. Send it with `run`; `hang_up` and `sent` may be used meanwhile."""
 
     app: ASGIApp
     path: str
@@ -30,6 +26,7 @@ class Call:
     query: str = ""
     start: Message | None = None
     bodies: list[bytes] = field(default_factory=list)
+    """The response's body messages in order."""
     complete: bool = False
     _gone: anyio.Event = field(default_factory=anyio.Event)
     _news: anyio.Event = field(default_factory=anyio.Event)

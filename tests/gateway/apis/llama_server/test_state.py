@@ -1,4 +1,4 @@
-"""What the server tells of its model, its health and its slots."""
+"""The endpoints about the state of the server: models, health and slots."""
 
 import pytest
 from starlette.types import ASGIApp
@@ -18,7 +18,7 @@ def app_in_state(state: EngineState, progress: float = 0.0) -> ASGIApp:
     return app_of(engine)
 
 
-async def test_models() -> None:
+async def test_models_are_listed() -> None:
     app = app_of(FakeEngine())
     listed, got = await get(app, "/v1/models"), await get(app, "/v1/models/tiny")
     model = got.json
@@ -40,7 +40,7 @@ async def test_models() -> None:
     }
 
 
-async def test_models_are_told_of_while_they_load() -> None:
+async def test_a_loading_model_is_found_without_metadata() -> None:
     engine = FakeEngine()
     engine.model = None
     model = (await get(app_of(engine), "/v1/models/tiny")).json
@@ -48,12 +48,12 @@ async def test_models_are_told_of_while_they_load() -> None:
     assert "meta" not in model
 
 
-async def test_a_name_may_have_slashes() -> None:
+async def test_a_model_name_may_have_slashes() -> None:
     app = app_of(FakeEngine(), alias="org/tiny")
     assert (await get(app, "/v1/models/org/tiny")).json["id"] == "org/tiny"
 
 
-async def test_a_model_that_is_not_there() -> None:
+async def test_an_unknown_model_is_not_found() -> None:
     reply = await get(app_of(FakeEngine()), "/v1/models/gpt-4")
     assert (reply.status, reply.json["error"]["code"]) == (404, "model_not_found")
 
@@ -64,13 +64,13 @@ async def test_health_is_ok_when_requests_are_welcome() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in EngineState if state is not EngineState.READY])
-async def test_health_says_why_not(state: EngineState) -> None:
+async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState) -> None:
     reply = await get(app_in_state(state, 0.12345), "/health")
     expected = {"status": state.value, "detail": "So it is.", "restarts": 2, "progress": 0.123}
     assert (reply.status, reply.json) == (503, expected)
 
 
-async def test_health_says_that_the_server_drains() -> None:
+async def test_health_reports_a_draining_server() -> None:
     gateway = create_gateway(FakeEngine().as_engine(), settings_for())
     gateway.health.drain()
     reply = await get(gateway.app, "/health")
@@ -78,7 +78,7 @@ async def test_health_says_that_the_server_drains() -> None:
     assert (reply.status, reply.json) == (503, expected)
 
 
-async def test_slots() -> None:
+async def test_slots_are_listed() -> None:
     reply = await get(app_of(FakeEngine()), "/slots")
     assert reply.status == 200
     assert reply.json == [
@@ -101,7 +101,7 @@ async def test_slots() -> None:
     ]
 
 
-async def test_slots_without_an_engine() -> None:
+async def test_slots_without_an_engine_are_unavailable() -> None:
     engine = FakeEngine()
     engine.refusal = Unavailable("The model is loading.", code="engine_unavailable")
     reply = await get(app_of(engine), "/slots")
