@@ -1,4 +1,4 @@
-"""What a template wants of its messages is found by trying it."""
+"""The message shape that a template accepts, found by trial renderings."""
 
 import pytest
 
@@ -28,11 +28,11 @@ def shape_of(source: str) -> MessageShape:
         ("{{ raise_exception('Never.') }}", MessageShape(system=False, calls=False)),
     ],
 )
-def test_shapes(source: str, shape: MessageShape) -> None:
+def test_the_shape_of_a_template_is_detected(source: str, shape: MessageShape) -> None:
     assert shape_of(source) == shape
 
 
-def test_arguments_become_objects_where_they_are_some() -> None:
+def test_arguments_become_objects_if_they_are_json_objects() -> None:
     def arguments(text: str) -> object:
         call = {**CALL, "function": {"name": "add", "arguments": text}}
         (message,) = MessageShape().apply([{**CALLED, "tool_calls": [call]}])
@@ -44,14 +44,14 @@ def test_arguments_become_objects_where_they_are_some() -> None:
         assert arguments(text) == text
 
 
-def test_what_was_given_stays_as_it_is() -> None:
+def test_apply_does_not_change_its_input() -> None:
     given = [{"role": "developer", "content": "Be brief."}, CALLED, RESULT]
     before = repr(given)
     MessageShape(typed_content=True, short_ids=True).apply(given)
     assert repr(given) == before
 
 
-def test_every_trait_is_served() -> None:
+def test_apply_supports_every_trait() -> None:
     shape = MessageShape(typed_content=True, object_arguments=False, null_content=True, short_ids=True)
     first, called, result = shape.apply([{"role": "developer", "content": "Be brief."}, CALLED, RESULT])
     assert first == {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
@@ -80,6 +80,8 @@ def test_reasoning_alone_has_a_second_name() -> None:
         (MessageShape(system=False), ["assistant"], ["system: Call!", "assistant: assistant"]),
     ],
 )
-def test_instructions_find_their_place(shape: MessageShape, messages: list[str], instructed: list[str]) -> None:
+def test_instructions_go_to_the_system_message_or_the_first_one(
+    shape: MessageShape, messages: list[str], instructed: list[str]
+) -> None:
     told = shape.instruct([{"role": role, "content": role} for role in messages], "Call!")
     assert [f"{message['role']}: {message['content']}" for message in told] == instructed
