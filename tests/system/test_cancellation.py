@@ -1,6 +1,6 @@
 """Clients that hang up, in every way and phase, streaming or not, alone or beside others: all their state is freed.
 
-The engine is a real process whose passes take ten milliseconds, so that every phase is there to be left in.
+The engine is a real process with passes of ten milliseconds, so that every phase lasts.
 """
 
 import logging

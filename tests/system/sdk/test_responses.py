@@ -9,7 +9,7 @@ from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -117,7 +117,7 @@ def test_raw_and_streaming_responses_are_readable(client: OpenAI) -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a tool of OpenAI's own": ({"tools": [{"type": "web_search"}]}, "tools[0]"),
     "absurd": ({"temperature": 3}, "temperature"),
-    "an id that nobody gave": ({"previous_response_id": "resp_none"}, "previous_response_id"),
+    "an unknown id": ({"previous_response_id": "resp_none"}, "previous_response_id"),
     "a picture": (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,", "detail": "auto"}]}]},
         "input[0].content[0]",
