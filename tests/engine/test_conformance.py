@@ -193,7 +193,7 @@ def test_a_restored_prefix_gives_the_same_tokens_as_the_saved_one(pair: Pair, ta
     runner.forget(Forget(7))
 
 
-def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
+def test_an_aborted_pass_computes_no_token_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
     interrupted = sequence(pair, 1)

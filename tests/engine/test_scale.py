@@ -104,7 +104,7 @@ class Steps:
             self.loop._step()
 
     def serve(self, requests: int) -> None:
-        """Serve different requests of one token each, as many at once as there are slots; every tenth has a long prompt.
+        """Serve different requests of one token each, one per slot at a time; every tenth has a long prompt.
 
         Without metrics and frames: they keep no state.
         """

@@ -33,7 +33,7 @@ class Scripted:
     async def open(
         self, load: str = "ok", *, ready: bool = True, restarts: bool = True, **limits: float
     ) -> AsyncIterator[Engine]:
-        """Start an engine whose child loads as scripted. On exit, no process may remain, not even a zombie.
+        """Start an engine with a child that loads as scripted. On exit, no process may remain, not even a zombie.
 
         Without `restarts`, the wait before the first one outlasts the test.
         """

@@ -21,7 +21,7 @@ END = Finished(0, "", FinishReason.STOP, 2, 0)
 
 
 class Line:
-    """An exchange whose frames go to a list."""
+    """An exchange that sends its frames to a list."""
 
     def __init__(self) -> None:
         self.sent: list[ToEngine] = []

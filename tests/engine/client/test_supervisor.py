@@ -162,7 +162,7 @@ async def test_streams_of_a_dead_engine_each_end_once(scripted: Scripted) -> Non
     assert scripted.count("cancel") == 0
 
 
-async def test_a_request_that_had_shown_nothing_is_replayed_unseen(scripted: Scripted) -> None:
+async def test_a_request_without_output_is_replayed_invisibly(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         assert await text(engine, "accept; start; die SIGKILL | accept; start; say b; finish") == "b"
     assert len(set(scripted.keys())) == 2

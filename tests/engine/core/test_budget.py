@@ -33,7 +33,7 @@ def test_an_unmeasured_depth_takes_the_rate_of_the_nearest_one(depth: int, token
 
 
 @pytest.mark.parametrize(("smallest", "tokens"), [(64, 64), (16, 25)])
-def test_a_chunk_below_which_nothing_is_saved_is_not_cut(smallest: int, tokens: int) -> None:
+def test_a_chunk_below_the_efficient_size_is_not_cut(smallest: int, tokens: int) -> None:
     budget = PromptBudget(0.25, smallest=smallest)
     budget.observe(64, 0.64)
     assert budget.tokens(hurried=True) == tokens

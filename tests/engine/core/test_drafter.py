@@ -1,7 +1,7 @@
 from engine.core.drafter import INDEXED_AT_ONCE, NgramDrafter
 
 
-def test_the_draft_is_what_followed_the_last_three_tokens() -> None:
+def test_the_draft_repeats_the_tokens_after_the_last_trigram() -> None:
     assert NgramDrafter([]).draft([1, 2, 3, 4, 5, 6, 1, 2, 3], 2) == [4, 5]
 
 

@@ -17,7 +17,7 @@ LARGEST = 8_000_000
 CASES = {"counts": 10, "answers late in a long chat": 10}
 """Cases per skill: fewer where an answer or a prompt is long; 40 of each other skill."""
 SEED = 2
-"""The seed of cases that reach each threshold with one to spare: rounding, which differs between CPUs, may cost an answer."""
+"""The seed of cases that exceed each threshold by one: rounding, which differs between CPUs, may cost an answer."""
 
 
 @pytest.fixture(scope="module")

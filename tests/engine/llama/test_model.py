@@ -171,7 +171,7 @@ def test_a_damaged_file_is_a_load_error(
     assert str(path) in raised.value.message
     assert "\n" not in raised.value.message
     assert calls.total() == 0
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "told once, by the error"
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "reported once, by the error"
 
 
 def test_a_missing_file_and_a_directory_are_load_errors(tmp_path: Path) -> None:

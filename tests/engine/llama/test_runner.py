@@ -304,7 +304,7 @@ def test_a_model_that_cannot_drop_part_of_a_sequence_drops_all_of_it(
     assert last_cell(runner, 0) == -1
 
 
-def test_a_pass_without_room_computes_nothing(model: LlamaModel) -> None:
+def test_a_pass_without_room_computes_no_token(model: LlamaModel) -> None:
     with LlamaRunner(model, config(slots=1)) as runner:
         made = sequence(0, prompt(CONTEXT))
         compute(runner, (made, CONTEXT))

@@ -98,7 +98,7 @@ def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monke
     templates.prepare(first)
     kept = set(handles.alive)
     copy = templates.sampler(first)
-    assert set(handles.alive) == kept, "a copy, which nobody counts"
+    assert set(handles.alive) == kept, "an uncounted copy"
     templates.prepare(second)
     templates.prepare(first)
     templates.prepare(third)

@@ -371,7 +371,7 @@ def test_samplers_are_freed_when_one_cannot_be_made(
 
 
 @pytest.mark.parametrize("temperature", [1e-50, 5e-324, 1e-40, 1e-6])
-def test_a_temperature_that_is_next_to_nothing_takes_the_likeliest(temperature: float) -> None:
+def test_a_tiny_temperature_draws_the_likeliest_token(temperature: float) -> None:
     logits = make_logits(SMALL, 3)
     with contextlib.closing(make(Sampling(temperature=temperature))) as sampler:
         assert sampler.draw(logits.copy()) == int(logits.argmax())

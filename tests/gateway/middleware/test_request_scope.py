@@ -108,7 +108,7 @@ async def test_the_request_timeout_bounds_the_body() -> None:
 # Hang-ups, beyond those over real sockets in test_hangups.py
 
 
-async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
+async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request() -> None:
     """Hypercorn reports a disconnect after every response; the application still has work to do then."""
     exchange = Exchange(part(b""))
     ended = anyio.Event()

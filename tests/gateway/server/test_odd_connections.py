@@ -112,7 +112,7 @@ async def test_data_after_an_early_413_is_discarded() -> None:
 
 
 @pytest.mark.parametrize("length", ["declared", "chunked"])
-async def test_an_early_reply_to_an_upload_leaks_nothing(length: str) -> None:
+async def test_an_early_reply_to_an_upload_leaks_no_connection(length: str) -> None:
     """The client writes megabytes that the server does not read, and still gets the answer rather than a reset."""
     size = 4 << 20
     declared = f"content-length: {size}\r\n" if length == "declared" else "transfer-encoding: chunked\r\n"
@@ -127,7 +127,7 @@ async def test_an_early_reply_to_an_upload_leaks_nothing(length: str) -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_an_application_that_never_reads_the_body_leaks_nothing() -> None:
+async def test_an_application_that_never_reads_the_body_leaks_no_connection() -> None:
     async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(OK)
         await send(chunk(b"early", more=False))
@@ -209,7 +209,7 @@ async def test_a_defect_in_the_protocol_ends_its_connection_only(
 
 
 class FullListener(socket.socket):
-    """A listener whose client has already left, and that has no file descriptor left for the next."""
+    """A listener that lost its first client already, and has no file descriptor for the next."""
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         if FAILURES:

@@ -6,7 +6,7 @@ import pytest
 
 from engine import Finished, FinishReason, SlowReader, Text
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +27,8 @@ def say_nothing(_generation: FakeGeneration) -> None:
     """Leave the queue and generate no token."""
 
 
-def call_of(engine: FakeEngine, name: str, **changes: object) -> Call:
-    return Call(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
+def call_of(engine: FakeEngine, name: str, **changes: object) -> AsgiCall:
+    return AsgiCall(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
 
 
 async def until_asked(engine: FakeEngine) -> FakeGeneration:
@@ -46,7 +46,7 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_queues_deadline_does_not_touch_what_has_left_the_queue(name: str) -> None:
+async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) -> None:
     engine = FakeEngine(say_nothing)
     call = call_of(engine, name, queue_timeout=1e-9)
     async with anyio.create_task_group() as tasks:
