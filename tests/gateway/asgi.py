@@ -15,7 +15,7 @@ from tests.gateway import description
 
 
 @dataclass
-class Call:
+class AsgiCall:
     """One request and its response. Send it with `run`; `hang_up` and `sent` may be used meanwhile."""
 
     app: ASGIApp
@@ -32,7 +32,7 @@ class Call:
     _news: anyio.Event = field(default_factory=anyio.Event)
     _unread: bool = True
 
-    async def run(self) -> "Call":
+    async def run(self) -> "AsgiCall":
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -99,12 +99,14 @@ class Call:
         self._news = anyio.Event()
 
 
-async def post(app: ASGIApp, path: str, body: object, **headers: str) -> Call:
+async def post(app: ASGIApp, path: str, body: object, **headers: str) -> AsgiCall:
     """POST `body`, bytes as they are and anything else as JSON, and wait for the whole response."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    return await Call(app, path, data, headers={name.replace("_", "-"): value for name, value in headers.items()}).run()
+    return await AsgiCall(
+        app, path, data, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    ).run()
 
 
-async def get(app: ASGIApp, path: str) -> Call:
+async def get(app: ASGIApp, path: str) -> AsgiCall:
     """GET, and wait for the whole response."""
-    return await Call(app, path, method="GET").run()
+    return await AsgiCall(app, path, method="GET").run()

@@ -14,7 +14,7 @@ from gateway.apis.openai.responses.stored import Page
 from gateway.openapi.document import describe, plain_path
 from tests.gateway import description
 from tests.gateway.application import apis, app_of
-from tests.gateway.asgi import Call, get
+from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine
 
 JSON = {"content-type": "application/json", "x-request-id": "x"}
@@ -84,7 +84,7 @@ def test_a_page_has_its_query_parameters() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", description.document()["paths"])
 async def test_a_405_lists_the_described_methods(path: str) -> None:
-    reply = await Call(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
+    reply = await AsgiCall(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
     assert reply.status == 405
     methods = set((reply.header("allow") or "").lower().split(", ")) - {"head"}
     assert methods == description.document()["paths"][path].keys()
@@ -125,6 +125,6 @@ async def test_the_document_is_made_at_the_first_request_and_cached(monkeypatch:
     monkeypatch.setattr("gateway.openapi.endpoint.describe", make)
     app = app_of(FakeEngine(), strict_fields=True)
     assert made == []
-    replies = [await Call(app, "/openapi.json", method="HEAD").run() for _ in range(2)]
+    replies = [await AsgiCall(app, "/openapi.json", method="HEAD").run() for _ in range(2)]
     assert [reply.status for reply in replies] == [200, 200]
     assert made == [True]

@@ -5,7 +5,7 @@ import pytest
 
 from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call
+from tests.gateway.asgi import AsgiCall
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def partition_of(name: str, *, key: str = "", switched_on: bool = False, *
     engine = chatting(answering("a"))
     headers = {"authorization": f"Bearer {key}"} if key else {}
     app = app_of(engine, partition_cache=switched_on)
-    call = await Call(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
+    call = await AsgiCall(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
     assert call.status == 200
     (generation,) = engine.generations
     return generation.request.cache_partition

@@ -6,7 +6,7 @@ import pytest
 
 from engine import EngineFault, Finished, FinishReason, Grammar, GrammarKind, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import BOS, FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_a_stream_ends_in_the_whole_answer() -> None:
 
 async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -56,7 +56,7 @@ async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
     assert call.content == b'data: {"text":"a"}\n\ndata: {"success":false,"error":' + error + b"}\n\n"
 
 
-def check_failure(reply: Call, status: int, code: str) -> None:
+def check_failure(reply: AsgiCall, status: int, code: str) -> None:
     assert reply.status == status
     assert reply.header("content-length") == str(len(reply.content))
     assert reply.json["success"] is False
@@ -103,7 +103,7 @@ async def test_a_refused_preflight_is_answered_in_the_envelope(
 ) -> None:
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     headers = {"origin": origin, "access-control-request-method": method}
-    check_failure(await Call(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
+    check_failure(await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
 
 
 def tell(generation: FakeGeneration) -> None:

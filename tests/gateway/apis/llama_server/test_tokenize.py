@@ -8,7 +8,7 @@ import pytest
 
 from gateway.apis.llama_server.tokenize_request import MAX_TEXT
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -73,7 +73,7 @@ async def test_an_unknown_model_is_a_404(path: str) -> None:
 async def test_a_hang_up_cancels_the_query(path: str, body: dict[str, Any]) -> None:
     engine = FakeEngine()
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), path, orjson.dumps(body))
+    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):

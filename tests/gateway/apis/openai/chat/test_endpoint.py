@@ -24,7 +24,7 @@ from engine import (
 )
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
 
@@ -69,7 +69,7 @@ async def ask(script: Script, template: str = templates.CHATML, **fields: Any) -
     return chunks_of(reply) if fields.get("stream") else reply.json["choices"]
 
 
-def chunks_of(reply: Call) -> list[Any]:
+def chunks_of(reply: AsgiCall) -> list[Any]:
     *events, done, end = reply.content.split(b"\n\n")
     assert (done, end) == (b"data: [DONE]", b"")
     return [orjson.loads(event.removeprefix(b"data: ")) for event in events]
@@ -348,7 +348,7 @@ async def test_unknown_fields_at_any_depth_are_reported() -> None:
 
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -360,7 +360,7 @@ async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_hang_up_cancels_the_request(stream: bool) -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
-    call = Call(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):
@@ -382,7 +382,7 @@ async def test_a_slow_template_blocks_no_other_request(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ChatModel, "prompt", slow)
     app = app_of(engine_of())
-    waits = Call(app, PATH, orjson.dumps({"messages": [{"role": "user", "content": "slow"}]}))
+    waits = AsgiCall(app, PATH, orjson.dumps({"messages": [{"role": "user", "content": "slow"}]}))
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(waits.run)

@@ -9,7 +9,7 @@ import pytest
 
 from engine import Alternative, EngineFault, Finished, FinishReason, Infill, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, MODEL, FakeEngine, FakeGeneration
 from tests.gateway.joined import joined
 
@@ -183,7 +183,7 @@ async def test_a_failure_of_one_of_best_of_fails_the_request() -> None:
 
 async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
     engine = FakeEngine(lambda generation: generation.put(Finished(0, "a", FinishReason.STOP, 1, 0)))
-    call = Call(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
@@ -195,7 +195,7 @@ async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
 async def test_a_hang_up_during_tokenization_starts_no_generation() -> None:
     engine = FakeEngine()
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), PATH, b'{"prompt":"ab","return_token_ids":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","return_token_ids":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await engine.asked.wait()

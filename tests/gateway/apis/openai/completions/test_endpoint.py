@@ -8,7 +8,7 @@ import pytest
 
 from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text, Unavailable
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +138,7 @@ async def test_a_failure_before_the_first_byte_is_a_status(stream: bool) -> None
 
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -232,15 +232,15 @@ async def test_a_foreign_page_is_refused_unless_allowed() -> None:
 async def test_refusals_of_cors_have_openais_shape() -> None:
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     headers = {"origin": "https://good.example", "access-control-request-method": "FOO"}
-    method = await Call(app, PATH, method="OPTIONS", headers=headers).run()
+    method = await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run()
     headers = {"origin": "https://GOOD.example", "access-control-request-method": "POST"}
-    origin = await Call(app, PATH, method="OPTIONS", headers=headers).run()
+    origin = await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run()
     assert (method.status, method.json["error"]["code"]) == (400, "method_not_allowed")
     assert (origin.status, origin.json["error"]["code"]) == (403, "origin_not_allowed")
 
 
 async def test_other_methods_are_405_and_other_paths_404() -> None:
     app = app_of(FakeEngine())
-    wrong_method, wrong_path = await get(app, PATH), await Call(app, "/v1/completion").run()
+    wrong_method, wrong_path = await get(app, PATH), await AsgiCall(app, "/v1/completion").run()
     assert (wrong_method.status, wrong_method.json["error"]["code"]) == (405, "method_not_allowed")
     assert (wrong_path.status, wrong_path.json["error"]["code"]) == (404, "not_found")

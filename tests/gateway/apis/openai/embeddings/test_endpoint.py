@@ -14,7 +14,7 @@ from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from gateway.app import create_gateway
 from tests.gateway.application import app_of, settings_for
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path
 
@@ -77,10 +77,10 @@ async def test_a_refusal_of_the_engine_is_a_status(refusal: Exception, status: i
 
 
 @asynccontextmanager
-async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[Call]:
+async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[AsgiCall]:
     """Run a call that the engine does not answer."""
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), path, orjson.dumps(body))
+    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):

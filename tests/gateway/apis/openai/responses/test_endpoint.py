@@ -20,7 +20,7 @@ from tests.gateway.apis.openai.responses.asking import (
     without_ids,
 )
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -384,7 +384,7 @@ async def test_a_model_without_a_template_cannot_converse() -> None:
 async def test_a_failure_in_a_stream_is_reported_and_stored() -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")))
     app = app_of(engine)
-    call = Call(app, PATH, b'{"input":"Hi","stream":true}')
+    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -410,7 +410,7 @@ async def until_asked(engine: FakeEngine) -> None:
 async def test_a_hang_up_cancels_the_response_and_does_not_store_it(stream: bool) -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")) if stream else None)
     app = app_of(engine)
-    call = Call(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
+    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await (call.sent(1) if stream else until_asked(engine))

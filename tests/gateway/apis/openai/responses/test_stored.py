@@ -13,7 +13,7 @@ from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest
 from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, settings_for
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -39,8 +39,8 @@ async def running(engine: FakeEngine, longest: float = 600.0) -> AsyncIterator[A
             yield gateway.app
 
 
-async def delete(app: ASGIApp, path: str) -> Call:
-    return await Call(app, path, method="DELETE").run()
+async def delete(app: ASGIApp, path: str) -> AsgiCall:
+    return await AsgiCall(app, path, method="DELETE").run()
 
 
 async def status_of(app: ASGIApp, response_id: str) -> str:
@@ -102,7 +102,7 @@ async def test_the_input_items_are_listed() -> None:
     path = f"{PATH}/{(await post(app, PATH, {'input': said})).json['id']}/input_items"
 
     async def page(query: str = "") -> tuple[list[str], bool]:
-        listed = (await Call(app, path, method="GET", query=query).run()).json
+        listed = (await AsgiCall(app, path, method="GET", query=query).run()).json
         ids = [item["id"] for item in listed["data"]]
         assert (listed["object"], listed["first_id"], listed["last_id"]) == ("list", ids[0], ids[-1])
         return ids, listed["has_more"]
@@ -116,14 +116,14 @@ async def test_the_input_items_are_listed() -> None:
 async def test_an_invalid_page_is_refused(query: str) -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}/input_items"
-    reply = await Call(app, path, method="GET", query=query).run()
+    reply = await AsgiCall(app, path, method="GET", query=query).run()
     assert (reply.status, reply.json["error"]["param"]) == (400, query.partition("=")[0])
 
 
 async def test_a_stored_response_cannot_be_streamed_again() -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}"
-    reply = await Call(app, path, method="GET", query="stream=true").run()
+    reply = await AsgiCall(app, path, method="GET", query="stream=true").run()
     assert (reply.status, reply.json["error"]["param"]) == (400, "stream")
 
 
@@ -153,7 +153,7 @@ async def test_a_background_response_goes_through_its_states() -> None:
 async def test_a_client_that_leaves_does_not_end_a_background_response() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:
-        call = Call(app, PATH, b'{"input":"Hi","background":true}')
+        call = AsgiCall(app, PATH, b'{"input":"Hi","background":true}')
         await call.run()
         call.hang_up()
         await anyio.wait_all_tasks_blocked()
@@ -199,7 +199,7 @@ class SlowToAccept(FakeEngine):
 async def test_a_client_that_leaves_before_its_background_response_is_accepted() -> None:
     engine = SlowToAccept()
     async with running(engine) as app:
-        call = Call(app, PATH, b'{"input":"Hi","background":true}')
+        call = AsgiCall(app, PATH, b'{"input":"Hi","background":true}')
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call.run)
             await engine.asked.wait()
