@@ -35,7 +35,7 @@ MOST_MODULES = 18
 CROWDED = {"gateway.chat.formats"}
 """One module for each format of model output."""
 
-# The longest prefix of a module's name decides. A prefix allows itself and what is below it.
+# The longest prefix of a module's name decides. A prefix allows itself and all modules below it.
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},

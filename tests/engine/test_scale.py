@@ -218,7 +218,7 @@ def test_past_requests_leave_no_work_or_memory_behind() -> None:
             steps.step()
 
     def work() -> Work:
-        serve_four()  # so that the same is cached whenever it is counted
+        serve_four()  # so that each count starts from the same cache
         return work_of(serve_four)
 
     steps.serve(100)

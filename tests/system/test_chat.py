@@ -27,7 +27,7 @@ ASKED: list[Any] = [{"role": "user", "content": "Once upon a time"}]
 
 
 class Verdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")  # else the model may go on with fields of its own for ever
+    model_config = ConfigDict(extra="forbid")  # otherwise the model may add fields for ever
 
     good: bool
 

@@ -53,7 +53,7 @@ async def stay(_: Generation) -> None:
     await anyio.sleep_forever()
 
 
-# --- at every place that waits
+# --- cancels at every await
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_leaving_twice_cancelled_still_waits_for_the_release(scripted: Scr
     assert scripted.count("cancel") == 1
 
 
-# --- what has ended is not cancelled
+# --- ended requests are not cancelled
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_leaving_a_request_of_a_dead_engine_sends_no_frame(
     assert told(log) == []
 
 
-# --- cancels that meet something else
+# --- cancels concurrent with other events
 
 
 @pytest.mark.parametrize("choices", [1, 3])
@@ -299,7 +299,7 @@ async def test_a_cancel_after_any_number_of_turns_releases_the_request(scripted:
     assert len(cancels) == len(set(cancels))
 
 
-# --- who cancels, and why
+# --- the origins and reasons of cancels
 
 
 async def test_the_reason_of_a_cancel_is_read_when_it_is_known(

@@ -164,7 +164,7 @@ async def test_a_reader_that_exceeds_its_patience_is_cut_off(
     async with scripted.open() as engine:
         request = ask("accept; say a; wait; say b; wait; say c")
         async with engine.generate(request, patience=0.0) as generation:
-            await engine.inspect()  # answered after what the request has said so far
+            await engine.inspect()  # answered after the request's events so far
             await text(engine, "accept; resume; finish")
             with pytest.raises(SlowReader):
                 await generation.take()

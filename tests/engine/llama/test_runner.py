@@ -166,7 +166,7 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
     begun = generate(runner, goes_on, 2)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
-        runner.save(Save(1, 1))  # perhaps to what was made ready before
+        runner.save(Save(1, 1))  # perhaps into memory prepared before
         runner.forget(Forget(1))
         assert not runner.save(Save(2, 1))
     assert not runner._saved

@@ -46,7 +46,7 @@ def make(
     candidates: Candidates | None = None,
     stop_tokens: tuple[int, ...] = (),
 ) -> SequenceSampler:
-    no_vocabulary = DryTemplates(0, CONTEXT)  # which it needs for DRY alone: test_dry.py
+    no_vocabulary = DryTemplates(0, CONTEXT)  # needed only for DRY: test_dry.py
     resources = SamplerResources(candidates or Candidates(vocabulary), frozenset(END), CONTEXT, no_vocabulary)
     return SequenceSampler(sampling, seed, resources, prompt=prompt, stop_tokens=stop_tokens)
 
@@ -270,7 +270,7 @@ def test_greedy_applies_biases_and_penalties() -> None:
     sampler = make(sampling)
     drawn = [sampler.draw(logits.copy()) for _ in range(3)]
     sampler.close()
-    # 3 ends the generation; 5 stands in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
+    # 3 ends the generation; 5 is in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
     assert drawn == [20, 21, 5]
 
 

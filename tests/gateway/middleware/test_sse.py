@@ -67,7 +67,7 @@ class Reader:
     async def send(self, message: Message) -> None:
         self.messages.append(message)
         self.news.set()
-        await anyio.lowlevel.checkpoint()  # as where the kernel has no room: the message is taken all the same
+        await anyio.lowlevel.checkpoint()  # like a full kernel buffer: the message is still accepted
 
     @property
     def bodies(self) -> list[bytes]:
@@ -131,7 +131,7 @@ async def test_keep_alive_comments_fill_silence() -> None:
 async def test_events_that_arrive_with_the_keep_alive_timeout_are_all_sent() -> None:
     def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
         async def take() -> Sequence[bytes]:
-            await anyio.lowlevel.cancel_shielded_checkpoint()  # the silence ends here, and the events are there
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # the keep-alive timeout ends here, with events ready
             return [event]
 
         return take

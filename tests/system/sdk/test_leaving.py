@@ -73,7 +73,7 @@ def test_a_client_timeout_cancels_the_request(embedded: Embedded, client: OpenAI
     for timeout in TIMEOUTS:
         if phase != "decode":
             request_id = f"late-{route}-{timeout}"
-            hasty = client.with_options(timeout=openai.Timeout(GUARD, read=timeout))  # which counts once all is sent
+            hasty = client.with_options(timeout=openai.Timeout(GUARD, read=timeout))  # starts when the request is sent
             with pytest.raises(openai.APITimeoutError):
                 create(hasty, route)(**asked(route, request_id))
             phase, tokens = ended(embedded, request_id)
