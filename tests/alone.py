@@ -1,4 +1,4 @@
-"""What the model answers one sequence with nobody beside it: greedy, one token after another."""
+"""The reference answer of a model to one prompt with no other sequence in the context: greedy, token by token."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +18,12 @@ from tests.models import model_path
 
 _GREEDY = GenerationRequest(id="alone", prompts=("",), sampling=Sampling(temperature=0.0, ignore_eos=True))
 _FAR = 0.5
-"""Logits. No rounding makes up for so much, and most second-best candidates are further away."""
+"""Logits. Rounding differs by less, and most second-best candidates are further away."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: its text, how many tokens were generated for it, and whether a stop string ended it."""
+    """An answer: its text, its number of generated tokens, and whether a stop string ended it."""
 
     text: str
     tokens: int
@@ -34,7 +34,7 @@ class Alone:
     """The real model in this process, in a context of its own with one slot.
 
     Tokens computed in other pieces, or beside other rows, give slightly other logits, and where two candidates are
-    closer than that, either may be the best. `could_say` allows this, and nothing else.
+    closer than that, either may be the best. `could_say` allows only this.
     """
 
     def __init__(self, model: LlamaModel, runner: LlamaRunner) -> None:
@@ -55,7 +55,7 @@ class Alone:
         return known[:count]
 
     def says(self, prompt: str | list[int], max_tokens: int, stop: str = "") -> Said:
-        """What a prompt is answered. `stop` ends the answer and is not part of it; empty ends nothing."""
+        """Return the answer to a prompt. It ends before `stop`, unless that is the empty string."""
         said = b""
         for count, token in enumerate(self.continuation(prompt, max_tokens), 1):
             said += self.model.piece(token)
@@ -64,7 +64,7 @@ class Alone:
         return Said(said.decode(errors="ignore"), max_tokens, stopped=False)
 
     def could_say(self, prompt: str | list[int], said: str, max_tokens: int, stop: str = "") -> bool:
-        """Whether a prompt may be answered so where rounding decides between candidates.
+        """Return true if `text` is a possible answer to a prompt where rounding decides between candidates.
 
         `stop` is the string that ended the answer; empty if its length did.
         """
@@ -80,7 +80,7 @@ class Alone:
         return False
 
     def logits(self, tokens: list[int], chunk: int = BATCH_ROWS) -> Logits:
-        """After these tokens, computed in pieces of `chunk`; what they begin with and is resident is not computed."""
+        """Return the logits after these tokens, computed in pieces of `chunk`; reuses a resident prefix."""
         kept = common_prefix(self._resident, tokens, min(len(self._resident), len(tokens) - 1))
         self._runner.remove(Removal(0, kept))
         self._resident = tokens
@@ -96,7 +96,7 @@ class Alone:
         return self._runner._logits(count - 1).copy()
 
     def _next(self, prompt: str | list[int], path: list[int], text: bytes, wanted: bytes) -> list[tuple[int, bytes]]:
-        """The tokens that may count as the best and lead to what is wanted, each with the text up to its end."""
+        """Return the tokens that may count as the best and lead to the wanted text, with the text up to their end."""
         tokens = self.tokens(prompt) + path
         logits = self.logits(tokens)
         best = int(logits.argmax())
@@ -108,7 +108,7 @@ class Alone:
         return [(token, longer) for token, longer in found if logits[best] - logits[token] <= rounding]
 
     def _rounding(self, tokens: list[int], candidates: list[int]) -> float:
-        """How far two candidates come closer or part when the same tokens are computed in other pieces."""
+        """Return how far the distance of two candidates changes when the same tokens are computed in other pieces."""
         ways = []
         for chunk in (1, 16, 64, BATCH_ROWS):
             self._resident = []
@@ -117,7 +117,7 @@ class Alone:
 
 
 def _agree(text: bytes, wanted: bytes) -> bool:
-    """Whether one begins with the other."""
+    """Return true if one text begins with the other."""
     return text.startswith(wanted) or wanted.startswith(text)
 
 

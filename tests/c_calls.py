@@ -1,4 +1,4 @@
-"""Counting calls into llama.cpp, to see that what was made is freed."""
+"""Counters of calls into llama.cpp, to check that every object is freed."""
 
 import ctypes
 from collections import Counter
@@ -10,7 +10,7 @@ import pytest
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
-    """Counts, from now on, the calls of C functions that make something, where they succeed, and that free it."""
+    """Count, from now on, the successful calls of the C functions that create an object, and the calls that free it."""
     counted: Counter[str] = Counter()
 
     def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,17 +27,14 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
 
 
 class Handles:
-    """The C objects that are alive and that nothing in C will free, by the function that made each.
-
-    Attributes:
-        alive: the maker of each, by its address.
-        mistakes: what was freed though it was not alive.
-    """
+    """The live C objects that no other C object owns, by the function that made each."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Watches from now on."""
+        """Start to count."""
         self.alive: dict[int, str] = {}
+        """The maker of each live object, by its address."""
         self.mistakes: list[str] = []
+        """Calls that freed an object that was not alive."""
         makers = ["llama_model_load_from_file", "llama_init_from_model", "llama_batch_init", "llama_sampler_chain_init"]
         makers += [name for name in dir(llama_cpp) if name.startswith("llama_sampler_init_")]
         for name in makers:

@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures of every test."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ settings.load_profile("alike")
 
 
 def pytest_configure() -> None:
-    """Drop settings for servers and proxies from the environment: they must not change what is tested."""
+    """Drop settings for servers and proxies from the environment: they must not change the tests."""
     for name in list(os.environ):
         if name.startswith("LLAMA_GATEWAY_") and not name.startswith("LLAMA_GATEWAY_TEST_"):
             del os.environ[name]
@@ -24,13 +24,13 @@ def pytest_configure() -> None:
 
 @pytest.fixture(params=["trio", "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Whatever uses anyio is tested on both backends."""
+    """Run every test that uses anyio on both backends."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Embedded]:
-    """The program on the model that it carries: one for all tests that ask it as its clients do."""
+    """The program on its embedded model: one for all tests that use it as clients do."""
     with serving_embedded() as served:
         yield served

@@ -12,7 +12,7 @@ _DEVELOPMENT = Path(__file__).parents[2] / "shared" / "models" / "stories260K.gg
 
 
 def model_path() -> Path:
-    """A small F32 model, so that what a sequence gets does not depend on its neighbours.
+    """Return the path of a small F32 model, in which a sequence does not depend on its neighbours.
 
     The one that the variable names, the trained one beside a development checkout, or one of random weights.
     """

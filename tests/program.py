@@ -1,4 +1,4 @@
-"""The program as processes of their own: the gateway, and the engine that it starts."""
+"""The program in processes of its own: the gateway, and the engine that it starts."""
 
 import os
 import select
@@ -16,10 +16,10 @@ from tests.models import model_path
 
 ROOT = Path(__file__).parents[1]
 GUARD = 60.0
-"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+"""Seconds after which a test gives up waiting. Never a part of an assertion."""
 
 FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
-"""Flags that every server on a real model gets besides its own, and that win: `--threads 2 --speculation off`, for one.
+"""Flags that override those of every server on a real model, for example `--threads 2 --speculation off`.
 The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
 
 Process: TypeAlias = subprocess.Popen[str]
@@ -28,7 +28,7 @@ ENGINES = (b"engine.worker.main", b"fake_child.py")
 
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
-    """Run `llama-gateway serve`. What it says is on its `stderr`."""
+    """Run `llama-gateway serve`. Its output is on its `stderr`."""
     command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments, *FLAGS]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -39,7 +39,7 @@ def program(*arguments: str) -> Iterator[Process]:
 
 @contextmanager
 def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
-    """Run it on the test model; gives it and its port once it serves.
+    """Run the program on the test model; yield it and its port once it serves.
 
     With one thread for the model: on a busy machine several would wait for each other at every layer.
     """
@@ -49,33 +49,33 @@ def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The program on the model that it carries."""
+    """The program on its embedded model."""
 
     process: Process
     root: str
-    """Where it serves, without a slash at the end."""
+    """The base URL of the server, without a slash at the end."""
 
     @property
     def url(self) -> str:
-        """The base URL for OpenAI's clients."""
+        """Return the base URL for OpenAI's clients."""
         return f"{self.root}/v1"
 
 
 @contextmanager
 def serving_embedded() -> Iterator[Embedded]:
-    """Run it with no model named; gives it once it serves."""
+    """Run the program without a model path; yield it once it serves."""
     with program("--threads", "1") as process:
         yield Embedded(process, f"http://127.0.0.1:{_port(process)}")
 
 
 def _port(process: Process) -> int:
-    """Where it listens, once it does."""
+    """Return the port once the program listens."""
     line = said(process, "listening on http://127.0.0.1:")
     return int(line.partition("127.0.0.1:")[2].partition(",")[0])
 
 
 def said(process: Process, words: str) -> str:
-    """Read until a line with these words."""
+    """Read the output until a line with these words."""
     assert process.stderr is not None
     guard = Timer(GUARD, process.kill)
     guard.start()
@@ -91,7 +91,7 @@ def said(process: Process, words: str) -> str:
 
 
 def engines_of(gateway: int) -> list[int]:
-    """The engine processes that a gateway has started, by the kernel's account."""
+    """Return the engine processes that a gateway has started, as the kernel lists them."""
     return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_engine(process, gateway)]
 
 

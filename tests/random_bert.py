@@ -1,4 +1,4 @@
-"""A real GGUF of random weights that only computes embeddings, made in a moment: BERT's architecture, in F32."""
+"""A real GGUF of random weights for embeddings only: BERT's architecture, in F32."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ VOCABULARY = len(_SPECIAL) + len(_PIECES)
 
 
 def write_random_bert(path: Path, pooling: gguf.PoolingType = gguf.PoolingType.MEAN) -> None:
-    """Write it. Its tokens are letters, and every text stands between `[CLS]` and `[SEP]`."""
+    """Write the file. Its tokens are letters, and every text is enclosed in `[CLS]` and `[SEP]`."""
     writer = gguf.GGUFWriter(str(path), "bert")
     _describe(writer, pooling)
     _vocabulary(writer)

@@ -1,4 +1,4 @@
-"""A real GGUF of random weights, made in a moment, for machines that have no other: llama's architecture, in F32."""
+"""A real GGUF of random weights for machines without a trained model: llama's architecture, in F32."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _PIECES += [_SPACE + pair for pair in _PAIRS][: VOCABULARY - _SPECIAL - len(_PIE
 
 
 def write_random_model(path: Path) -> None:
-    """Write it. Its greedy text is letters: every other token has a logit of 0, and of many others one is above."""
+    """Write the file. Its greedy text is letters: every other token has a logit of 0, and one letter is above."""
     writer = gguf.GGUFWriter(str(path), "llama")
     _describe(writer)
     _vocabulary(writer)

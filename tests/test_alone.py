@@ -1,4 +1,4 @@
-"""The judge of what a sequence may be answered: it must let rounding pass, and nothing else."""
+"""The checker of a sequence's answer: it must accept rounding differences, and reject any other."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def model() -> Iterator[Alone]:
 
 
 def second_best(model: Alone, at: int) -> tuple[list[int], str]:
-    """An answer with one second-best token; gives all tokens before it, and the answer."""
+    """Return an answer with one second-best token: all tokens before it, and the answer."""
     begin = model.tokens(PROMPT) + model.continuation(PROMPT, at)
     logits = model.logits(begin)
     second = int(logits.argsort()[-2])

@@ -1,4 +1,4 @@
-"""The examples run as they stand, against the program on the model that it carries, and say what is right."""
+"""The examples run unchanged against the program on its embedded model, and print correct results."""
 
 import json
 import os
@@ -50,7 +50,7 @@ TOLD = {
         r"  get_weather returns light rain\n  The weather in Paris: light rain\n",
     ],
 }
-"""What each says on its standard output, as regular expressions."""
+"""Regular expressions for the standard output of each example."""
 
 
 def run(name: str, *arguments: str) -> str:
@@ -68,14 +68,14 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_it_runs(embedded: Embedded, name: str) -> None:
+def test_every_example_runs_and_prints_correct_results(embedded: Embedded, name: str) -> None:
     told = run(name, embedded.root)
     assert [words for words in TOLD[name] if not re.search(words, told)] == [], told
     while any(slot["is_processing"] for slot in httpx.get(f"{embedded.root}/slots", trust_env=False).json()):
         pass
 
 
-def test_a_batch_of_requests(embedded: Embedded, tmp_path: Path) -> None:
+def test_the_batch_example_answers_every_request(embedded: Embedded, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     run("batch.py", str(EXAMPLES / "batch_requests.jsonl"), str(results), embedded.root)
     lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]

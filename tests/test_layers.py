@@ -1,4 +1,4 @@
-"""The import rules: the folders are the layers, and each may know only what is listed for it."""
+"""The import rules: the folders are the layers, and each may import only the modules listed for it."""
 
 import ast
 import sys
@@ -30,12 +30,12 @@ SHARED = {
     "typing_extensions",
 }
 MOST_MODULES = 18
-"""In one folder."""
+"""The modules of one folder."""
 
 CROWDED = {"gateway.chat.formats"}
 """One module for each format of model output."""
 
-# The longest prefix of a module's name decides. A prefix allows itself and what is below it.
+# The longest prefix of a module's name decides. A prefix allows itself and all modules below it.
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
@@ -102,7 +102,7 @@ RULES: dict[str, set[str]] = {
     "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio"},
 }
 EXACT = {"engine"}
-"""Names that allow themselves only: `engine` is the public face, not a door to everything below it."""
+"""Names that allow only themselves: `engine` is the public interface, not a way to every module below it."""
 
 
 def module_name(path: Path) -> str:
@@ -111,7 +111,7 @@ def module_name(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """Every module a file imports, wherever in the file; `from a import b` counts as `a.b` where that is a module."""
+    """Return every module that a file imports anywhere; `from a import b` counts as `a.b` if that is a module."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -143,7 +143,7 @@ SOURCES = sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "gateway").rglob("*
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_a_file_imports_only_what_its_layer_may_know(path: Path) -> None:
+def test_a_file_imports_only_the_modules_allowed_for_its_layer(path: Path) -> None:
     module = module_name(path)
     allowed = rule_for(module)
     foreign = {
@@ -157,7 +157,7 @@ def test_a_file_imports_only_what_its_layer_may_know(path: Path) -> None:
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """The modules of one circle of imports, or none."""
+    """Return the modules of one import cycle, or an empty list."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -166,11 +166,11 @@ def circle(graph: Mapping[str, set[str]]) -> list[str]:
     return []
 
 
-def test_no_imports_go_in_a_circle() -> None:
+def test_imports_have_no_cycle() -> None:
     assert not circle({module_name(path): imports(path) for path in SOURCES})
 
 
-def test_a_circle_would_be_noticed() -> None:
+def test_an_import_cycle_is_detected() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
 
 
@@ -185,7 +185,7 @@ def test_only_the_engine_process_touches_llama_cpp(path: Path) -> None:
         assert not any(name.split(".")[0] == "llama_cpp" for name in imports(path))
 
 
-def test_the_rules_would_notice() -> None:
+def test_the_import_rules_reject_forbidden_modules() -> None:
     assert not any(covers(rule, "llama_cpp") for rule in rule_for("gateway.apis.openai.completions.endpoint"))
     assert not any(covers(rule, "anyio") for rule in rule_for("engine.core.scheduler"))
     assert not any(covers(rule, "engine.core.scheduler") for rule in rule_for("gateway.app"))

@@ -1,4 +1,4 @@
-"""The README files are true to the code: lists, flags and defaults, error codes, links, paths."""
+"""The README documents the program's flags and their defaults."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_first_page_is_short() -> None:
     assert len(text_of(FRONT).splitlines()) <= 150
 
 
-def test_every_flag_is_there_with_its_default() -> None:
+def test_the_readme_lists_every_flag_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `--([a-z-]+)`[^|]*\| ([^|]+?) \|", GATEWAY, re.MULTILINE))
     assert rows.pop("config") == "none"
     assert list(rows) == [name.replace("_", "-") for name in Settings.model_fields]

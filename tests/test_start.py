@@ -1,4 +1,4 @@
-"""What each process imports at its start, since that is most of the time until the first token."""
+"""The modules that each process imports at its start, which is most of the time until the first token."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ NOT_THE_ENGINES = {"gateway", "hypercorn", "matplotlib", "pydantic", "starlette"
 
 
 def imported_by(command: list[str]) -> set[str]:
-    """Names of every module that an interpreter has imported when it ends."""
+    """Return the names of all modules that an interpreter has imported when it ends."""
     *options, code = command
     code += "; import sys; print(*sys.modules)"
     run = subprocess.run([*options, code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
@@ -35,13 +35,13 @@ def test_the_engine_is_started_before_the_server_is_imported() -> None:
     assert not modules & (BEFORE_THE_ENGINE | NOT_THE_GATEWAYS)
 
 
-def test_the_gateways_process_never_imports_what_computes() -> None:
+def test_the_gateway_process_never_imports_the_compute_modules() -> None:
     modules = imported_by([sys.executable, "-c", "import gateway.__main__, gateway.app"])
     assert "gateway.app" in modules
     assert not modules & NOT_THE_GATEWAYS
 
 
-def test_the_engines_process_imports_nothing_of_the_gateway() -> None:
+def test_the_engine_process_imports_no_gateway_module() -> None:
     *options, code = command_for("engine.worker.main")
     modules = imported_by([*options, code.removesuffix("; main()")])
     assert "llama_cpp" in modules

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How long after a client closes its connection is what it held free? Seen from outside, by `GET /slots`.
+"""The time from a client's close of its connection until its slot is free, measured from outside by `GET /slots`.
 
     python tests/benchmarks/close_to_free.py --model MODEL.gguf [--rounds 20] [--neighbours 0,1,4] [--context 4096]
 
 Starts a server of its own. Each round sends one request under an id of its own, waits until its slot is in the phase
-asked for, closes the socket, and asks for the slots until none is that request's. What the polling adds is printed
-beside it, as the time of one `GET /slots`.
+asked for, closes the socket, and reads the slots until the request has none. The overhead of polling is printed beside
+it, as the time of one `GET /slots`.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def prompt(words: int, seed: int) -> str:
 
 
 class Slots:
-    """Asks for the slots over one connection kept alive."""
+    """Reads the slots over one kept-alive connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -86,7 +86,7 @@ class Case:
 
 
 async def one(port: int, slots: Slots, case: Case, number: int) -> float:
-    """Seconds from close to free."""
+    """Return the seconds from close to free."""
     request_id = f"bench-{number}-{random.getrandbits(32):x}"
     words = PREFILL_TOKENS if case.phase == "prefill" else 16
     writer = await send(port, request_id, prompt=prompt(words, number), max_tokens=DECODE_TOKENS, stream=case.stream)

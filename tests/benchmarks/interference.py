@@ -1,4 +1,4 @@
-"""What do long prompts cost the streams beside them, and what do the streams cost the prompts?
+"""The cost of long prompts for concurrent streams, and of the streams for the prompts.
 
     python -m tests.benchmarks.interference --model MODEL.gguf [--streams 8] [--prompts 4] [--prompt-tokens 2000]
 
@@ -19,7 +19,7 @@ from tests.benchmarks.serving import GUARD, Served, open_completion, post, servi
 
 
 async def prompt_speed(served: Served, prompts: int, tokens: int) -> float:
-    """Tokens a second of prompts that come one after another; each one's first token is waited for."""
+    """Return the tokens per second of prompts that come one after another; the first token of each is awaited."""
     speeds = []
     for _ in range(prompts):
         ids = [random.randrange(10, 1000) for _ in range(tokens)]
@@ -32,7 +32,7 @@ async def prompt_speed(served: Served, prompts: int, tokens: int) -> float:
 
 
 class Streams:
-    """Streams that go on until they are left, and the times at which their tokens come."""
+    """Streams that run until they are closed, and the arrival times of their tokens."""
 
     def __init__(self, served: Served, count: int) -> None:
         self._served = served
@@ -55,7 +55,7 @@ class Streams:
             raise RuntimeError(f"streams ended early: {failed}")
 
     def gaps(self, began: float) -> list[float]:
-        """Seconds between two tokens of one stream, since a time."""
+        """Return the seconds between two tokens of one stream, from a given time on."""
         since = [[at for at in times if at >= began] for times in self._times]
         return [b - a for times in since for a, b in pairwise(times)]
 
@@ -65,7 +65,7 @@ class Streams:
 
 
 async def tokens_of(port: int, prompt: str) -> AsyncIterator[bytes]:
-    """The events of a stream that has no end."""
+    """Yield the events of a stream that has no end."""
     reader, writer = await open_completion(port, prompt=prompt, stream=True, max_tokens=3000)
     try:
         async for line in reader:

@@ -1,4 +1,4 @@
-"""A server of a benchmark's own, and requests to it that cost little."""
+"""The server of a benchmark, and cheap requests to it."""
 
 import asyncio
 import contextlib
@@ -16,20 +16,17 @@ GUARD = 120.0
 
 @dataclass(frozen=True)
 class Served:
-    """A program that serves.
-
-    Attributes:
-        port: where it listens.
-        pid: its process.
-    """
+    """A program that serves."""
 
     port: int
+    """The port it listens on."""
     pid: int
+    """The process id."""
 
 
 @contextlib.asynccontextmanager
 async def serving(*flags: str) -> AsyncIterator[Served]:
-    """The program with these flags, once it answers; stopped at the end."""
+    """Run the program with these flags and yield it once it answers; stop it at the end."""
     port = free_port()
     command = ["-m", "gateway", "serve", "--port", str(port), "--log-level", "warning", *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *command)
@@ -45,14 +42,14 @@ async def serving(*flags: str) -> AsyncIterator[Served]:
 
 
 async def answers(port: int) -> bool:
-    """Whether a completion is answered by now."""
+    """Return true once a completion is answered."""
     with contextlib.suppress(OSError):
         return b" 200 " in (await post(port, prompt="time", max_tokens=1))[:16]
     return False
 
 
 async def post(port: int, **body: Any) -> bytes:
-    """The response to a completion request, head and body, to its end."""
+    """Return the response to a completion request, head and body, to its end."""
     reader, writer = await open_completion(port, **body)
     answer = await reader.read()
     writer.close()
@@ -60,7 +57,7 @@ async def post(port: int, **body: Any) -> bytes:
 
 
 async def open_completion(port: int, **body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A completion request on a connection of its own. It is greedy, and guesses nothing."""
+    """Send a completion request on a new connection. It is greedy and not speculative."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = json.dumps({"temperature": 0, "ignore_eos": True, "speculative": False, **body}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -69,7 +66,7 @@ async def open_completion(port: int, **body: Any) -> tuple[asyncio.StreamReader,
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""How long after `llama-gateway serve` is typed does the first token come? Seen from outside, started again each time.
+"""The time from `llama-gateway serve` to the first token, measured from outside, with a new process for each start.
 
     python -m tests.benchmarks.start [--model MODEL.gguf] [--starts 9] [--slots 8] [--backend trio]
 
@@ -35,7 +35,7 @@ class Start:
 
 
 def connect(port: int) -> http.client.HTTPConnection:
-    """A connection, made as soon as the port listens."""
+    """Connect as soon as the port listens."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
         try:
@@ -66,7 +66,7 @@ def wait_for_token(connection: http.client.HTTPConnection) -> None:
 
 
 def compiling_into(folder: str) -> dict[str, str]:
-    """The environment of a Python that keeps its bytecode, there."""
+    """Return the environment of a Python that keeps its bytecode in that folder."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "PYTHONPYCACHEPREFIX": folder}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one step of the engine costs besides llama_decode and the draws: plan, batch, apply, text, frame.
+"""The cost of one engine step besides llama_decode and the draws: plan, batch, apply, text, frame.
 
 python tests/benchmarks/step_overhead.py --model MODEL.gguf [--rows 32] [--steps 40]
 """
@@ -22,7 +22,7 @@ from engine.worker.main import load
 
 
 class Stopwatch:
-    """Adds up the time spent in what it wraps."""
+    """Adds up the time spent in the functions that it wraps."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""What CPU time does a streamed token cost, in the gateway's process and in the engine's?
+"""The CPU time of one streamed token, in the gateway process and in the engine process.
 
     python -m tests.benchmarks.stream_cost --model MODEL.gguf [--streams 32] [--tokens 200] [--rounds 3] [--threads 1]
 
@@ -17,13 +17,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads of a process, in user and in system mode."""
+    """Return the CPU time of all threads of a process, in user and in system mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def child_of(pid: int) -> int:
-    """The process's only child, whichever thread started it."""
+    """Return the only child of a process, whichever thread started it."""
     (child,) = (
         child for thread in Path(f"/proc/{pid}/task").iterdir() for child in (thread / "children").read_text().split()
     )
@@ -31,7 +31,7 @@ def child_of(pid: int) -> int:
 
 
 async def stream(port: int, number: int, tokens: int) -> int:
-    """The tokens that a stream reports at its end."""
+    """Return the tokens that a stream reports at its end."""
     usage = {"stream_options": {"include_usage": True}}
     answer = await post(port, prompt=f"{number} time people way", max_tokens=tokens, stream=True, **usage)
     if b"data: [DONE]" not in answer:

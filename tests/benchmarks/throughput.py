@@ -1,11 +1,10 @@
-"""How much of what llama.cpp alone can do is left over HTTP? Limit and server in turn, for several numbers of clients.
+"""The throughput over HTTP as a share of llama.cpp's own, measured in turn for several numbers of clients.
 
     python -m tests.benchmarks.throughput --model MODEL.gguf [--clients 1,8,16,24,32] [--rounds 3] [--slots 32]
 
-The limit: prompts one by one and decode passes with a row for each client, timed inside `llama_decode`, with nothing
-between them. The server: that many clients, each of whom asks again at once, without speculation. The speed of a shared
-machine drifts, so each reading of the server is compared with the limits right before and right after it; what is
-printed are medians.
+The limit: prompts one by one and decode passes with a row for each client, timed inside `llama_decode`. The server:
+that many clients, each sending its next request at once, without speculation. The speed of a shared machine drifts, so
+each reading of the server is compared with the limits right before and right after it. The output has medians.
 """
 
 import argparse
@@ -30,7 +29,7 @@ _TIMED = 12
 
 
 def limit(model_path: str, rows: int, threads: int) -> float:
-    """Tokens a second of so many clients, if nothing but `llama_decode` took time. Half of the tokens are there."""
+    """Return the tokens per second of so many clients if only `llama_decode` took time."""
     config = EngineConfig(model=model_path, slots=rows, context=256, threads=threads)
     with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:
         sequences = [_sequence(seq_id) for seq_id in range(rows)]
@@ -48,7 +47,7 @@ def _sequence(seq_id: int) -> Sequence:
 
 
 def _pass(runner: LlamaRunner, sequences: list[Sequence], *, decode: bool) -> float:
-    """Seconds in `llama_decode`. The token that comes next is made up."""
+    """Return the seconds in `llama_decode`. The next token is made up."""
     plan = StepPlan(tuple(Chunk(one, one.pending, sample=True) for one in sequences), decode=decode)
     result = runner.run(plan)
     for one in sequences:
@@ -58,7 +57,7 @@ def _pass(runner: LlamaRunner, sequences: list[Sequence], *, decode: bool) -> fl
 
 
 async def speed(served: Served, clients: int, requests: int, *, stream: bool) -> float:
-    """Tokens a second that so many clients get together."""
+    """Return the tokens per second of so many clients together."""
     waiting = iter(range(requests))
 
     async def client() -> None:

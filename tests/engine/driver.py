@@ -1,4 +1,4 @@
-"""A scheduler and a fake runner, driven by hand: what the step loop does, without threads."""
+"""A scheduler and a fake runner, driven by hand: the work of the step loop, without threads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ def request(*prompts: str, **fields: Any) -> GenerationRequest:
 
 
 def bytes_of(tokens: int) -> int:
-    """What saved cells take, as if they were llama.cpp's."""
+    """Return the bytes of saved cells, as if they were llama.cpp's."""
     return 100 + 10 * tokens
 
 
 def direct(tokens: list[int], alternatives: int) -> list[TokenDetail]:
-    """What a fake runner that follows `letters` owes of these tokens, each computed from all in front of it."""
+    """Return the details that a fake runner with `letters` gives for these tokens, each computed from all before it."""
     details = [TokenDetail(tokens[0], spell(tokens[0], special=False))]
     for at, token in enumerate(tokens[1:], start=1):
         shares = weights(tokens[:at], letters(tokens[:at]))
@@ -36,7 +36,7 @@ def direct(tokens: list[int], alternatives: int) -> list[TokenDetail]:
 
 @dataclass
 class Driver:
-    """Steps one scheduler over one runner and keeps all news by key."""
+    """Steps one scheduler over one runner and keeps all events by key."""
 
     model: FakeModel = field(default_factory=FakeModel)
     runner: FakeRunner | None = None
@@ -72,7 +72,7 @@ class Driver:
     def step(
         self, during: Callable[[], None] = lambda: None, *, before: Callable[[], None] = lambda: None
     ) -> StepPlan | None:
-        """One turn of the step loop; `before` happens between the plan and its pass, `during` while the pass runs."""
+        """Run one turn of the step loop; `before` runs between the plan and its pass, `during` while the pass runs."""
         work = self.plan()
         self.scheduler.drop_unsaved(carry_out(work.changes, self.run))
         self._record(work.news)
@@ -88,7 +88,7 @@ class Driver:
         return work.plan
 
     def drain(self, limit: int = 10_000) -> None:
-        """Step until there is nothing left to do."""
+        """Step until the scheduler is idle."""
         for _ in range(limit):
             if not self.scheduler.busy:
                 return
@@ -106,7 +106,7 @@ class Driver:
         return self.news[key][-1]
 
     def check(self) -> None:
-        """What must hold between any two steps."""
+        """Check the invariants that hold between any two steps."""
         metrics = self.scheduler.metrics()
         assert metrics.free + metrics.held == metrics.slots == len(self.ledger.slots)
         assert metrics.held == sum(slot.holder is not None for slot in self.ledger.slots)

@@ -1,4 +1,4 @@
-"""An engine process with the fakes, whose passes take as long as a test wants: real pipes, threads and frames.
+"""An engine process with the fakes, with passes of any duration: real pipes, threads and frames.
 
 python fake_child.py SECONDS_PER_PASS
 """

@@ -1,4 +1,4 @@
-"""What every runner owes the scheduler, asked of the fake one and of llama.cpp alike."""
+"""The contract of a runner with the scheduler, tested on the fake runner and on llama.cpp."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -67,7 +67,7 @@ def clean(pair: Pair) -> Iterator[None]:
 
 
 def sequence(pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = GREEDY) -> Sequence:
-    """A sequence that runs in a slot, as the scheduler would make it."""
+    """Return a sequence that runs in a slot, as the scheduler would make it."""
     request = GenerationRequest(id="t", prompts=(text,), max_tokens=64, sampling=sampling)
     made = Sequence(request, 0, pair[0].tokenize(text), 64)
     made.enter(State.RUNNING)
@@ -76,7 +76,7 @@ def sequence(pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = G
 
 
 def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
-    """One pass; gives the tokens drawn, and advances the sequences as the scheduler would."""
+    """Compute one pass; return the drawn tokens, and advance the sequences as the scheduler would."""
     plan = StepPlan(
         tuple(Chunk(s, count, sample=count == s.pending) for s, count in chunks),
         decode=all(count == 1 for _, count in chunks),
@@ -111,7 +111,7 @@ def test_a_prompt_in_chunks_is_the_prompt_at_once(pair: Pair) -> None:
     assert decode(runner, chunked, 8) == whole
 
 
-def test_neighbours_in_one_pass_get_what_they_get_alone(pair: Pair) -> None:
+def test_sequences_in_one_pass_get_the_same_tokens_as_alone(pair: Pair) -> None:
     _, runner = pair
     texts = [PROMPT[: 20 + 15 * i] for i in range(SLOTS)]
     alone = []
@@ -147,7 +147,7 @@ def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
     assert decode(runner, again, 5) == expected
 
 
-def test_a_copy_is_as_good_as_what_it_was_copied_from(pair: Pair) -> None:
+def test_a_copied_prefix_gives_the_same_tokens_as_its_source(pair: Pair) -> None:
     _, runner = pair
     first = sequence(pair, 0)
     expected = decode(runner, first, 5)
@@ -160,7 +160,7 @@ def test_a_copy_is_as_good_as_what_it_was_copied_from(pair: Pair) -> None:
     assert decode(runner, first, 5) == decode(runner, again, 5), "the source goes on as if nothing had happened"
 
 
-def test_two_sequences_go_on_as_they_were_after_they_exchanged_their_slots(pair: Pair) -> None:
+def test_two_sequences_continue_unchanged_after_they_swap_their_slots(pair: Pair) -> None:
     _, runner = pair
     texts = PROMPT, "something else entirely"
     whole = [decode(runner, sequence(pair, at, text), 6) for at, text in enumerate(texts)]
@@ -175,7 +175,7 @@ def test_two_sequences_go_on_as_they_were_after_they_exchanged_their_slots(pair:
 
 
 @pytest.mark.parametrize("target", [0, 2])
-def test_a_restored_prefix_is_as_good_as_what_was_saved(pair: Pair, target: int) -> None:
+def test_a_restored_prefix_gives_the_same_tokens_as_the_saved_one(pair: Pair, target: int) -> None:
     _, runner = pair
     first = sequence(pair, 0)
     expected = decode(runner, first, 5)
@@ -193,7 +193,7 @@ def test_a_restored_prefix_is_as_good_as_what_was_saved(pair: Pair, target: int)
     runner.forget(Forget(7))
 
 
-def test_an_aborted_pass_computes_nothing_and_the_next_one_is_right(pair: Pair) -> None:
+def test_an_aborted_pass_computes_no_token_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
     interrupted = sequence(pair, 1)
@@ -211,7 +211,7 @@ def test_arming_forgets_an_abort_that_came_too_late(pair: Pair) -> None:
 
 
 def score(pair: Pair, seq_id: int, tokens: list[int], share: int) -> tuple[list[Score], Token]:
-    """The scores of all tokens but the first, computed in chunks of `share`, and the draw after them."""
+    """Return the scores of all tokens but the first, computed in chunks of `share`, and the draw after them."""
     request = GenerationRequest(id="t", prompts=(tuple(tokens),), logprobs=3, sampling=GREEDY)
     scored = Sequence(request, 0, tokens, 64)
     scored.enter(State.RUNNING)
@@ -230,7 +230,7 @@ def score(pair: Pair, seq_id: int, tokens: list[int], share: int) -> tuple[list[
 
 
 def check_close(scores: list[Score], expected: list[Score]) -> None:
-    """Equal up to the rounding of passes of different shapes."""
+    """Check that two results are equal up to the rounding of passes of different shapes."""
     assert [one for one, _ in scores] == pytest.approx([one for one, _ in expected], abs=0.05)
     for (_, top), (_, other) in zip(scores, expected, strict=True):
         assert [one.logprob for one in top] == pytest.approx([one.logprob for one in other], abs=0.05)
@@ -246,7 +246,7 @@ def test_scores_are_the_same_in_chunks_of_any_length(pair: Pair) -> None:
     assert again.id == draw.id
 
 
-def test_a_draw_tells_what_scoring_it_tells(pair: Pair) -> None:
+def test_a_draw_has_the_logprobs_of_a_score(pair: Pair) -> None:
     tokens = pair[0].tokenize(PROMPT)[:40]
     drawn: list[Score] = []
     for seq_id in range(SLOTS):

@@ -1,4 +1,4 @@
-"""Lines of the log, in both formats."""
+"""Log lines in both formats."""
 
 import json
 import logging
@@ -16,12 +16,12 @@ def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
     )
 
 
-def test_a_line_of_text() -> None:
+def test_a_log_record_as_a_line_of_text() -> None:
     line = TextFormatter().format(record("request %s", "cancelled", request_id="req_1", freed=12, ms=0.4))
     assert line == "1970-01-01T00:00:00.500Z INFO engine.client request cancelled request_id=req_1 freed=12 ms=0.4"
 
 
-def test_a_line_of_json() -> None:
+def test_a_log_record_as_a_line_of_json() -> None:
     line = JsonFormatter().format(record("request %s", "cancelled", request_id="req_1", freed=12))
     assert json.loads(line) == {
         "time": "1970-01-01T00:00:00.500Z",
@@ -33,7 +33,7 @@ def test_a_line_of_json() -> None:
     }
 
 
-def test_nothing_that_was_sent_can_forge_a_line() -> None:
+def test_text_from_a_client_cannot_forge_a_log_line() -> None:
     forged = record("a\nb\rc", reason='x y="1"\n2', empty="")
     assert TextFormatter().format(forged).endswith(r'a\nb\rc reason="x y=\"1\"\n2" empty=""')
     assert "\n" not in JsonFormatter().format(forged)
@@ -44,7 +44,7 @@ def test_a_field_without_a_value_is_left_out() -> None:
     assert "request_id" not in json.loads(JsonFormatter().format(record("x", request_id=None)))
 
 
-def test_a_traceback_follows() -> None:
+def test_a_log_line_with_an_exception_ends_in_its_traceback() -> None:
     try:
         int("broken")
     except ValueError:
@@ -64,7 +64,7 @@ def root_logger() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_lines_name_the_request_that_is_served(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_have_the_id_of_the_current_request(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "json", lambda: "req_now")
     logging.getLogger("a").info("from the context")
     logging.getLogger("a").info("from extra", extra={"request_id": "req_own"})
@@ -77,7 +77,7 @@ def test_lines_name_the_request_that_is_served(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_the_level_is_the_operators(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_level_is_the_configured_one(capsys: pytest.CaptureFixture[str]) -> None:
     configure("debug", "text")
     logging.getLogger("a").debug("shown")
     assert capsys.readouterr().err.endswith("DEBUG a shown\n")

@@ -1,4 +1,4 @@
-"""Work per step grows with its rows and with nothing else: not with who waits, who was here, or how much was said.
+"""The work of a step depends only on its rows: not on waiting or past requests, nor on the length of texts.
 
 Counted, not timed, in all that a step does besides the model's pass: plan, news, metrics, frame.
 """
@@ -29,7 +29,7 @@ SLOTS, CONTEXT, QUEUE = 32, 4096, 1000
 FEW, MANY = 10, QUEUE
 SHORT, LONG = 16, 3000
 STORED = 2
-"""Prefixes for which there is room in the store. It is full, so that who starts looks through as many, after few."""
+"""Prefixes that fit into the store. It is full, so that a lookup compares as many after few requests."""
 KINDS = ["generations", "embeddings"]
 FORMS: dict[str, dict[str, Any]] = {
     "streamed": {},
@@ -42,7 +42,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 class Parrot:
-    """A runner whose passes cost by their rows alone, as those of the fake, which looks at every cell, do not.
+    """A runner with passes that cost by their rows only; the fake one looks at every cell.
 
     It draws one token for ever, as every draft has it, or never the same one twice, so that there is no draft.
     """
@@ -104,9 +104,9 @@ class Steps:
             self.loop._step()
 
     def serve(self, requests: int) -> None:
-        """Unlike requests of one token each, as many at once as there are slots. Every tenth leaves a long prompt.
+        """Serve different requests of one token each, one per slot at a time; every tenth has a long prompt.
 
-        Without metrics and frames, which keep nothing: it is the past that is wanted here.
+        Without metrics and frames: they keep no state.
         """
         slots, turns = self.model.info.slots, Turns(1)
         for first in range(0, requests, slots):
@@ -124,7 +124,7 @@ class Steps:
 
 
 def decoding(rows: int, *, slots: int = SLOTS, prompt: int = SHORT, repeats: bool = False, **fields: Any) -> Steps:
-    """So many streams, each of which draws a token a step."""
+    """Start so many streams that each draw a token per step."""
     steps = Steps(slots, repeats=repeats)
     for row in range(rows):
         steps.generate((row,) * prompt, **{"stream": True, "cache_prompt": False, **fields})
@@ -144,7 +144,7 @@ def test_the_work_of_a_step_grows_with_its_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_waits_adds_nothing_to_a_step(kind: str) -> None:
+def test_waiting_requests_add_no_work_to_a_step(kind: str) -> None:
     def work(waiting: int) -> Work:
         steps = decoding(1, slots=1)
         crowd(steps, kind, waiting)
@@ -154,7 +154,7 @@ def test_who_waits_adds_nothing_to_a_step(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_waits_adds_nothing_to_an_arrival_or_a_cancel(kind: str) -> None:
+def test_waiting_requests_add_no_work_to_an_arrival_or_a_cancel(kind: str) -> None:
     def work(waiting: int) -> Work:
         steps = decoding(1, slots=1)
         crowd(steps, kind, waiting - 1)
@@ -163,7 +163,7 @@ def test_who_waits_adds_nothing_to_an_arrival_or_a_cancel(kind: str) -> None:
     assert_same(work(FEW), work(MANY))
 
 
-def test_who_waits_adds_nothing_when_a_slot_changes_hands() -> None:
+def test_waiting_requests_add_no_work_when_a_slot_changes_hands() -> None:
     def work(waiting: int) -> Work:
         steps = decoding(3, slots=4)
         turns = iter(crowd(steps, "generations", waiting))
@@ -179,7 +179,7 @@ def test_who_waits_adds_nothing_when_a_slot_changes_hands() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_long_prompt_adds_nothing_to_a_decode_step(form: str) -> None:
+def test_a_long_prompt_adds_no_work_to_a_decode_step(form: str) -> None:
     def work(prompt: int) -> Work:
         steps = decoding(1, slots=1, prompt=prompt, **FORMS[form])
         steps.step(8)
@@ -189,7 +189,7 @@ def test_a_long_prompt_adds_nothing_to_a_decode_step(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_long_answer_adds_nothing_to_a_decode_step(form: str) -> None:
+def test_a_long_answer_adds_no_work_to_a_decode_step(form: str) -> None:
     steps = decoding(1, slots=1, **FORMS[form])
     steps.step(8)
     early = work_of(steps.step)
@@ -197,7 +197,7 @@ def test_a_long_answer_adds_nothing_to_a_decode_step(form: str) -> None:
     assert_same(early, work_of(steps.step))
 
 
-def test_a_long_prompt_adds_nothing_to_a_prompt_pass() -> None:
+def test_a_long_prompt_adds_no_work_to_a_prompt_pass() -> None:
     def work(prompt: int) -> Work:
         steps = decoding(1, slots=2)
         steps.generate((200,) * prompt)
@@ -207,7 +207,7 @@ def test_a_long_prompt_adds_nothing_to_a_prompt_pass() -> None:
     assert_same(work(LONG // 4), work(LONG))
 
 
-def test_the_past_leaves_nothing_behind() -> None:
+def test_past_requests_leave_no_work_or_memory_behind() -> None:
     steps = Steps(4)
     firsts = count(100)
 
@@ -218,7 +218,7 @@ def test_the_past_leaves_nothing_behind() -> None:
             steps.step()
 
     def work() -> Work:
-        serve_four()  # so that the same is cached whenever it is counted
+        serve_four()  # so that each count starts from the same cache
         return work_of(serve_four)
 
     steps.serve(100)

@@ -1,4 +1,4 @@
-"""How much work the engine's code does, counted and so the same on every machine.
+"""A counter of the engine's work in Python, which is the same on every machine.
 
 What loops in Python executes bytecode instructions in each turn. What loops in C, a copy of a list above all, is one
 instruction, but it takes memory. Only a search in C that makes nothing would not be seen.
@@ -23,20 +23,16 @@ _ENGINE = str(Path(engine.__file__).parent)
 
 @dataclass
 class Work:
-    """What was done so far.
-
-    Attributes:
-        instructions: bytecode instructions executed in the engine's files, those of the fakes aside.
-        allocated: bytes that each of them held at its highest, with all that it called, beyond what was held before
-            it; their sum.
-    """
+    """The work counted so far."""
 
     instructions: int = 0
+    """Bytecode instructions executed in the engine's files, except those of the fakes."""
     allocated: int = 0
+    """The sum of the bytes that each call held at its highest, with all its callees, beyond those held before it."""
     _held: int = 0
 
     def enter(self, frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any] | None:
-        """For `sys.settrace`."""
+        """Count a call, as the trace function of `sys.settrace`."""
         path = frame.f_code.co_filename
         if not path.startswith(_ENGINE) or Path(path).name.startswith("fake"):
             return None
@@ -54,7 +50,7 @@ class Work:
 
 @contextmanager
 def counted() -> Iterator[Work]:
-    """Counts what this thread does inside the context, in whichever tasks. Slows it down some fifty times."""
+    """Count the work of this thread inside the context, in all its tasks. It runs some fifty times slower."""
     work, before = Work(), sys.gettrace()
     tracemalloc.start()
     sys.settrace(work.enter)
@@ -66,7 +62,7 @@ def counted() -> Iterator[Work]:
 
 
 def work_of(call: Callable[[], object], *, times: int = 4) -> Work:
-    """Return the least work of several calls: tables grow in leaps, and the first call may take another branch."""
+    """Return the least work of several calls: lists and tables grow in leaps."""
 
     def once() -> Work:
         with counted() as work:
@@ -77,12 +73,12 @@ def work_of(call: Callable[[], object], *, times: int = 4) -> Work:
 
 
 def assert_same(one: Work, other: Work) -> None:
-    """Raises `AssertionError` where there is more than `NOISE` between them."""
+    """Raise `AssertionError` if two works differ by more than `NOISE`."""
     assert one.instructions == other.instructions
     assert abs(one.allocated - other.allocated) < NOISE
 
 
 def blocks() -> int:
-    """Pieces of memory that Python's objects hold in this process."""
+    """Return the number of memory blocks that Python's objects hold in this process."""
     gc.collect()
     return sys.getallocatedblocks()

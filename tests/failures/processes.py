@@ -1,4 +1,4 @@
-"""What the kernel knows of a process."""
+"""Resource use of a process, as the kernel reports it."""
 
 import os
 from pathlib import Path
@@ -12,11 +12,11 @@ _RESIDENT_PAGES = 1
 
 
 def cpu_ticks(pid: int) -> int:
-    """Clock ticks, of which a second has `SC_CLK_TCK`, that a process has computed for."""
+    """Return the clock ticks of CPU time of a process; a second has `SC_CLK_TCK`."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process has in RAM."""
+    """Return the memory that a process has in RAM."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE")

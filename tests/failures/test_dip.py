@@ -1,7 +1,7 @@
-"""Group 6, a dip: 289 tokens/s at 16 clients, 257 at 24, 348 at 32.
+"""Group 6, a dip in throughput: 289 tokens/s at 16 clients, 257 at 24, 348 at 32.
 
-Each sequence has a cache of its own, so llama.cpp cuts a pass into runs of neighbouring `seq_id`s with equally many
-tokens, and walks over all the weights for each. Walks are counted here, not timed.
+Each sequence has a cache of its own, so llama.cpp cuts a step into runs of neighbouring `seq_id`s with equally many
+tokens, and makes a weight pass for each. The tests count weight passes; they do not time them.
 """
 
 import random
@@ -19,16 +19,16 @@ CLIENTS = (1, 8, 16, 24, 32)
 SEEDS = range(2)
 ANSWERS = 80
 WALK = 850
-"""Cells. Of a model of 0.6B weights at 4 bits."""
+"""Cells per weight pass of a model of 0.6B weights at 4 bits."""
 
 
 def walks(chunks: list[tuple[int, int]]) -> int:
-    """Walks over the weights that one pass takes, given the `seq_id` and the tokens of each of its chunks."""
+    """Return the weight passes of one step, from the `seq_id` and the number of tokens of each of its chunks."""
     return 1 + sum(b[0] != a[0] + 1 or b[1] != a[1] for a, b in pairwise(chunks))
 
 
 class Crowd:
-    """Clients that ask again as soon as they are answered."""
+    """Clients that send their next request as soon as they have an answer."""
 
     def __init__(self, seed: int, *, cache: bool) -> None:
         self.driver = Driver(FakeModel(slots=SLOTS, context=4096, cells_per_weight_pass=WALK), store_budget=10**6)
@@ -47,7 +47,7 @@ class Crowd:
         self.driver.cancel(key)
 
     def come_and_go(self, chance: random.Random) -> None:
-        """One more client asks for little; those in front of it leave, answered or not, until there is room."""
+        """Add one client with a short request, then step, and cancel some requests, until there is room."""
         self.waiting.add(self.driver.add(chr(chance.randrange(97, 123)), max_tokens=chance.randint(1, 9)))
         while len(self.waiting) > chance.randrange(SLOTS):
             self.step()
@@ -55,14 +55,14 @@ class Crowd:
                 self.leave()
 
     def step(self) -> int:
-        """One step; gives how many clients were answered."""
+        """Run one step; return the number of answered clients."""
         self.driver.step()
         answered = {key for key in self.waiting if self._ended(key)}
         self.waiting -= answered
         return len(answered)
 
     def decodes(self) -> list[int]:
-        """The walks that each decode pass took."""
+        """Return the weight passes of each decode step."""
         passes = zip(self.driver.run.passes, self.driver.plans, strict=True)
         return [walks(chunks) for chunks, plan in passes if plan.decode]
 
@@ -85,7 +85,7 @@ def walks_for_each_token(clients: int, seed: int, *, cache: bool) -> float:
 
 @pytest.mark.parametrize("cache", [True, False], ids=["prefixes reused", "nothing kept"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_token_never_needs_more_walks_because_there_are_more_clients(seed: int, cache: bool) -> None:
+def test_more_clients_never_need_more_weight_passes_per_token(seed: int, cache: bool) -> None:
     needed = [walks_for_each_token(clients, seed, cache=cache) for clients in CLIENTS]
     assert needed == sorted(needed, reverse=True)
 
@@ -118,7 +118,7 @@ def test_rows_are_neighbours_after_thousands_of_arrivals_and_departures() -> Non
     assert after == [1] * len(after)
 
 
-def test_those_who_stay_move_together_at_once() -> None:
+def test_the_remaining_sequences_become_neighbours_at_once() -> None:
     driver = Driver(FakeModel(slots=SLOTS, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add("stays", max_tokens=1000) for _ in range(SLOTS)]
     driver.step()
@@ -131,13 +131,13 @@ def test_those_who_stay_move_together_at_once() -> None:
 
 
 def decode_all(driver: Driver) -> None:
-    """Step until every slot has been in a decode pass."""
+    """Step until every slot has been in a decode step."""
     while not (driver.plans and driver.plans[-1].decode and len(driver.plans[-1].chunks) == len(driver.ledger.slots)):
         driver.step()
 
 
 @pytest.mark.parametrize("left", [[1, 3, 5], [0, 4, 6], [2, 7]], ids=str)
-def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: list[int]) -> None:
+def test_simultaneous_prompts_share_a_weight_pass_in_any_free_slots(left: list[int]) -> None:
     driver = Driver(FakeModel(slots=8, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add("stays", max_tokens=1000) for _ in range(8)]
     decode_all(driver)
@@ -150,7 +150,7 @@ def test_prompts_that_come_together_share_a_walk_wherever_there_is_room(left: li
     assert [walks(chunks) for chunks in driver.run.passes[-2:]] == [1, 1]
 
 
-def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
+def test_a_prompt_does_not_move_for_a_cheaper_weight_pass() -> None:
     driver = Driver(FakeModel(slots=3, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add(letter * 1000, max_tokens=1000) for letter in "abc"]
     decode_all(driver)
@@ -165,7 +165,7 @@ def test_a_prompt_does_not_move_for_a_walk_that_costs_less() -> None:
     assert driver.run.copied == before
 
 
-def test_prompts_that_take_turns_share_walks_and_do_not_move_to_and_fro() -> None:
+def test_prompts_that_take_turns_share_weight_passes_and_do_not_move_back_and_forth() -> None:
     driver = Driver(FakeModel(slots=12, context=4096, cells_per_weight_pass=WALK))
     driver.add("a", max_tokens=1000)
     driver.step()

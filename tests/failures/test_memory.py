@@ -29,7 +29,7 @@ from tests.models import model_path
 GUARD = 20.0
 NO_ROOM, ABORTED = 1, 2
 LOADED = ["llama_init_from_model", "llama_model_load_from_file"]
-"""What stays alive while a model is open."""
+"""The objects that are alive while a model is open."""
 
 
 def config(**fields: Any) -> EngineConfig:
@@ -83,7 +83,7 @@ class Steps:
 
 
 def instead_of_a_pass(monkeypatch: pytest.MonkeyPatch, do: Callable[[], int]) -> None:
-    """Do this instead of the next pass, once; gives what llama.cpp then returns."""
+    """Call `do` once in place of the next `llama_decode`; its result is that of `llama_decode`."""
     decode = llama_cpp.llama_decode
 
     def once(*_arguments: object) -> int:
@@ -93,7 +93,7 @@ def instead_of_a_pass(monkeypatch: pytest.MonkeyPatch, do: Callable[[], int]) ->
     monkeypatch.setattr(llama_cpp, "llama_decode", once)
 
 
-def test_samplers_are_freed_however_their_sequence_ends(monkeypatch: pytest.MonkeyPatch, handles: Handles) -> None:
+def test_samplers_are_freed_at_every_end_of_a_sequence(monkeypatch: pytest.MonkeyPatch, handles: Handles) -> None:
     with ExitStack() as stack:
         steps = Steps(stack)
         vocabulary = steps.model.info.vocabulary
@@ -132,7 +132,7 @@ def test_samplers_are_freed_however_their_sequence_ends(monkeypatch: pytest.Monk
 
 
 def test_saved_prefixes_are_freed_with_the_runner_and_before() -> None:
-    """Each conversation is a prefix that another one's lease of its slot sends to host memory."""
+    """Each conversation leases a slot of another, whose prefix moves to host memory."""
     with ExitStack() as stack:
         steps = Steps(stack, prefix_store=250_000)
         assert isinstance(steps.runner, LlamaRunner)
@@ -169,7 +169,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_load_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, handles: Handles, stage: str) -> None:
+def test_a_failed_load_leaves_no_object(monkeypatch: pytest.MonkeyPatch, handles: Handles, stage: str) -> None:
     STAGES[stage](monkeypatch)
     with pytest.raises((EngineError, MemoryError)), ExitStack() as stack:
         load(config(context=None), lambda _share: None, stack)
@@ -177,7 +177,7 @@ def test_a_load_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, handl
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_gateway_that_is_gone_while_loading_leaves_nothing(handles: Handles, share: float) -> None:
+def test_a_gateway_that_dies_while_loading_leaves_no_object(handles: Handles, share: float) -> None:
     def report(loaded: float) -> None:
         if loaded >= share:
             raise BrokenPipeError

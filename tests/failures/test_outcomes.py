@@ -1,6 +1,6 @@
 """Group 4, a lost outcome: of 72 requests from 24 clients at once, one came back empty.
 
-Every accepted request ends in exactly one outcome, delivered exactly once. An empty success does not exist.
+Every accepted request ends in exactly one outcome, delivered exactly once. There is no empty success.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ PROMPTS = ["Once upon a time", "The dog", "Lily and her mom went", "One day, a l
 GUARD = 120.0
 
 Says = Callable[[str], tuple[str, int]]
-"""What a prompt is answered, and how many tokens it has."""
+"""The answer of a prompt and its number of tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def model() -> Iterator[Alone]:
 
 @dataclass
 class Outcomes:
-    """What the engine told of each request, by its key: how often it was accepted, and each choice ended."""
+    """The events of each request by its key: the number of acceptances, and each ended choice."""
 
     sent: int = 0
     accepted: Counter[int] = field(default_factory=Counter)
@@ -90,7 +90,9 @@ async def run_rounds(served: Served, outcomes: Outcomes, says: Says) -> None:
     assert served.engine.status.restarts == 0
 
 
-async def test_every_request_ends_once_and_well(monkeypatch: pytest.MonkeyPatch, model: Alone) -> None:
+async def test_every_request_to_a_real_model_gets_one_whole_answer(
+    monkeypatch: pytest.MonkeyPatch, model: Alone
+) -> None:
     def says(prompt: str) -> tuple[str, int]:
         return model.says(prompt, MAX_TOKENS).text, len(model.tokens(prompt))
 
@@ -100,7 +102,7 @@ async def test_every_request_ends_once_and_well(monkeypatch: pytest.MonkeyPatch,
         await run_rounds(served, outcomes, says)
 
 
-async def test_the_same_with_an_engine_that_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_request_to_a_fake_model_gets_one_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def says(prompt: str) -> tuple[str, int]:
         return continuation(prompt, MAX_TOKENS), len(prompt)
 

@@ -17,7 +17,7 @@ from tests.system.served import GUARD, Served, completion, serving
 pytestmark = pytest.mark.anyio
 
 LENGTHS = (2, 1, 65, 3, 13, 127, 5, 64, 7, 31, 255, 63, 301, 17)
-"""Tokens of the prompts: none like its neighbour, on both sides of each border there is."""
+"""Numbers of prompt tokens: all different, on both sides of each block border."""
 SLOTS = 4
 MAX_TOKENS = 12
 GUESSED: dict[str, Any] = {"max_tokens": MAX_TOKENS, "speculative": True}
@@ -31,7 +31,7 @@ def model() -> Iterator[Alone]:
 
 @pytest.fixture(scope="module")
 def prompts(model: Alone) -> list[list[int]]:
-    """Pieces of one story, each from another place."""
+    """Return pieces of one story, each from another place."""
     begin = model.tokens("Once upon a time")
     story = begin + model.continuation(begin, 400)
     return [[begin[0], *story[5 * at : 5 * at + length - 1]] for at, length in enumerate(LENGTHS)]
@@ -47,7 +47,7 @@ def check(model: Alone, prompt: list[int], answer: Answer) -> None:
 
 
 async def begin(served: Served, prompt: list[int], *, cache: bool) -> Client:
-    """Send a request that streams, and wait until it does."""
+    """Send a streaming request, and wait for the start of its stream."""
     client = served.client()
     request = completion("asks", prompt=prompt, cache_prompt=cache, **GUESSED, **STREAMED)
     await client.send(request)
@@ -56,7 +56,9 @@ async def begin(served: Served, prompt: list[int], *, cache: bool) -> Client:
 
 
 @pytest.mark.parametrize("cache", [True, False], ids=["prefixes reused", "nothing kept"])
-async def test_each_gets_what_it_gets_alone(model: Alone, prompts: list[list[int]], cache: bool) -> None:
+async def test_requests_of_any_length_get_the_same_answer_as_alone(
+    model: Alone, prompts: list[list[int]], cache: bool
+) -> None:
     async with serving(slots=SLOTS, threads=1, grace=0.0) as served:
         with anyio.fail_after(GUARD):
             for prompt in prompts * 2:
@@ -75,7 +77,7 @@ async def ask_and_check(served: Served, model: Alone, prompt: list[int], cache: 
 
 
 async def interleave(served: Served, model: Alone, prompts: list[list[int]], *, cache: bool) -> None:
-    """Each begins while the ones before it are somewhere in their middle."""
+    """Start each request while the ones before it are in the middle of their answers."""
     open_streams: list[tuple[list[int], Client]] = []
     for prompt in prompts:
         open_streams.append((prompt, await begin(served, prompt, cache=cache)))

@@ -25,16 +25,16 @@ REQUESTS, SETTLED = 300, 100
 GUARD = 120.0
 BODY = {"prompt": "Once upon a time there was a little girl. " * 8, "max_tokens": 5, "user": "x" * 16_000, **STREAMED}
 GATEWAY_GROWTH, ENGINE_GROWTH = 1 << 20, 1 << 19
-"""Bytes that a process may grow by while it answers 200 requests. Each that left its state behind would leave at least
-its body in the gateway, 3.2 MB in all, and in the engine a list of its prompt's tokens, 0.75 MB in all. What is allowed
-is for the deadlines that event loops sweep up only when a thousand have passed, and for the allocators' own room."""
+"""Bytes that a process may grow by while it answers 200 requests. Requests that kept their state would keep at least
+their bodies in the gateway, 3.2 MB in all, and their prompts' tokens in the engine, 0.75 MB in all. The allowance is
+for the deadlines that event loops remove only when a thousand have passed, and for the allocators' own room."""
 
 Cost = tuple[int, ...]
 
 
 @dataclass
 class Work:
-    """What crossed between the processes since the start, and what the engine had done by then."""
+    """The frames between the processes since the start, and the engine's work at that time."""
 
     frames_sent: int = 0
     bytes_sent: int = 0
@@ -58,7 +58,7 @@ class Work:
 
 
 async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list[Cost]:
-    """Equal requests, one after another, each on a connection of its own; gives what each cost."""
+    """Send equal requests one after another, each on a new connection; return the cost of each."""
     costs = []
     for _ in range(requests):
         before = work.cost()
@@ -70,7 +70,7 @@ async def run(served: Served, work: Work, requests: int, *, cache: bool) -> list
 
 
 async def settle(served: Served) -> None:
-    """Wait until nothing is left to do, and nothing of it in a variable of a task that sleeps."""
+    """Wait until all work is done, and no suspended task holds a reference to it."""
     await served.server.count_falls_to(0)
     await served.until_idle()
     await anyio.wait_all_tasks_blocked()
@@ -78,14 +78,14 @@ async def settle(served: Served) -> None:
 
 
 def live_objects() -> Counter[str]:
-    """How many objects there are of each class of ours in this process, which is the gateway's."""
+    """Return the number of objects of each class of ours in this process, which is the gateway's."""
     names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
     return Counter(name for name in names if name.startswith(("engine.", "gateway.")))
 
 
 @needs_proc
 @pytest.mark.parametrize("cache", [False, True], ids=["computed each time", "resident from the second on"])
-async def test_equal_requests_cost_the_same(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:
+async def test_three_hundred_equal_requests_cost_the_same_each(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:
     work = Work()
     watch_frames(monkeypatch, work.note_sent, work.note_received)
     async with serving(slots=4, threads=1, grace=0.0) as served:

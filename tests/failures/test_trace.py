@@ -15,12 +15,12 @@ from tests.program import GUARD, engines_of, serving_program
 from tests.system.served import completion
 
 ABOUT_REQUESTS = {"engine.worker.intake", "engine.worker.loop", "engine.client", "gateway.middleware.request_scope"}
-"""Loggers that tell of requests and of nothing else."""
+"""Loggers with lines about requests only."""
 
 
 @contextmanager
 def stream(port: int, request_id: str) -> Iterator[socket.socket]:
-    """A request that streams and has begun to; leaving hangs up."""
+    """Send a streaming request and wait for its start; hang up on exit."""
     with socket.create_connection(("127.0.0.1", port), timeout=GUARD) as client:
         client.sendall(completion(request_id, max_tokens=2000, stream=True))
         assert f"x-request-id: {request_id}\r\n".encode() in until(client, b'"text":"')
@@ -28,7 +28,7 @@ def stream(port: int, request_id: str) -> Iterator[socket.socket]:
 
 
 def until(client: socket.socket, marker: bytes) -> bytes:
-    """Read until a marker has come; gives all that came."""
+    """Read until a marker has come; return all bytes read."""
     received = b""
     while marker not in received:
         data = client.recv(4096)
@@ -38,7 +38,7 @@ def until(client: socket.socket, marker: bytes) -> bytes:
 
 
 def ask(port: int, request_id: str | None, status: int, **body: Any) -> str:
-    """A request, whose answer must have this status; gives the id on it, which is the one that was sent."""
+    """Send a request and check its status; return the id of the response, which equals the one sent."""
     headers = {"x-request-id": request_id} if request_id else {}
     asked = {"prompt": "Once upon a time", "max_tokens": 4, **body}
     answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=asked, headers=headers, timeout=GUARD)
@@ -61,7 +61,7 @@ TRACES = {
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
-def test_one_id_follows_a_request(backend: str) -> None:
+def test_one_id_is_in_every_log_line_and_the_answer_of_a_request(backend: str) -> None:
     flags = ("--slots", "1", "--threads", "1", "--log-format", "json", "--log-level", "debug")
     with serving_program(*flags, "--async-backend", backend) as (process, port):
         made = ask(port, None, 200)

@@ -1,4 +1,4 @@
-"""Group 1, zombies: HTTP had answered, and the batch went on decoding rows that nobody waited for.
+"""Group 1, zombies: the HTTP response was complete, and the batch went on decoding rows without a reader.
 
 When no request is open the engine is asleep: no pass, no frame, no log line, no active KV, no CPU.
 """
@@ -18,9 +18,9 @@ from tests.system.served import GUARD, Served, ask, completion, serving
 pytestmark = [pytest.mark.anyio, needs_proc]
 
 IDLE = 0.4
-"""Seconds in which nothing may happen."""
+"""Seconds without any activity."""
 PAUSE = 0.05
-"""Seconds. Some clock ticks."""
+"""Seconds: some clock ticks."""
 MANY = 2000
 
 Visit = Callable[[Served], Awaitable[int]]
@@ -38,7 +38,7 @@ async def answered(served: Served) -> int:
 
 
 async def left_in_the_middle(served: Served) -> int:
-    """Streams, and answers that were to come whole, side by side, whose clients leave together, each in its way."""
+    """Start streams and whole answers side by side; their clients all leave at once, each in its own way."""
     leaving = []
     for way, leave in LEAVE.items():
         for stream in (True, False):
@@ -67,7 +67,7 @@ async def heard(capfd: pytest.CaptureFixture[str], line: str, times: int) -> Non
 
 
 async def at_rest(pid: int) -> int:
-    """Wait until a process does not compute: OpenMP's threads spin a little after each pass. Gives its clock ticks."""
+    """Wait until a process does not compute; return its clock ticks. OpenMP's threads spin a little after each pass."""
     with anyio.fail_after(GUARD):
         while True:
             before = cpu_ticks(pid)

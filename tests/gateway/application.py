@@ -1,4 +1,4 @@
-"""The application in front of fake engines."""
+"""The application connected to fake engines."""
 
 from functools import cache
 from pathlib import Path
@@ -16,18 +16,18 @@ _THIS_FILE = Path(__file__)
 
 
 def settings_for(**changes: object) -> Settings:
-    """Settings whose model file is this one, under the alias `tiny`: nobody opens it."""
+    """Return settings with this model file, which is never opened, under the alias `tiny`."""
     values: dict[str, Any] = {name: field.default for name, field in Settings.model_fields.items()}
     values |= {"model": _THIS_FILE, "alias": NAME} | changes
     return Settings.model_construct(**values)
 
 
 def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
-    """The application in front of a fake engine, with some settings changed."""
+    """Return the application with a fake engine and some changed settings."""
     return create_gateway(engine.as_engine(), settings_for(**changes)).app
 
 
 @cache
 def apis() -> tuple[Api, ...]:
-    """The APIs of an application, to read their tables."""
+    """Return the APIs of an application, to read their tables."""
     return create_gateway(FakeEngine().as_engine(), settings_for()).apis

@@ -1,6 +1,6 @@
-"""A client without sockets: it talks ASGI to the application, and can hang up at any moment.
+"""A client without sockets: it sends ASGI events to the application, and can hang up at any moment.
 
-Whatever it is answered must be as the application's own description has it.
+Every response is checked against the application's own description.
 """
 
 from dataclasses import dataclass, field
@@ -15,12 +15,8 @@ from tests.gateway import description
 
 
 @dataclass
-class Call:
-    """One request. Run it with `run`; `hang_up` and `sent` may be used meanwhile.
-
-    Attributes:
-        bodies: the response's body messages, in the order of their sending.
-    """
+class AsgiCall:
+    """One request and its response. Send it with `run`; `hang_up` and `sent` may be used meanwhile."""
 
     app: ASGIApp
     path: str
@@ -30,12 +26,13 @@ class Call:
     query: str = ""
     start: Message | None = None
     bodies: list[bytes] = field(default_factory=list)
+    """The response's body messages in order."""
     complete: bool = False
     _gone: anyio.Event = field(default_factory=anyio.Event)
     _news: anyio.Event = field(default_factory=anyio.Event)
     _unread: bool = True
 
-    async def run(self) -> "Call":
+    async def run(self) -> "AsgiCall":
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -102,12 +99,14 @@ class Call:
         self._news = anyio.Event()
 
 
-async def post(app: ASGIApp, path: str, body: object, **headers: str) -> Call:
+async def post(app: ASGIApp, path: str, body: object, **headers: str) -> AsgiCall:
     """POST `body`, bytes as they are and anything else as JSON, and wait for the whole response."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    return await Call(app, path, data, headers={name.replace("_", "-"): value for name, value in headers.items()}).run()
+    return await AsgiCall(
+        app, path, data, headers={name.replace("_", "-"): value for name, value in headers.items()}
+    ).run()
 
 
-async def get(app: ASGIApp, path: str) -> Call:
+async def get(app: ASGIApp, path: str) -> AsgiCall:
     """GET, and wait for the whole response."""
-    return await Call(app, path, method="GET").run()
+    return await AsgiCall(app, path, method="GET").run()

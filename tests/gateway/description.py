@@ -1,4 +1,4 @@
-"""Responses against our own description of them."""
+"""A check of responses against our own description of them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ EVENTS = "text/event-stream"
 
 
 def check(method: str, path: str, status: int, headers: Mapping[str, str], content: bytes) -> None:
-    """Raises `AssertionError` or `ValidationError` where a response of a described route is not as described."""
+    """Raise `AssertionError` or `ValidationError` if a response of a described route differs from its description."""
     place = _place_of(method, path)
     if place is None:
         return
@@ -56,7 +56,7 @@ def _check_events(place: tuple[str, ...], content: bytes) -> None:
 
 
 def _events(content: bytes) -> Iterator[dict[str, str]]:
-    """The events of a stream, the last of which may be cut off by a failure or a hang-up."""
+    """Return the events of a stream; a failure or a hang-up may cut off the last one."""
     *blocks, _ = content.decode().split("\n\n")
     for block in blocks:
         if not block.startswith(":"):
@@ -69,7 +69,7 @@ def document() -> dict[str, Any]:
 
 
 def _place_of(method: str, path: str) -> tuple[str, ...] | None:
-    """Where the document tells of a path and a method. A path without parameters goes first, as in the router."""
+    """Return the document's place of a path and a method. A path without parameters goes first, as in the router."""
     paths = document()["paths"]
     method = "get" if method == "HEAD" else method.lower()
     for template in sorted(paths, key=lambda template: "{" in template):

@@ -1,4 +1,4 @@
-"""An engine without a model: the test says what it answers, and sees what it was asked and who left."""
+"""An engine without a model: a test scripts its answers, and sees its requests and cancellations."""
 
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from engine import (
 )
 
 BOS, CONTROL = 256, 257
-"""The fake's control tokens, written `<s>` and `<c>`. Ids below them are the bytes they stand for."""
+"""The fake's control tokens, written `<s>` and `<c>`. Ids below them are bytes."""
 _CONTROLS = {BOS: b"<s>", CONTROL: b"<c>"}
 MODEL = ModelInfo(
     description="fake 1B F32",
@@ -48,7 +48,7 @@ SLOTS = (SlotInfo(0, "decode", "req_a", 7, 0), SlotInfo(1, "idle", None, 0, 3))
 
 @dataclass
 class FakeGeneration:
-    """One request's answer. `put` and `fail` may be called at any moment, before or after it is awaited."""
+    """The answer of one request. `put` and `fail` may be called at any moment, before or after it is awaited."""
 
     request: GenerationRequest
     prompt_tokens: tuple[int, ...]
@@ -110,7 +110,7 @@ Script = Callable[[FakeGeneration], None]
 
 
 def echo(generation: FakeGeneration) -> None:
-    """Answers each choice with two pieces, `a` and its own number, and stops: three tokens, one of them cached."""
+    """Answer each choice with two pieces, `a` and its own number, and stop: three tokens, one of them cached."""
     for choice in range(len(generation.request.prompts) * generation.request.n):
         if generation.request.stream:
             generation.put(Text(choice, "a"), Finished(choice, str(choice), FinishReason.STOP, 3, 1))
@@ -120,30 +120,21 @@ def echo(generation: FakeGeneration) -> None:
 
 @dataclass
 class FakeEmbedding:
-    """One embedding request. `left` says why its caller left before it was answered."""
+    """One embedding request. `left` is the reason of a caller that left before the answer."""
 
     request: EmbeddingRequest
     left: str | None = None
 
 
 def vector_of(index: int) -> tuple[float, ...]:
-    """What the fake answers to a request's input of this index: of length 1, of four numbers."""
+    """Return the fake's vector for the input of this index: of length 1, of four numbers."""
     return (0.6, 0.0, 0.0, -0.8) if index % 2 else (0.5, 0.5, 0.5, 0.5)
 
 
 class FakeEngine:
-    """Ready at once. `script` answers each request; `refusal`, if there is one, refuses each.
+    """A ready engine. `script` answers each request; `refusal`, if set, refuses each.
 
     Its tokens are bytes; `<s>` begins a text.
-
-    Attributes:
-        generations: every request accepted, in order.
-        patience: what the latest request was given.
-        embeddings: every embedding request, in order.
-        tokenized: every question of `tokenize`, in order: the texts, `special`, `begin`.
-        answers: while it is not set, `tokenize`, `detokenize` and `embed` keep their callers waiting.
-        asked: set once one of these waits or was answered.
-        left: how many left one of these before they were answered.
     """
 
     def __init__(self, script: Script = echo) -> None:
@@ -153,16 +144,23 @@ class FakeEngine:
         self.script = script
         self.refusal: EngineError | None = None
         self.generations: list[FakeGeneration] = []
+        """Every accepted request in order."""
         self.patience: float | None = None
+        """The patience of the latest request."""
         self.embeddings: list[FakeEmbedding] = []
+        """Every embedding request in order."""
         self.tokenized: list[tuple[tuple[str, ...], bool, bool]] = []
+        """Every query of `tokenize` in order: the texts, `special`, `begin`."""
         self.answers = anyio.Event()
+        """Until it is set, `tokenize`, `detokenize` and `embed` block their callers."""
         self.answers.set()
         self.asked = anyio.Event()
+        """Set once one of these queries waits or was answered."""
         self.left = 0
+        """The number of these queries that were cancelled before their answer."""
 
     def as_engine(self) -> Engine:
-        """For who asks for the real one by type."""
+        """Return itself with the type of the real engine."""
         return cast("Engine", self)
 
     async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:

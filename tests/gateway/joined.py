@@ -1,4 +1,4 @@
-"""A stream of completion chunks, put together."""
+"""The join of a stream of completion chunks."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import orjson
 
 
 def joined(content: bytes) -> dict[str, Any]:
-    """The chunks of a stream as the whole answer they stand for."""
+    """Return the chunks of a stream as one whole answer."""
     *chunks, done, _ = content.split(b"\n\n")
     assert done == b"data: [DONE]"
     answer: dict[str, Any] = {}

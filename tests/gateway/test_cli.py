@@ -1,4 +1,4 @@
-"""Settings: which source wins, and the one line for each wrong value."""
+"""Settings: the precedence of their sources, and the one-line message for each wrong value."""
 
 import os
 from pathlib import Path
@@ -157,7 +157,7 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])
-def test_an_origin_that_is_none(model: Path, origin: str) -> None:
+def test_an_invalid_origin_is_refused(model: Path, origin: str) -> None:
     text = complaint("--model", str(model), "--allow-origin", f"*,{origin}")
     assert text.endswith(f": {origin!r} is not an origin such as https://example.org, nor *")
 
@@ -175,38 +175,38 @@ def test_an_origin_that_is_none(model: Path, origin: str) -> None:
         ("port 8000", "--config {file!r}: not a TOML file: "),
     ],
 )
-def test_a_wrong_file_is_one_line(model: Path, tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_settings_file_is_one_line(model: Path, tmp_path: Path, line: str, reason: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(line + "\n")
     text = complaint("--model", str(model), "--config", str(file))
     assert text.startswith(reason.format(file=str(file)))
 
 
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_settings_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "binary.toml"
     file.write_bytes(b"\xff\xfe\x00")
     assert complaint("--config", str(file)).startswith(f"--config {str(file)!r}: not a TOML file")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.toml")
     assert complaint("--config", missing) == f"--config {missing!r}: No such file or directory"
 
 
-def test_flags_that_are_no_flags(model: Path) -> None:
+def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
     assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot 1"
     assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por 1"
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
 
 
-def test_a_command_that_is_none() -> None:
+def test_a_missing_or_unknown_command_is_refused() -> None:
     with pytest.raises(SettingsError, match="the following arguments are required: command"):
         read_settings([], {})
     with pytest.raises(SettingsError, match="invalid choice: 'server'"):
         read_settings(["server"], {})
 
 
-def test_a_model_whose_path_is_not_utf8(tmp_path: Path) -> None:
+def test_a_model_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf")
     Path(path).write_bytes(b"GGUF" + bytes(60))
     assert complaint("--model", path) == f"--model {path!r}: the path is not UTF-8"
@@ -219,7 +219,7 @@ def test_a_model_whose_path_is_not_utf8(tmp_path: Path) -> None:
         ("~nobody-has-this-name/x.gguf", "there is no such home directory"),
     ],
 )
-def test_a_model_whose_path_cannot_be(path: str, reason: str) -> None:
+def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
     assert complaint("--model", path) == f"--model {path!r}: {reason}"
 
 
@@ -227,7 +227,7 @@ def test_a_name_may_have_underscores(model: Path) -> None:
     assert read_settings(["serve", "--model", str(model), "--alias", "1_0"], {}).alias == "1_0"
 
 
-def test_without_a_model_the_one_inside_is_served_as_tiny() -> None:
+def test_the_embedded_model_is_served_as_tiny_by_default() -> None:
     settings = read_settings(["serve"], {})
     assert settings.model == embedded_model()
     assert settings.served_name == "tiny"
@@ -242,7 +242,7 @@ def test_without_a_model_the_one_inside_is_served_as_tiny() -> None:
         (b"GGUF\x03\x00", "this GGUF file is truncated"),
     ],
 )
-def test_a_model_that_is_none(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "model.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -260,7 +260,7 @@ def test_a_model_that_is_none(tmp_path: Path, content: bytes | None, reason: str
         ),
     ],
 )
-def test_a_chat_template_that_is_none(tmp_path: Path, model: Path, content: bytes | None, reason: str) -> None:
+def test_an_invalid_chat_template_is_refused(tmp_path: Path, model: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "chat.jinja"
     if content is not None:
         path.write_bytes(content)
@@ -268,11 +268,11 @@ def test_a_chat_template_that_is_none(tmp_path: Path, model: Path, content: byte
     assert complaint(*arguments) == f"--chat-template {str(path)!r}: {reason}"
 
 
-def test_a_folder_is_no_model(tmp_path: Path) -> None:
+def test_a_folder_as_a_model_is_refused(tmp_path: Path) -> None:
     assert complaint("--model", str(tmp_path)) == f"--model {str(tmp_path)!r}: this is not a file"
 
 
-def test_settings_do_not_change(model: Path) -> None:
+def test_settings_are_immutable(model: Path) -> None:
     settings = read_settings(["serve", "--model", str(model)], {})
     assert isinstance(settings, BaseModel)
     with pytest.raises(ValueError, match="frozen"):
@@ -280,14 +280,16 @@ def test_settings_do_not_change(model: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["--version"]])
-def test_help_and_version_are_printed_and_end_well(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version_are_printed_with_exit_code_0(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         read_settings(arguments, {})
     assert caught.value.code == 0
     assert "llama-gateway" in capsys.readouterr().out
 
 
-def test_help_tells_of_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_settings(["serve", "--help"], {})
     text = capsys.readouterr().out

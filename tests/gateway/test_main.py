@@ -1,4 +1,4 @@
-"""The program from outside: what it says, and its exit codes."""
+"""The program from outside: its output and exit codes."""
 
 import signal
 import socket
@@ -16,7 +16,7 @@ BACKENDS = ["trio", "asyncio"]
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
-    """Exit code and lines of a program that ends by itself."""
+    """Return the exit code and the lines of a program that ends by itself."""
     with program(*arguments) as process:
         _, text = process.communicate(timeout=60)
         return process.returncode, text.splitlines()
@@ -53,7 +53,7 @@ def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_model_that_does_not_load_is_3(tmp_path: Path, backend: str) -> None:
+def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(model_path().read_bytes()[:100_000])
     code, lines = ended("--model", str(path), "--async-backend", backend)

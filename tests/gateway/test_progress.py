@@ -1,4 +1,4 @@
-"""Display of the progress of loading."""
+"""The display of load progress."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ import pytest
 from gateway.progress import ProgressBar, ProgressLog, progress_for
 
 
-def test_lines_for_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_logged_at_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
     lines = ProgressLog("tiny")
     with caplog.at_level(logging.INFO, "gateway.progress"):
         for share in (0.0, 0.1, 0.24, 0.25, 0.3, 0.8, 0.9, 1.0):
@@ -19,7 +19,7 @@ def test_lines_for_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_is_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = progress_for("tiny")
     assert isinstance(bar, ProgressBar)
@@ -31,5 +31,5 @@ def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert text.endswith("\r")
 
 
-def test_lines_elsewhere() -> None:
+def test_progress_elsewhere_is_log_lines() -> None:
     assert isinstance(progress_for("tiny"), ProgressLog)

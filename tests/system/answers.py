@@ -1,4 +1,4 @@
-"""What came of a completion, read strictly: whole or streamed, each choice ends once and nothing follows its end."""
+"""Completions read strictly, whole or streamed: each choice ends once, and no event follows its end."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,9 +10,9 @@ import pytest
 from tests.gateway.server.sockets import Answer
 
 STREAMED: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
-"""Fields of a request whose stream can be read here."""
+"""Fields of a request with a stream that this module can read."""
 ALIKE: dict[str, Any] = {"cache_prompt": False, "speculative": False}
-"""Fields of a request that is computed alike each time. Speculation follows measured times, and shows in the usage."""
+"""Fields of a request with the same result each time. Speculation follows measured times, and shows in the usage."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def assert_alike(one: Any, other: Any) -> None:
 
 
 def read_completion(answer: Answer) -> Completion:
-    """An answer that must have gone well."""
+    """Return the content of a successful answer."""
     assert answer.status == 200, answer.body
     if answer.headers["content-type"].startswith("text/event-stream"):
         return _read_stream(answer.body)
@@ -54,13 +54,13 @@ def read_completion(answer: Answer) -> Completion:
 
 
 def read_text(answer: Answer) -> str:
-    """The text of an answer with one choice."""
+    """Return the text of an answer with one choice."""
     (choice,) = read_completion(answer).choices
     return choice.text
 
 
 def read_error(answer: Answer) -> dict[str, Any]:
-    """The error that ended an answer: by its status, or by the stream's last event, with no clean end beside it."""
+    """Return the error of a failed answer: from its status, or from the stream's last event without a clean end."""
     body = answer.body
     if answer.status == HTTPStatus.OK:
         *events, last, end = [event for event in body.split(b"\n\n") if not event.startswith(b":")]

@@ -1,4 +1,4 @@
-"""What tests of a program that serves have in common."""
+"""Fixtures of tests of a program that serves."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,14 +11,14 @@ from tests.system.description import DOCUMENT, Description, read_description
 
 @pytest.fixture(scope="module", params=["trio", "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Of the tests, and of the program that a module of them starts."""
+    """The backend of the tests, and of the program that a module of them starts."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
 def client(url: str) -> Iterator[OpenAI]:
-    """OpenAI's own client. Where the program serves, `url` says, a fixture that the module has."""
+    """OpenAI's own client, for the URL of the module's fixture `url`."""
     with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=GUARD) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""OpenAI's own description of its interface, to check our answers against."""
+"""OpenAI's own description of its interface, as a reference for our answers."""
 
 import gzip
 from copy import deepcopy
@@ -22,13 +22,13 @@ class Description:
         self._registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document))
 
     def check(self, content: Any, name: str) -> None:
-        """Raises `ValidationError` unless `content` is what the schema describes."""
+        """Raise `ValidationError` unless `content` matches the schema."""
         schema = {"$ref": f"{NAME}#/components/schemas/{name}"}
         Draft202012Validator(schema, registry=self._registry).validate(content)
 
 
 def read_description() -> Description:
-    """The document with what it forgets to say of the chunks of streams. Takes seconds."""
+    """Return the document, completed by its missing facts about chunks of streams. Takes seconds."""
     with gzip.open(DOCUMENT) as file:
         document = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
     schemas = document["components"]["schemas"]
@@ -38,10 +38,10 @@ def read_description() -> Description:
 
 
 def completion_chunk(completion: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a completion's chunks.
+    """Return the schema of a completion's chunks.
 
-    The document has one schema for whole answers and chunks, and forgets what it says elsewhere: that before the
-    last chunk there is no reason yet, and that with `include_usage` the usage of all chunks but the last is null.
+    The document has one schema for whole answers and chunks, without two facts of its own text: before the last chunk
+    the finish reason is null, and with `include_usage` the usage of all chunks but the last is null.
     """
     chunk = deepcopy(completion)
     chunk["properties"]["choices"]["items"]["properties"]["finish_reason"]["enum"].append(None)
@@ -51,7 +51,7 @@ def completion_chunk(completion: dict[str, Any]) -> dict[str, Any]:
 
 
 def allow_null_in_chat_chunks(chunk: dict[str, Any]) -> None:
-    """Say `nullable`, which JSON Schema does not know, in its words."""
+    """Replace `nullable`, which JSON Schema does not know, by a null type."""
     choice = chunk["choices"]["items"]["properties"]
     logprobs = choice["logprobs"]["properties"]
     places = [(logprobs, name) for name in logprobs] + [(choice, name) for name in ("finish_reason", "logprobs")]

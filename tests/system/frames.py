@@ -1,4 +1,4 @@
-"""Every frame between this process and its engine, as it passes."""
+"""A tap on every frame between this process and its engine."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def watch_frames(
 
 
 def size(message: Message) -> int:
-    """Bytes of a message's frame, but for the digits of what counts requests, steps and seconds."""
+    """Return the bytes of a message's frame, without the digits of counters and durations."""
     match message:
         case Generate() | Accepted():
             message = replace(message, key=0)

@@ -1,4 +1,4 @@
-"""The whole gateway in the test's own event loop, its engine a real process, its clients real sockets."""
+"""The whole gateway in the test's own event loop, with a real engine process and clients on real sockets."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ from tests.program import FLAGS, engines_of
 
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
 GUARD = 120.0
-"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+"""Seconds after which a test gives up waiting. Never a part of an assertion."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Served:
     draining: anyio.Event
     stopped: anyio.Event
     clients: list[Client] = field(default_factory=list)
-    """Those that may be open. They are closed with the gateway, however the test ends."""
+    """Clients that may be open. They are closed with the gateway, at any end of the test."""
 
     @property
     def engine_pid(self) -> int:
@@ -53,7 +53,7 @@ class Served:
         return client
 
     async def answer(self, request: bytes) -> Answer:
-        """One request on a connection of its own."""
+        """Send one request on a new connection and return its answer."""
         client = self.client()
         try:
             with anyio.fail_after(GUARD):
@@ -69,7 +69,7 @@ class Served:
         return (await self.engine.inspect())[1]
 
     async def until(self, holds: Callable[[tuple[SlotInfo, ...], EngineMetrics], bool]) -> EngineMetrics:
-        """Wait until something holds of the slots and the metrics."""
+        """Wait until a condition of the slots and the metrics is true."""
         with anyio.fail_after(GUARD):
             while True:
                 slots, metrics = await self.engine.inspect()
@@ -85,7 +85,7 @@ class Served:
         return await self.until(lambda slots, _: all(s.request_id != request_id for s in slots))
 
     async def until_idle(self) -> EngineMetrics:
-        """Wait until nothing runs or waits and every slot is free; the ledger must balance."""
+        """Wait until no request runs or waits and every slot is free; the ledger must balance."""
         metrics = await self.until(lambda slots, f: not f.waiting and all(slot.state == "idle" for slot in slots))
         assert metrics.active_tokens == 0
         assert metrics.free == metrics.slots
@@ -96,7 +96,7 @@ class Served:
 async def serving(
     *, seconds_per_pass: float | None = None, supervision: Supervision | None = None, **fields: Any
 ) -> AsyncIterator[Served]:
-    """Serve a real model, or the fake one, each of whose passes takes a while, so that every phase lasts."""
+    """Serve a real model, or the fake one with slow passes, so that every phase lasts."""
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
     own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
@@ -141,7 +141,7 @@ async def serving(
 
 
 def post(request_id: str, path: str, **body: Any) -> bytes:
-    """The bytes of a POST."""
+    """Return the bytes of a POST."""
     data = orjson.dumps(body)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
@@ -150,13 +150,13 @@ def post(request_id: str, path: str, **body: Any) -> bytes:
 
 
 def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:
-    """The bytes of a POST that asks for text, without guesses, whose number depends on measured times."""
+    """Return the bytes of a completion request without speculation, which depends on measured times."""
     asked = {"prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "speculative": False}
     return post(request_id, path, **{**asked, **body})
 
 
 async def ask(served: Served, **body: Any) -> dict[str, Any]:
-    """One request that must succeed; gives its answer."""
+    """Send one request that must succeed; return its content."""
     answer = await served.answer(completion("ask", **body))
     assert answer.status == 200, answer.body
     decoded: dict[str, Any] = orjson.loads(answer.body)
@@ -164,7 +164,7 @@ async def ask(served: Served, **body: Any) -> dict[str, Any]:
 
 
 def continuation(prompt: str, tokens: int) -> str:
-    """What the fake model answers."""
+    """Return the answer of the fake model."""
     known = list(prompt.encode())
     for _ in range(tokens):
         known.append(letters(known))

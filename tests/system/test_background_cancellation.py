@@ -1,4 +1,4 @@
-"""What `/v1/responses` runs in the background is freed by its cancel or the server's end, and not by its client."""
+"""Background responses: freed by their cancel or the server's end, and not by their client's hang-up."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ PATH = "/v1/responses"
 
 
 async def start(served: Served, phase: str) -> str:
-    """Someone who asks and goes; gives the path of the response, which is now in that phase."""
+    """Start a background response and hang up; return its path once it is in that phase."""
     body = {"background": True, "ignore_eos": True, **PHASES[PATH][phase]}
     answer = await served.answer(post("starter", PATH, **body))
     await served.until_in(phase, "starter")
@@ -31,7 +31,7 @@ async def answered(served: Served, request: bytes) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("phase", PHASES[PATH])
-async def test_what_runs_in_the_background_is_freed_by_its_cancel_and_not_by_its_client(phase: str) -> None:
+async def test_a_background_response_is_freed_by_its_cancel_and_not_by_its_client(phase: str) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, chat_template=TEMPLATE) as served:
         path = await start(served, phase)
         cancelled = await answered(served, post("cancels", f"{path}/cancel"))
@@ -41,7 +41,7 @@ async def test_what_runs_in_the_background_is_freed_by_its_cancel_and_not_by_its
         assert await answered(served, f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()) == cancelled
 
 
-async def test_the_servers_end_frees_what_runs_in_the_background() -> None:
+async def test_the_servers_end_frees_a_background_response() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, chat_template=TEMPLATE) as served:
         await start(served, "decode")
         served.shutdown.set()

@@ -1,6 +1,6 @@
-"""A client that leaves, in every way and phase, streaming or not, alone or beside neighbours: all it held is free.
+"""Clients that hang up, in every way and phase, streaming or not, alone or beside others: all their state is freed.
 
-The engine is a real process whose passes take ten milliseconds, so that every phase is there to be left in.
+The engine is a real process with passes of ten milliseconds, so that every phase lasts.
 """
 
 import logging
@@ -21,7 +21,7 @@ PASS = 0.01
 LONG_PROMPT = "x" * 60_000
 MANY = 50_000
 LONG_NAME = "x" * 40_000
-"""Every event of a stream carries it, so that few fill all buffers on their way."""
+"""Text in every event of a stream, so that few events fill all buffers on their way."""
 _numbers = count()
 
 
@@ -58,7 +58,7 @@ WAYS: dict[str, Callable[[Client], None]] = {
 
 @asynccontextmanager
 async def neighbours(served: Served, number: int) -> AsyncIterator[list[Client]]:
-    """Streams that go on decoding, and are read."""
+    """Start streams that decode continuously, and read them."""
     clients = [served.client() for _ in range(number)]
     async with anyio.create_task_group() as readers:
         for index, client in enumerate(clients):
@@ -73,7 +73,7 @@ async def neighbours(served: Served, number: int) -> AsyncIterator[list[Client]]
 
 
 async def no_row_is_carried(served: Served, others: int) -> None:
-    """What decodes from now on are the neighbours' rows, and without neighbours nothing."""
+    """Check that each further step decodes only the other streams' rows, and that without them no step runs."""
     before = await served.metrics()
     if others:
         after = await served.until(lambda _, f: f.steps >= before.steps + 3)
@@ -105,7 +105,7 @@ async def leave_in(served: Served, state: str, leave: Callable[[Client], None], 
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
 @pytest.mark.parametrize("phase", PHASES)
-async def test_leaving_frees_everything_before_the_next_pass(phase: str, stream: bool, others: int) -> None:
+async def test_a_hang_up_frees_the_request_before_the_next_pass(phase: str, stream: bool, others: int) -> None:
     state, body = PHASES[phase]
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in WAYS.values():
@@ -113,7 +113,7 @@ async def test_leaving_frees_everything_before_the_next_pass(phase: str, stream:
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_leaving_the_queue(stream: bool) -> None:
+async def test_a_hang_up_in_the_queue_frees_the_request(stream: bool) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 2):
         for leave in WAYS.values():
             client = served.client()
@@ -128,7 +128,7 @@ async def test_leaving_the_queue(stream: bool) -> None:
 
 @asynccontextmanager
 async def half_a_body(served: Served, request_id: str) -> AsyncIterator[Client]:
-    """A client from whom the server has the head and a part of the body."""
+    """A client that has sent the head and a part of the body."""
     client = served.client()
     request = completion(request_id, max_tokens=5).replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")
     await client.send(request[:-20])
@@ -140,7 +140,7 @@ async def half_a_body(served: Served, request_id: str) -> AsyncIterator[Client]:
 
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
+async def test_a_hang_up_while_the_body_is_read_frees_the_request(way: str, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         async with half_a_body(served, "never whole") as client:
             WAYS[way](client)
@@ -152,7 +152,7 @@ async def test_leaving_while_the_body_is_read(way: str, others: int) -> None:
 
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_leaving_while_the_last_bytes_are_written(stream: bool, others: int) -> None:
+async def test_a_hang_up_while_the_last_bytes_are_written_frees_the_connection(stream: bool, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in (Client.close, Client.reset, Client.half_close):
             computed = (await served.metrics()).prompt_tokens
@@ -188,7 +188,7 @@ async def test_a_lone_cancel_aborts_the_pass_under_way() -> None:
 
 
 async def test_a_neighbours_prompt_is_aborted_too_when_its_client_leaves() -> None:
-    """The pass of a prompt alone carries nobody else's rows."""
+    """The pass of a prompt alone has no rows of other requests."""
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 1):
         before = (await served.metrics()).aborted
         with anyio.fail_after(GUARD):
@@ -197,7 +197,7 @@ async def test_a_neighbours_prompt_is_aborted_too_when_its_client_leaves() -> No
 
 
 def cancel_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    """The fields of the one line that tells of a cancel."""
+    """Return the fields of the only log line about a cancel."""
     (record,) = [record for record in caplog.records if record.getMessage().startswith("request cancelled")]
     assert record.getMessage() == "request cancelled"
     fields = vars(record)
@@ -253,7 +253,7 @@ async def test_a_cancel_in_the_body_is_one_line_of_the_log(caplog: pytest.LogCap
 
 
 async def never(client: Client) -> None:
-    """Read nothing."""
+    """Never read."""
 
 
 async def a_byte_at_a_time(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""A queue longer than any fixed number of connections: who finds it full is told so, and the server stays reachable."""
+"""A queue longer than any fixed number of connections: a full queue is reported, and the server stays reachable."""
 
 import anyio
 import orjson

@@ -18,7 +18,7 @@ from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -27,7 +27,7 @@ ASKED: list[Any] = [{"role": "user", "content": "Once upon a time"}]
 
 
 class Verdict(BaseModel):
-    model_config = ConfigDict(extra="forbid")  # else the model may go on with fields of its own for ever
+    model_config = ConfigDict(extra="forbid")  # otherwise the model may add fields for ever
 
     good: bool
 
@@ -86,7 +86,7 @@ def chunks_of(client: OpenAI, **fields: Any) -> list[ChatCompletionChunk]:
 
 
 def told(answer: ChatCompletion) -> list[dict[str, Any]]:
-    """What the choices say, without the ids of their calls."""
+    """Return the content of the choices, without the ids of their calls."""
     return [
         {
             "content": choice.message.content or "",
@@ -99,7 +99,7 @@ def told(answer: ChatCompletion) -> list[dict[str, Any]]:
 
 
 def joined(chunks: Sequence[ChatCompletionChunk]) -> list[dict[str, Any]]:
-    """The same of a stream."""
+    """Return the content of a stream's choices, without the ids of their calls."""
     choices: dict[int, dict[str, Any]] = {}
     for part in (choice for chunk in chunks for choice in chunk.choices):
         known = choices.setdefault(part.index, {"content": "", "calls": [], "reason": None, "tokens": []})
@@ -133,7 +133,7 @@ def test_roles_come_first_and_once(client: OpenAI) -> None:
     assert deltas[-1].to_dict() == {}
 
 
-def test_a_demanded_call_is_one(client: OpenAI) -> None:
+def test_a_required_tool_call_is_made(client: OpenAI) -> None:
     (choice,) = create(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False).choices
     assert choice.finish_reason == "tool_calls"
     assert choice.message.content is None
@@ -144,7 +144,7 @@ def test_a_demanded_call_is_one(client: OpenAI) -> None:
     Add.model_validate_json(call.function.arguments)
 
 
-def test_a_call_and_its_result_are_a_conversation(client: OpenAI) -> None:
+def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
     (choice,) = create(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False).choices
     (call,) = choice.message.tool_calls or []
     result = {"role": "tool", "tool_call_id": call.id, "content": "4"}
@@ -157,7 +157,7 @@ def test_length_wins_over_a_call(client: OpenAI) -> None:
     assert choice.finish_reason == "length"
 
 
-def test_parsing_into_models(client: OpenAI) -> None:
+def test_answers_and_arguments_are_parsed_into_models(client: OpenAI) -> None:
     answer = client.chat.completions.parse(model="tiny", messages=ASKED, response_format=Verdict)
     assert isinstance(answer.choices[0].message.parsed, Verdict)
     called = client.chat.completions.parse(
@@ -167,7 +167,7 @@ def test_parsing_into_models(client: OpenAI) -> None:
     assert isinstance(call.function.parsed_arguments, Add)
 
 
-def test_an_answer_of_a_schema_or_a_call(client: OpenAI) -> None:
+def test_a_schema_with_tools_allows_an_answer_or_a_call(client: OpenAI) -> None:
     answer = client.chat.completions.parse(
         model="tiny", messages=ASKED, response_format=Verdict, tools=[ADD], parallel_tool_calls=False
     )
@@ -175,7 +175,7 @@ def test_an_answer_of_a_schema_or_a_call(client: OpenAI) -> None:
     assert isinstance(message.parsed, Verdict) or message.tool_calls
 
 
-def test_the_helper_for_streams(client: OpenAI) -> None:
+def test_the_stream_helper_parses_arguments(client: OpenAI) -> None:
     with client.chat.completions.stream(
         model="tiny", messages=ASKED, tools=[ADD], tool_choice="required", parallel_tool_calls=False
     ) as stream:
@@ -185,7 +185,7 @@ def test_the_helper_for_streams(client: OpenAI) -> None:
     assert isinstance(call.function.parsed_arguments, Add)
 
 
-async def test_many_at_once(async_client: AsyncOpenAI) -> None:
+async def test_concurrent_requests_get_the_same_answer(async_client: AsyncOpenAI) -> None:
     asked: dict[str, Any] = {"model": "tiny", "messages": ASKED, "max_tokens": 8, "temperature": 0}
     answers: list[str | None] = []
 
@@ -201,14 +201,14 @@ async def test_many_at_once(async_client: AsyncOpenAI) -> None:
     assert len(set(answers)) == 1
 
 
-def test_the_count_is_what_usage_says(client: OpenAI) -> None:
+def test_the_input_tokens_endpoint_agrees_with_usage(client: OpenAI) -> None:
     answer = create(client, max_tokens=1)
     counted = client.post("/chat/completions/input_tokens", body={"messages": ASKED}, cast_to=object)
     assert answer.usage is not None
     assert counted == {"object": "response.input_tokens", "input_tokens": answer.usage.prompt_tokens}
 
 
-def test_a_last_message_goes_on(client: OpenAI) -> None:
+def test_a_last_assistant_message_is_continued(client: OpenAI) -> None:
     whole = create(client, max_tokens=8, temperature=0, extra_body={"return_token_ids": True})
     text = str(whole.choices[0].message.content)
     said = [*ASKED, {"role": "assistant", "content": text}]

@@ -1,4 +1,4 @@
-"""A client that leaves the chat in any phase, by either of OpenAI's interfaces to it, frees all it held."""
+"""Clients that leave the chat in any phase, by chat completions or responses: all their state is freed."""
 
 from typing import Any
 
@@ -28,14 +28,14 @@ PHASES: dict[str, dict[str, dict[str, Any]]] = {
 
 
 async def send(served: Served, request_id: str, path: str, phase: str, *, stream: bool) -> Client:
-    """Someone who asks and reads nothing."""
+    """Send a request and read no answer."""
     client = served.client()
     await client.send(post(request_id, path, stream=stream, ignore_eos=True, **PHASES[path][phase]))
     return client
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-async def test_leaving_frees_everything(path: str, phase: str, stream: bool) -> None:
+async def test_a_hang_up_frees_the_chat_request(path: str, phase: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=4, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
@@ -51,7 +51,7 @@ async def test_leaving_frees_everything(path: str, phase: str, stream: bool) -> 
             client.close()
 
 
-async def test_leaving_the_queue(path: str, stream: bool) -> None:
+async def test_a_hang_up_in_the_queue_frees_the_chat_request(path: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=1, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),

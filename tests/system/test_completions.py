@@ -1,4 +1,4 @@
-"""Completions over real sockets and a real model: whatever is asked for, a stream and a whole answer agree."""
+"""Completions over real sockets and a real model: a stream and a whole answer agree for every field."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ ASKED: dict[str, dict[str, Any]] = {
 
 
 async def streamed(served: Served, **body: Any) -> dict[str, Any]:
-    """One stream that must succeed, put together."""
+    """Return the joined answer of one stream that must succeed."""
     answer = await served.answer(completion("ask", **body, **STREAMED))
     assert answer.status == 200, answer.body
     return joined(answer.body)
 
 
 async def refused(served: Served, **body: Any) -> tuple[int, str]:
-    """The status and the field at fault."""
+    """Return the status and the field at fault."""
     answer = await served.answer(completion("ask", **body))
     return answer.status, orjson.loads(answer.body)["error"]["param"]
 
@@ -53,7 +53,7 @@ async def test_a_stream_and_a_whole_answer_are_the_same() -> None:
             assert_alike(stream, whole)
 
 
-async def test_a_prompt_is_scored_as_evaluations_ask_for_it() -> None:
+async def test_an_echoed_prompt_has_the_scores_that_evaluations_need() -> None:
     prompt = "Once upon a time there was"
     async with serving() as served:
         body = {"prompt": prompt, "max_tokens": 0, "echo": True, "logprobs": 1}
@@ -71,11 +71,11 @@ async def test_a_prompt_is_scored_as_evaluations_ask_for_it() -> None:
 
 
 def pairs(told: dict[str, Any]) -> list[tuple[float, dict[str, float]]]:
-    """The log-probability and the alternatives of every token but the first."""
+    """Return the log-probability and the alternatives of every token but the first."""
     return list(zip(told["token_logprobs"][1:], told["top_logprobs"][1:], strict=True))
 
 
-async def test_the_best_of_many_is_among_them() -> None:
+async def test_best_of_returns_the_best_of_the_choices() -> None:
     async with serving() as served:
         body = {"temperature": 1.5, "seed": 11, "max_tokens": 8, "logprobs": 0, "cache_prompt": False}
         every = (await ask(served, n=4, **body))["choices"]
@@ -85,7 +85,7 @@ async def test_the_best_of_many_is_among_them() -> None:
         assert best["usage"]["completion_tokens"] == 32
 
 
-async def test_constraints_hold() -> None:
+async def test_every_constraint_field_is_kept() -> None:
     async with serving() as served:
         free = {"temperature": 1.0, "seed": 1, "max_tokens": 60, "ignore_eos": False}
         for fields, allowed in (
@@ -99,7 +99,7 @@ async def test_constraints_hold() -> None:
             assert choice["finish_reason"] == "stop"
 
 
-async def test_what_ended_a_choice_is_told() -> None:
+async def test_stop_reason_names_the_token_or_string_that_ended_a_choice() -> None:
     async with serving() as served:
         (free,) = (await ask(served, max_tokens=8, return_token_ids=True))["choices"]
         assert free["stop_reason"] is None
@@ -112,7 +112,7 @@ async def test_what_ended_a_choice_is_told() -> None:
         assert free["prompt_token_ids"]
 
 
-async def test_times_are_those_of_the_passes() -> None:
+async def test_timings_count_the_tokens_and_their_times() -> None:
     async with serving() as served:
         answer = await ask(served, max_tokens=5, timings=True, cache_prompt=False)
         timed = answer["timings"]
@@ -122,7 +122,7 @@ async def test_times_are_those_of_the_passes() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_refusals_name_what_was_sent(stream: bool) -> None:
+async def test_refusals_name_the_field_at_fault(stream: bool) -> None:
     async with serving() as served:
         for fields, param in (
             ({"suffix": "the end"}, "suffix"),
@@ -144,7 +144,7 @@ async def test_refusals_name_what_was_sent(stream: bool) -> None:
         {"return_token_ids": True, "timings": True, "stream": True},
     ],
 )
-async def test_who_leaves_frees_all_of_it(body: dict[str, Any]) -> None:
+async def test_a_hang_up_frees_all_choices(body: dict[str, Any]) -> None:
     async with serving(seconds_per_pass=0.01) as served:
         client = served.client()
         await client.send(completion("leaver", max_tokens=50_000, **body))

@@ -1,4 +1,4 @@
-"""What people type: curl against the program on a real model."""
+"""Commands for people: curl against the program on a real model."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ BODY_LIMIT = 100_000
 
 @dataclass
 class Reply:
-    """What curl printed with `-i`: the last head, and the body behind it."""
+    """The output of `curl -i`: the last head, and the body after it."""
 
     status: int
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Reply:
         return orjson.loads(self.body)
 
     def events(self) -> list[bytes]:
-        """What an event stream carries, its events' names left out."""
+        """Return the data of an event stream, without the events' names."""
         assert self.headers["content-type"].startswith("text/event-stream")
         *events, end = self.body.split(b"\n\n")
         assert end == b""
@@ -67,7 +67,7 @@ def curl() -> Iterator[Curl]:
 
 @pytest.fixture
 def tiny(embedded: Embedded) -> Curl:
-    """On the model that the program carries, which knows chats and tools."""
+    """A curl for the embedded model, which supports chats and tools."""
     return Curl(embedded.root)
 
 
@@ -91,7 +91,7 @@ def test_a_body_is_json_whatever_its_type(curl: Curl, content_type: str | None) 
     "body", ["", "{", '{"prompt":}', "[1]", '"text"', '{"prompt":"\\ud800"}', "nonsense", "[" * 99]
 )
 @pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
-def test_what_is_no_request_is_400(curl: Curl, path: str, body: str) -> None:
+def test_an_invalid_request_is_400(curl: Curl, path: str, body: str) -> None:
     reply = curl(path, "-d", body)
     assert reply.status == 400
     assert reply.json()["error"].keys() == {"message", "type", "param", "code"}
@@ -108,7 +108,7 @@ def test_generate_answers_in_its_envelope(curl: Curl) -> None:
     assert (answer["data"]["tokens"], answer["data"]["finish_reason"]) == (10, "length")
 
 
-def test_generate_streams_the_same(curl: Curl) -> None:
+def test_generate_streams_the_text_of_its_whole_answer(curl: Curl) -> None:
     body = '{"prompt":"Once upon a time","max_tokens":10,"ignore_eos":true,"temperature":0,"stream":true}'
     *pieces, end = [orjson.loads(event) for event in curl("/generate", "-N", "-d", body).events()]
     assert end["success"] is True
@@ -147,12 +147,12 @@ def test_a_body_over_the_limit_is_413(curl: Curl, tmp_path: Path, size: int) -> 
     assert (reply.status, reply.json()["error"]["code"]) == (413, "request_too_large")
 
 
-def test_an_id_is_returned(curl: Curl) -> None:
+def test_a_request_id_is_returned(curl: Curl) -> None:
     assert curl("/health", "-H", "x-request-id: mine").headers["x-request-id"] == "mine"
     assert curl("/nowhere").headers["x-request-id"].startswith("req_")
 
 
-def test_http2_is_refused_and_takes_nothing_down(curl: Curl) -> None:
+def test_http2_is_refused_and_the_server_continues(curl: Curl) -> None:
     if b"HTTP2" not in subprocess.run([CURL or "curl", "--version"], capture_output=True, check=True).stdout:
         pytest.skip("this curl has no HTTP/2")
     assert curl.run("/health", "--http2-prior-knowledge").returncode != 0
@@ -181,7 +181,7 @@ def post(curl: Curl, path: str, **body: Any) -> Reply:
     return reply
 
 
-def test_a_chat(tiny: Curl) -> None:
+def test_a_chat_is_answered(tiny: Curl) -> None:
     (choice,) = post(tiny, "/v1/chat/completions", messages=MESSAGES).json()["choices"]
     assert choice["message"] == {"role": "assistant", "content": "17+25=42", "refusal": None}
     *chunks, done = post(tiny, "/v1/chat/completions", messages=MESSAGES, stream=True).events()
@@ -190,7 +190,7 @@ def test_a_chat(tiny: Curl) -> None:
     assert "".join(delta.get("content", "") for delta in deltas) == "17+25=42"
 
 
-def test_a_tool(tiny: Curl) -> None:
+def test_a_tool_is_called(tiny: Curl) -> None:
     tools = [{"type": "function", "function": ADD}]
     (choice,) = post(tiny, "/v1/chat/completions", messages=MESSAGES, tools=tools).json()["choices"]
     assert choice["finish_reason"] == "tool_calls"
@@ -211,12 +211,12 @@ def test_a_tool(tiny: Curl) -> None:
     ],
     ids=["OpenAI's", "llama-server's", "vLLM's"],
 )
-def test_a_schema(tiny: Curl, fields: dict[str, Any]) -> None:
+def test_a_schema_is_kept(tiny: Curl, fields: dict[str, Any]) -> None:
     (choice,) = post(tiny, "/v1/chat/completions", messages=MESSAGES, **fields).json()["choices"]
     assert orjson.loads(choice["message"]["content"])["stars"] in range(1, 6)
 
 
-def test_a_response(tiny: Curl) -> None:
+def test_a_response_is_answered(tiny: Curl) -> None:
     response = post(tiny, "/v1/responses", input=SUM).json()
     (message,) = response["output"]
     assert [part["text"] for part in message["content"]] == ["17+25=42"]
@@ -228,13 +228,13 @@ def test_a_response(tiny: Curl) -> None:
     assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == "17+25=42"
 
 
-def test_an_embedding(tiny: Curl) -> None:
+def test_a_text_is_embedded(tiny: Curl) -> None:
     one, two = tiny("/v1/embeddings", "-d", '{"input": ["hello", "goodbye"]}').json()["data"]
     assert (one["index"], two["index"]) == (0, 1)
     assert len(one["embedding"]) == len(two["embedding"]) > 0
 
 
-def test_tokens_and_back(tiny: Curl) -> None:
+def test_a_text_is_tokenised_and_detokenised(tiny: Curl) -> None:
     tokens = tiny("/tokenize", "-d", '{"content": "17+25=42"}').json()["tokens"]
     body = orjson.dumps({"tokens": tokens}).decode()
     assert tiny("/detokenize", "-d", body).json() == {"content": "17+25=42"}

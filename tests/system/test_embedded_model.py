@@ -1,4 +1,4 @@
-"""The program with no flags: it serves the model that it carries, which does over HTTP what it was trained to."""
+"""The program with no flags: it serves its embedded model, with the trained skills over HTTP."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ from engine.embedded.training.template import Message, Tool
 from tests.program import GUARD, program, said
 
 CASES = 10
-"""Of each skill. Whether the thresholds are reached is tested without HTTP."""
+"""Cases of each skill. Another test checks the thresholds, without HTTP."""
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def server() -> Iterator[httpx.Client]:
 
 
 def with_id(message: Message) -> dict[str, object]:
-    """The message with the id that OpenAI wants in calls and results, and the corpus leaves out."""
+    """Return the message with the id that OpenAI requires in calls and results, and the corpus leaves out."""
     if message["role"] == "tool":
         return {**message, "tool_call_id": "call_0"}
     if calls := message.get("tool_calls"):
@@ -35,7 +35,7 @@ def with_id(message: Message) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("skill", THRESHOLDS)
-def test_the_evaluation_through_http(server: httpx.Client, skill: str) -> None:
+def test_the_evaluation_passes_over_http(server: httpx.Client, skill: str) -> None:
     def complete(prompt: str) -> str:
         answer = server.post("/v1/completions", json={"prompt": prompt, "temperature": 0}).raise_for_status()
         (choice,) = answer.json()["choices"]
@@ -52,6 +52,6 @@ def test_the_evaluation_through_http(server: httpx.Client, skill: str) -> None:
     assert score.right >= CASES - 1, evaluation.table([score])
 
 
-def test_it_is_listed_under_its_name(server: httpx.Client) -> None:
+def test_the_embedded_model_is_listed_under_its_name(server: httpx.Client) -> None:
     (model,) = server.get("/v1/models").json()["data"]
     assert model["id"] == "tiny"

@@ -1,4 +1,4 @@
-"""Embeddings over real sockets: a client that leaves frees what it held; OpenAI's own client gets its vectors."""
+"""Embeddings over real sockets: cancellation, concurrent generations, and OpenAI's own client."""
 
 import math
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ WAYS = {"close": Client.close, "reset": Client.reset, "half-close": Client.half_
 
 
 def embedding(texts: object, request_id: str = "embed") -> bytes:
-    """The bytes of a POST."""
+    """Return the bytes of a POST."""
     return post(request_id, "/v1/embeddings", input=texts)
 
 
@@ -51,7 +51,7 @@ async def nothing_is_embedded_any_more(served: Served) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside a stream"])
 @pytest.mark.parametrize("inputs", INPUTS)
-async def test_leaving_stops_the_embedding(inputs: str, others: int) -> None:
+async def test_a_hang_up_stops_the_embedding(inputs: str, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, others):
         for leave in WAYS.values():
             tokens = (await served.metrics()).embedding_tokens
@@ -65,7 +65,7 @@ async def test_leaving_stops_the_embedding(inputs: str, others: int) -> None:
 
 
 @pytest.mark.anyio
-async def test_leaving_while_others_embed_frees_the_place() -> None:
+async def test_a_hang_up_beside_other_embeddings_frees_the_slot() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
         first, second = served.client(), served.client()
         await first.send(embedding(INPUTS["many texts"]))
@@ -120,7 +120,7 @@ def test_openais_client_gets_vectors_of_the_embedding_model(client: OpenAI) -> N
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > 0
 
 
-def test_base64_floats_and_tokens_say_the_same(client: OpenAI) -> None:
+def test_base64_floats_and_tokens_give_the_same_vectors(client: OpenAI) -> None:
     by_default = client.embeddings.create(model="default", input="abc").data[0].embedding
     floats = client.embeddings.create(model="default", input="abc", encoding_format="float").data[0].embedding
     assert by_default == pytest.approx(floats)
@@ -131,7 +131,7 @@ def test_base64_floats_and_tokens_say_the_same(client: OpenAI) -> None:
     assert client.embeddings.create(model="default", input=[tokens]).data[0].embedding == pytest.approx(floats)
 
 
-def test_fewer_dimensions(client: OpenAI) -> None:
+def test_fewer_dimensions_are_returned_on_request(client: OpenAI) -> None:
     whole = client.embeddings.create(model="default", input="abc").data[0].embedding
     short = client.embeddings.create(model="default", input="abc", dimensions=4).data[0].embedding
     assert short == pytest.approx([number / length(whole[:4]) for number in whole[:4]], abs=1e-6)
@@ -140,7 +140,7 @@ def test_fewer_dimensions(client: OpenAI) -> None:
     assert caught.value.param == "dimensions"
 
 
-def test_a_text_that_is_too_long_for_the_model(client: OpenAI) -> None:
+def test_a_text_that_is_too_long_for_the_model_is_refused(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.embeddings.create(model="default", input=["fits", "a " * CONTEXT])
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")

@@ -1,4 +1,4 @@
-"""An engine that is killed, or that hangs: each request gets its one outcome, and a new engine comes by itself."""
+"""An engine that is killed or hangs: each request gets its one outcome, and a new engine starts by itself."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ class Asker:
         self._tasks = tasks
 
     async def send(self, request_id: str, *, shown: bytes = b"", **body: Any) -> None:
-        """Ask, and wait until `shown` has come."""
+        """Send a request, and wait until `shown` has come."""
         client = self._served.client()
         await client.send(completion(request_id, prompt=PROMPT, **body))
         await client.see(shown)
@@ -50,7 +50,7 @@ class Asker:
 
 @asynccontextmanager
 async def asking(served: Served) -> AsyncIterator[Asker]:
-    """On leaving, wait for every answer; then nothing of the requests, and one engine, may be left."""
+    """On exit, wait for every answer; then no request, and one engine, may remain."""
     with anyio.fail_after(GUARD):
         await served.server.count_falls_to(0)
         before = open_files()
@@ -81,7 +81,7 @@ async def health(served: Served) -> tuple[int, dict[str, Any]]:
 
 
 async def turned_away(served: Served, why: str) -> None:
-    """While there is no engine, everybody is told so at once, and when to come again."""
+    """Check that every request without an engine is refused at once, with a time to retry."""
     status, told = await health(served)
     assert status == 503
     assert (told["status"], told["detail"]) == ("restarting", why)
@@ -100,7 +100,7 @@ async def serves_again(served: Served, restarts: int) -> None:
     assert (await ask(served, prompt="next", max_tokens=5))["usage"]["completion_tokens"] == 5
 
 
-async def test_a_kill_in_the_middle_of_sixteen_streams() -> None:
+async def test_a_killed_engine_ends_or_replays_each_of_sixteen_streams() -> None:
     shown = [f"shown-{index}" for index in range(STREAMS)]
     running, waiting = ["running-0", "running-1"], ["waiting", "waiting stream"]
     slots = len(shown) + len(running)
@@ -137,7 +137,7 @@ async def test_a_request_is_replayed_once_and_no_more() -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_the_old_route_tells_it_in_its_envelope() -> None:
+async def test_generate_reports_a_dead_engine_in_its_envelope() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, asking(served) as asker:
         await asker.send("shown", path="/generate", shown=TEXT, stream=True, max_tokens=MANY)
         os.kill(served.engine_pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ async def test_the_old_route_tells_it_in_its_envelope() -> None:
 
 
 async def test_an_engine_that_hangs_is_killed_and_replaced() -> None:
-    """Stopped by a signal, it has work, finishes no step, and answers nobody."""
+    """Stopped by a signal, it has work, finishes no step, and does not answer."""
     why = "The engine had work and finished no step for 1 s."
     async with (
         serving(seconds_per_pass=PASS, slots=2, grace=0.0, supervision=WATCHED) as served,
@@ -169,7 +169,7 @@ async def test_an_engine_that_hangs_is_killed_and_replaced() -> None:
     assert read_text(asker.answers["replayed"]) == continuation(PROMPT, 50)
 
 
-async def test_a_client_that_leaves_a_hanging_engine_waits_for_nothing() -> None:
+async def test_a_client_can_leave_a_hanging_engine_at_once() -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=2, grace=0.0, supervision=WATCHED) as served,
         asking(served),
@@ -184,8 +184,8 @@ async def test_a_client_that_leaves_a_hanging_engine_waits_for_nothing() -> None
         await status_with(served, EngineState.READY, 1)
 
 
-async def test_a_pass_that_never_ends_is_the_same() -> None:
-    """Replayed, the request meets it once more, and then is told."""
+async def test_an_engine_with_an_endless_pass_is_killed_and_replaced() -> None:
+    """The replayed request runs into a second stall, and then fails."""
     supervision = Supervision(stall_timeout=0.3)
     async with (
         serving(seconds_per_pass=1000.0, slots=2, grace=0.0, supervision=supervision) as served,
@@ -201,7 +201,7 @@ async def test_a_pass_that_never_ends_is_the_same() -> None:
         assert (answer.status, read_error(answer)["code"]) == (503, "engine_died")
 
 
-async def test_a_kill_of_the_real_engine() -> None:
+async def test_a_killed_real_engine_is_replaced() -> None:
     shown = [f"shown-{index}" for index in range(STREAMS)]
     body: dict[str, Any] = {"temperature": 0, "max_tokens": 30}
     async with serving(slots=STREAMS, context=8192, grace=0.0) as served:

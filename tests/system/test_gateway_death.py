@@ -1,4 +1,4 @@
-"""`kill -9` of the gateway: the engine notices by itself and follows, whatever it does at that moment."""
+"""`kill -9` of the gateway: the engine process detects it and ends, in every state."""
 
 import os
 import signal
@@ -26,8 +26,8 @@ def until_in(state: str, port: int) -> None:
         time.sleep(0.001)
 
 
-def test_while_loading() -> None:
-    """The engine is stopped meanwhile, so that it is sure to be still loading when the gateway dies."""
+def test_a_loading_engine_ends_with_its_killed_gateway() -> None:
+    """The engine is stopped by a signal, so that it is surely still loading when the gateway dies."""
     with program("--model", str(model_path())) as process:
         said(process, "loading")
         while not (engines := engines_of(process.pid)):
@@ -41,7 +41,7 @@ def test_while_loading() -> None:
         assert "listening" not in process.stderr.read()
 
 
-def test_while_idle() -> None:
+def test_an_idle_engine_ends_with_its_killed_gateway() -> None:
     with serving_program() as (process, _port):
         (engine,) = engines_of(process.pid)
         with must_end(engine):
@@ -50,7 +50,7 @@ def test_while_idle() -> None:
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
 @pytest.mark.parametrize("state", STATES)
-def test_while_it_works(state: str, backend: str) -> None:
+def test_a_working_engine_ends_with_its_killed_gateway(state: str, backend: str) -> None:
     flags = ("--slots", "1", "--context", "16384", "--async-backend", backend)
     with serving_program(*flags) as (process, port), socket.create_connection(("127.0.0.1", port)) as client:
         (engine,) = engines_of(process.pid)

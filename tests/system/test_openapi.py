@@ -40,7 +40,7 @@ def post(client: httpx.Client, **body: Any) -> httpx.Response:
     return client.post("/completions", json={"model": "default", "prompt": "Once upon a time", **body})
 
 
-def test_the_description_would_notice(description: Description) -> None:
+def test_the_description_rejects_wrong_content(description: Description) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"id": "x"}, "CreateCompletionResponse"),
         ({"error": {"message": "x"}}, "ErrorResponse"),
@@ -58,7 +58,7 @@ def test_every_documented_default_may_be_sent(client: httpx.Client, description:
 
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
-def test_a_completion(client: httpx.Client, description: Description, completion: str) -> None:
+def test_a_completion_matches_the_description(client: httpx.Client, description: Description, completion: str) -> None:
     answer = post(client, **COMPLETIONS[completion])
     assert answer.status_code == 200
     description.check(answer.json(), "CreateCompletionResponse")
@@ -66,7 +66,7 @@ def test_a_completion(client: httpx.Client, description: Description, completion
 
 @pytest.mark.parametrize("usage", [None, {"include_usage": True}, {"include_usage": False}])
 @pytest.mark.parametrize("completion", COMPLETIONS)
-def test_each_chunk_of_a_stream(
+def test_each_chunk_of_a_stream_matches_the_description(
     client: httpx.Client, description: Description, completion: str, usage: dict[str, bool] | None
 ) -> None:
     answer = post(client, stream=True, stream_options=usage, **COMPLETIONS[completion])
@@ -77,27 +77,31 @@ def test_each_chunk_of_a_stream(
 
 
 @pytest.mark.parametrize("fields", [{}, {"input": ["a", "b"], "user": "u"}, {"dimensions": 2}])
-def test_embeddings(client: httpx.Client, description: Description, fields: dict[str, Any]) -> None:
+def test_embeddings_match_the_description(
+    client: httpx.Client, description: Description, fields: dict[str, Any]
+) -> None:
     answer = client.post("/embeddings", json={"model": "default", "input": "a", **fields})
     assert answer.status_code == 200
     description.check(answer.json(), "CreateEmbeddingResponse")
 
 
-def test_models(client: httpx.Client, description: Description) -> None:
+def test_models_match_the_description(client: httpx.Client, description: Description) -> None:
     listed = client.get("/models").json()
     description.check(listed, "ListModelsResponse")
     description.check(client.get(f"/models/{listed['data'][0]['id']}").json(), "Model")
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_errors(client: httpx.Client, description: Description, error: str) -> None:
+def test_errors_of_completions_match_the_description(
+    client: httpx.Client, description: Description, error: str
+) -> None:
     status, body = ERRORS[error]
     answer = post(client, **body)
     assert answer.status_code == status
     description.check(answer.json(), "ErrorResponse")
 
 
-def test_other_errors(client: httpx.Client, description: Description) -> None:
+def test_errors_of_routing_match_the_description(client: httpx.Client, description: Description) -> None:
     for answer, status in (
         (client.get("/models/other"), 404),
         (client.get("/nowhere"), 404),

@@ -23,7 +23,7 @@ from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -64,7 +64,7 @@ def until_idle(client: OpenAI) -> None:
         pass
 
 
-def test_a_response(client: OpenAI) -> None:
+def test_a_whole_response_has_its_text_and_usage(client: OpenAI) -> None:
     response = client.responses.create(**ASKED, instructions="Tell.", metadata={"a": "b"})
     assert (response.object, response.model, response.metadata) == ("response", "tiny", {"a": "b"})
     assert response.output_text
@@ -91,7 +91,7 @@ def test_a_stream_is_the_same_response_in_pieces(client: OpenAI) -> None:
 
 
 def told_of(response: Response) -> list[Logprob]:
-    """The tokens of its one message. They are told up to rounding: a prompt that was cached is not computed again."""
+    """Return the tokens of the only message, up to rounding: a cached prompt is not computed again."""
     (message,) = response.output
     assert isinstance(message, ResponseOutputMessage)
     (part,) = message.content
@@ -101,7 +101,7 @@ def told_of(response: Response) -> list[Logprob]:
     return part.logprobs
 
 
-def test_an_answer_is_parsed(client: OpenAI) -> None:
+def test_an_answer_is_parsed_into_a_model(client: OpenAI) -> None:
     fields = {**ASKED, "max_output_tokens": 200}
     response = client.responses.parse(**fields, text_format=Verdict)
     assert isinstance(response.output_parsed, Verdict)
@@ -122,14 +122,14 @@ def test_a_call_is_parsed_and_answered(client: OpenAI) -> None:
     assert answer.output_text
 
 
-def test_a_call_streams(client: OpenAI) -> None:
+def test_a_call_is_streamed(client: OpenAI) -> None:
     with client.responses.stream(**{**ASKED, "max_output_tokens": 400}, **CALLED, parallel_tool_calls=False) as stream:
         final = stream.get_final_response()
     (call,) = final.output
     assert isinstance(call.parsed_arguments, Add)  # type: ignore[union-attr]
 
 
-def test_a_conversation_without_a_store(client: OpenAI) -> None:
+def test_a_conversation_needs_no_store(client: OpenAI) -> None:
     first = client.responses.create(**ASKED, store=False)
     items = [{"role": "user", "content": ASKED["input"]}, *(item.to_dict() for item in first.output)]
     again = client.responses.create(**{**ASKED, "input": [*items, {"role": "user", "content": "More"}]}, store=False)
@@ -138,7 +138,7 @@ def test_a_conversation_without_a_store(client: OpenAI) -> None:
         client.responses.retrieve(first.id)
 
 
-def test_stored_until_deleted(client: OpenAI) -> None:
+def test_a_response_is_stored_until_deleted(client: OpenAI) -> None:
     response = client.responses.create(**ASKED)
     assert client.responses.retrieve(response.id) == response
     (item,) = client.responses.input_items.list(response.id)
@@ -148,7 +148,7 @@ def test_stored_until_deleted(client: OpenAI) -> None:
         client.responses.retrieve(response.id)
 
 
-def test_tokens_are_counted_as_they_are_used(client: OpenAI) -> None:
+def test_the_input_tokens_endpoint_agrees_with_usage(client: OpenAI) -> None:
     counted = client.responses.input_tokens.count(model="tiny", input=ASKED["input"])
     response = client.responses.create(**ASKED)
     assert response.usage is not None
@@ -180,7 +180,7 @@ def test_a_stream_that_is_left_frees_its_slot_and_is_forgotten(client: OpenAI) -
         client.responses.retrieve(created.response.id)
 
 
-async def test_the_async_client(client: OpenAI, async_client: AsyncOpenAI) -> None:
+async def test_the_async_client_gets_the_same_response(client: OpenAI, async_client: AsyncOpenAI) -> None:
     with anyio.fail_after(GUARD):
         async with async_client.responses.stream(**ASKED) as stream:
             text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
@@ -190,7 +190,7 @@ async def test_the_async_client(client: OpenAI, async_client: AsyncOpenAI) -> No
     until_idle(client)
 
 
-def test_what_cannot_be_done_is_a_bad_request(client: OpenAI) -> None:
+def test_an_unsupported_request_is_a_bad_request(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**ASKED, tools=[{"type": "web_search"}])
     assert (caught.value.param, caught.value.type) == ("tools[0]", "invalid_request_error")
@@ -210,7 +210,7 @@ EVENTS = {
     "response.completed": "ResponseCompletedEvent",
     "response.incomplete": "ResponseIncompleteEvent",
 }
-"""The document's name for each."""
+"""The document's name for each event."""
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -259,6 +259,6 @@ def test_openais_document_describes_the_rest(client: OpenAI, description: Descri
 
 
 def as_sent(fields: dict[str, Any]) -> dict[str, Any]:
-    """With the tools in the shape of responses, in which the SDK's helper does not give them."""
+    """Return the fields with the tools in the shape of responses, which differs from that of the SDK's helper."""
     tools = [{"type": "function", **tool["function"]} for tool in fields.get("tools", ())]
     return {**fields, "tools": tools} if tools else fields

@@ -1,4 +1,4 @@
-"""Requests drawn from the served description, right ones and wrong ones: each is answered as the description says."""
+"""Requests generated from the served description, valid and invalid: each answer matches the description."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,11 +39,11 @@ CHECKS: list[CheckFunction] = [
     negative_data_rejection,
 ]
 FORETOLD = {"invalid_json", "invalid_type", "missing_required_parameter", "unknown_parameter"}
-"""Codes of what a schema can tell beforehand. The others are of fields that do not fit each other, or the model."""
+"""Error codes that a schema can predict. The others are about fields that conflict, or about the model."""
 
 EXAMPLES = 6
 FEWER = dict.fromkeys(["/v1/chat/completions/input_tokens", "/v1/responses/input_tokens", "/apply-template"], 2)
-"""Where the bodies are those of another route."""
+"""Paths with the bodies of another route."""
 
 OF_A_REAL_MODEL = 3
 ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints]
@@ -53,7 +53,7 @@ THAT_GENERATE = [endpoint for endpoint in ENDPOINTS if endpoint.events]
 
 @dataclass(frozen=True)
 class Api:
-    """A served gateway, by its own description."""
+    """A served gateway with its own description."""
 
     url: str
     schema: schemathesis.BaseSchema
@@ -62,7 +62,7 @@ class Api:
         return self.schema[plain_path(endpoint.path)][endpoint.method].as_strategy(generation_mode=mode)
 
     def send(self, case: AnyCase) -> Response:
-        """One request, whose answer must pass every check."""
+        """Send one request; its answer must pass every check."""
         response = case.call(base_url=self.url, timeout=GUARD)
         case.validate_response(response, checks=CHECKS)
         headers = {name: values[0] for name, values in response.headers.items()}
@@ -70,7 +70,7 @@ class Api:
         return response
 
     def known_id(self, endpoint: AnyEndpoint) -> str:
-        """An id that there is."""
+        """Return the id of an existing response."""
         if endpoint.path.startswith("/v1/models"):
             return "default"
         body = {"input": "Hi", "max_output_tokens": 1, "background": True}
@@ -92,7 +92,7 @@ def served(**options: Any) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    """In front of a model that takes no time and ends every text soon."""
+    """A gateway before a model that takes no time and ends every text soon."""
     with served(seconds_per_pass=0) as api:
         yield api
 
@@ -122,7 +122,7 @@ def for_each(requests: SearchStrategy[AnyCase], examples: int, check: Callable[[
 
 
 def with_plain_integers(value: Any) -> Any:
-    """To a schema 1.0 is an integer. This server wants it written as one."""
+    """Replace 1.0, an integer to a schema, by 1: this server requires integers to be written as such."""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
         return int(value)
     if isinstance(value, dict):
@@ -151,15 +151,15 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name_of)
-def test_right_requests(api: Api, endpoint: AnyEndpoint) -> None:
+def test_valid_requests_are_answered_as_described(api: Api, endpoint: AnyEndpoint) -> None:
     check_right_requests(api, endpoint, FEWER.get(endpoint.path, EXAMPLES))
 
 
 @pytest.mark.parametrize("endpoint", WITH_BODY_OR_QUERY, ids=name_of)
-def test_wrong_requests(api: Api, endpoint: AnyEndpoint) -> None:
+def test_invalid_requests_are_refused_as_described(api: Api, endpoint: AnyEndpoint) -> None:
     for_each(api.requests(endpoint, GenerationMode.NEGATIVE), FEWER.get(endpoint.path, EXAMPLES), api.send)
 
 
 @pytest.mark.parametrize("endpoint", THAT_GENERATE, ids=name_of)
-def test_right_requests_to_a_real_model(real_api: Api, endpoint: AnyEndpoint) -> None:
+def test_a_real_model_answers_valid_requests_as_described(real_api: Api, endpoint: AnyEndpoint) -> None:
     check_right_requests(real_api, endpoint, OF_A_REAL_MODEL)

@@ -1,4 +1,4 @@
-"""The end of the whole program: whoever is served hears how it ends, and it ends in bounded time."""
+"""Shutdown of the whole program: every client gets a definite end, and the program ends in bounded time."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ PATIENT, HASTY = 3600.0, 0.1
 
 @asynccontextmanager
 async def shutting_down(served: Served, *clients: Client) -> AsyncIterator[None]:
-    """Begin; on leaving, the clients close and the server's end must follow."""
+    """Begin the shutdown; on exit, the clients close and the server must end."""
     with anyio.fail_after(GUARD):
         served.shutdown.set()
         yield
@@ -33,7 +33,7 @@ async def shutting_down(served: Served, *clients: Client) -> AsyncIterator[None]
         await served.stopped.wait()
 
 
-async def test_nobody_new_is_accepted() -> None:
+async def test_a_new_connection_is_refused_during_shutdown() -> None:
     async with serving(seconds_per_pass=PASS, grace=PATIENT) as served:
         client = served.client()
         await client.send(completion("last", stream=True, max_tokens=MANY))
@@ -44,8 +44,8 @@ async def test_nobody_new_is_accepted() -> None:
                 served.client()
 
 
-async def test_within_the_grace_period_everybody_is_served_to_the_end() -> None:
-    """One streams, one waits for the whole answer, one waits in the queue."""
+async def test_every_request_is_served_to_its_end_within_the_grace_period() -> None:
+    """One client streams, one waits for the whole answer, one waits in the queue."""
     async with serving(seconds_per_pass=PASS, slots=2, grace=PATIENT) as served:
         stream, whole, queued = clients = [served.client() for _ in range(3)]
         await stream.send(completion("stream", prompt="a", max_tokens=50, **STREAMED))
@@ -60,7 +60,7 @@ async def test_within_the_grace_period_everybody_is_served_to_the_end() -> None:
     assert texts == [continuation(prompt, 50) for prompt in "abc"]
 
 
-async def test_after_it_each_is_told_and_what_it_held_is_free() -> None:
+async def test_every_request_gets_an_error_and_is_freed_after_the_grace_period() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=HASTY) as served:
         stream, whole, queued = clients = [served.client() for _ in range(3)]
         await stream.send(completion("stream", stream=True, max_tokens=MANY))
@@ -77,8 +77,8 @@ async def test_after_it_each_is_told_and_what_it_held_is_free() -> None:
     assert [read_error(answer)["code"] for answer in answers] == ["shutting_down"] * 3
 
 
-async def test_a_question_about_health_that_was_on_its_way_is_told() -> None:
-    """Idle connections are closed at once, so only one whose request has begun can still ask."""
+async def test_a_started_health_request_reports_draining() -> None:
+    """Idle connections are closed at once, so only a connection with a started request can still ask."""
     async with serving(seconds_per_pass=PASS, grace=PATIENT) as served:
         client = served.client()
         client.write(get("/health", headers="content-length: 1\r\nexpect: 100-continue\r\n"))
@@ -91,7 +91,7 @@ async def test_a_question_about_health_that_was_on_its_way_is_told() -> None:
     assert orjson.loads(answer.body) == {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
 
 
-async def test_a_client_that_has_stopped_reading_cannot_hold_it() -> None:
+async def test_a_client_that_does_not_read_cannot_delay_the_shutdown() -> None:
     async with serving(seconds_per_pass=0.0, slots=1, grace=HASTY, alias="x" * 40_000) as served:
         client = served.client(receive_buffer=2048)
         await client.send(completion("deaf", stream=True, max_tokens=MANY))
@@ -108,7 +108,7 @@ async def until_nothing_more_is_sent(served: Served) -> None:
             await served.metrics()
 
 
-async def test_an_engine_that_hangs_cannot_hold_it() -> None:
+async def test_a_hanging_engine_cannot_delay_the_shutdown() -> None:
     supervision = Supervision(answer_timeout=0.1, drain_timeout=0.1)
     async with serving(seconds_per_pass=PASS, grace=HASTY, supervision=supervision) as served:
         client = served.client()
@@ -121,7 +121,7 @@ async def test_an_engine_that_hangs_cannot_hold_it() -> None:
 
 
 def end_of(process: Process) -> tuple[int, str]:
-    """The exit code, and the last line that was said."""
+    """Return the exit code, and the last line of output."""
     _, said = process.communicate(timeout=GUARD)
     assert "Traceback" not in said
     return process.returncode, said.splitlines()[-1]
@@ -154,7 +154,7 @@ async def test_a_signal_lets_the_program_finish(stop: signal.Signals, anyio_back
 
 
 async def test_a_signal_ends_the_program_in_bounded_time(anyio_backend: str) -> None:
-    """One client could go on for long; another has stopped reading, and a long name makes its events large."""
+    """One client could continue for long; another has stopped reading, and a long name makes its events large."""
     flags = ("--grace", "0.1", "--slots", "2", "--context", "16384", "--alias", "x" * 4000)
     with serving_program(*flags, "--async-backend", anyio_backend) as (process, port):
         (engine,) = engines_of(process.pid)

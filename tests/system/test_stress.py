@@ -1,4 +1,4 @@
-"""Hundreds of requests at random lengths, and clients that leave at random moments in every way, beside survivors.
+"""Hundreds of requests of random lengths: some clients hang up at random moments in every way, the others survive.
 
 Every survivor gets what it gets alone, and at the end nothing is held.
 """
@@ -26,7 +26,7 @@ SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4
 LONGEST_STAY = 0.05
-"""Seconds. About what a request takes here, so that those who leave are everywhere in it."""
+"""Seconds. About the time of a request here, so that the hang-ups happen in every phase."""
 ENOUGH = 240.0
 """Seconds after which a test gives up waiting."""
 
@@ -39,7 +39,7 @@ def model() -> Iterator[Alone]:
 
 @pytest.fixture(scope="module")
 def prompts(model: Alone) -> list[list[int]]:
-    """Of 2 to 230 tokens. Many share a long beginning, and go on differently."""
+    """Return prompts of 2 to 230 tokens. Many share a long prefix."""
     chance = random.Random(SEED)
     begin = model.tokens("Once upon a time")
     story = begin + model.continuation(begin, 400)
@@ -50,7 +50,7 @@ def prompts(model: Alone) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a client asks for."""
+    """The request of one client."""
 
     prompts: list[list[int]]
     n: int
@@ -64,7 +64,7 @@ class Wish:
         return completion(request_id, **body)
 
     def check(self, completed: Completion, model: Alone) -> None:
-        """Every choice must be what its prompt gets alone, and the usage right."""
+        """Check that every choice is the same as for its prompt alone, and the usage right."""
         tokens, alike = 0, True
         for index, choice in enumerate(completed.choices):
             prompt = self.prompts[index // self.n]
@@ -80,7 +80,7 @@ class Wish:
 
 
 class Crowd:
-    """Clients that ask at random, and either stay for the answer or leave at some moment."""
+    """Clients that send random requests, and either stay for the answer or leave at some moment."""
 
     def __init__(self, served: Served, model: Alone, prompts: list[list[int]]) -> None:
         self.survived = 0
@@ -103,7 +103,7 @@ class Crowd:
             client.close()
 
     async def leave_alone(self, request_id: str) -> None:
-        """A long prompt whose client leaves while nobody else is there."""
+        """Send a long prompt to the idle server, and hang up."""
         prompt = self._prompts[0] * (CONTEXT // len(self._prompts[0]) - 1)
         before = await self._served.metrics()
         client = self._served.client()
@@ -120,7 +120,7 @@ class Crowd:
         return Wish(prompts, chance.choice([1, 1, 1, 1, 2, 3]), max_tokens, self._stop(chance, prompts[0]), fields)
 
     def _stop(self, chance: random.Random, prompt: list[int]) -> str:
-        """Nothing, or something that the answer has if it is long enough."""
+        """Return no stop string, or one that a long enough answer contains."""
         text = self._model.says(prompt, MOST_TOKENS).text
         at = chance.randrange(len(text))
         return chance.choice(["", "", text[at : at + chance.randint(1, 8)]])
@@ -138,7 +138,7 @@ class Crowd:
             await client.is_closed()
 
 
-async def test_survivors_get_what_they_get_alone_and_nothing_stays(
+async def test_surviving_requests_get_the_same_answer_as_alone_and_all_slots_are_free(
     monkeypatch: pytest.MonkeyPatch, model: Alone, prompts: list[list[int]]
 ) -> None:
     cancels: list[Message] = []

@@ -1,4 +1,4 @@
-"""The engine of these tests: real processes and pipes, a scripted child at the other end."""
+"""Engines over real processes and pipes, with a scripted child at the other end."""
 
 import os
 from collections.abc import AsyncIterator
@@ -13,19 +13,19 @@ from engine import Engine, EngineConfig, EngineState, EngineStatus, GenerationRe
 from engine.client.process import command_for
 
 GUARD = 20
-"""Seconds after which a test that hangs fails."""
+"""Seconds after which a hanging test fails."""
 FOREVER = 2.0 * GUARD
-"""A limit that no test reaches: what waits for it hits the guard."""
+"""A limit that no test reaches: a wait for it ends at the guard."""
 
 
 def ask(script: str, *, name: str = "r", **fields: Any) -> GenerationRequest:
-    """A request whose prompt tells the child what to do."""
+    """Return a request with a script for the child as its prompt."""
     return GenerationRequest(id=name, prompts=(script,), **{"stream": True, **fields})
 
 
 @dataclass(frozen=True)
 class Scripted:
-    """Opens engines on scripted children, and knows from their journal what they saw."""
+    """Starts engines on scripted children, and reads in their journal the frames they received."""
 
     journal: Path
 
@@ -33,7 +33,7 @@ class Scripted:
     async def open(
         self, load: str = "ok", *, ready: bool = True, restarts: bool = True, **limits: float
     ) -> AsyncIterator[Engine]:
-        """An engine whose child loads as scripted. On leaving, no process may be left of it, not even a zombie.
+        """Start an engine with a child that loads as scripted. On exit, no process may remain, not even a zombie.
 
         Without `restarts`, the wait before the first one outlasts the test.
         """
@@ -48,7 +48,7 @@ class Scripted:
         assert not [pid for pid in self.pids() if _exists(pid)]
 
     async def saw(self, engine: Engine, start: str) -> int:
-        """How many lines of the journal start so, once the child has read all that was sent."""
+        """Return the number of journal lines that start so, once the child has read all frames."""
         await engine.inspect()
         return self.count(start)
 
@@ -62,7 +62,7 @@ class Scripted:
         return [int(line.split()[1]) for line in self.lines() if line.startswith("start ")]
 
     def lines(self) -> list[str]:
-        """The journal; empty where the only child was killed before it had begun."""
+        """Return the journal; it is empty if the only child was killed before its start."""
         return self.journal.read_text().splitlines() if self.journal.exists() else []
 
 
@@ -82,7 +82,7 @@ async def until(engine: Engine, *states: EngineState) -> EngineStatus:
 
 
 async def text(engine: Engine, script: str, **fields: Any) -> str:
-    """All that a request's first choice says."""
+    """Return the whole text of a request's first choice."""
     said = []
     async with engine.generate(ask(script, **fields)) as generation:
         while events := await generation.take():

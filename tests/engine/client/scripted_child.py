@@ -1,4 +1,4 @@
-"""An engine without a model that does what it is told. Speaks the real frames on the real pipes.
+"""An engine without a model that runs a script. It speaks the real frames on the real pipes.
 
 A request's first prompt or input is its script: verbs parted by `;`, done in order as soon as it arrives. Scripts for
 the first, second, … process are parted by `|`; the last one is for all that follow. Verbs:
@@ -73,7 +73,7 @@ MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
 
 @dataclass
 class Running:
-    """A request the child has not ended."""
+    """A request that the child has not ended."""
 
     key: int
     choices: int
@@ -88,7 +88,7 @@ class Running:
 
 
 class ScriptedChild:
-    """Reads frames and obeys; one thread."""
+    """Reads frames and runs their scripts, in one thread."""
 
     def __init__(self, journal: Path, load: str) -> None:
         self.journal = journal
@@ -214,7 +214,7 @@ class ScriptedChild:
                 self.do_alone(verb, *arguments)
 
     def do_alone(self, verb: str, *arguments: str) -> None:
-        """The verbs that need no request."""
+        """Run a verb that needs no request."""
         match verb, *arguments:
             case "ok", *_:
                 pass

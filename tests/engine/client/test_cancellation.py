@@ -1,4 +1,4 @@
-"""Cancelled at every place that can wait. The engine sees exactly one cancel, and none for what has ended."""
+"""Cancellation at every await: the engine gets exactly one cancel, and none for an ended request."""
 
 import logging
 import os
@@ -23,13 +23,13 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def told(log: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of every line about a cancel."""
+    """Return the fields of every log line about a cancel."""
     return [vars(record) for record in log.records if record.message.startswith("request cancelled")]
 
 
 @asynccontextmanager
 async def cancelled(what: Callable[[], Any]) -> AsyncIterator[None]:
-    """Start something, and cancel it after the body, with everything that waits at rest."""
+    """Start a task, run the body once all tasks are blocked, and then cancel the task."""
     async with anyio.create_task_group() as group:
         group.start_soon(what)
         await anyio.wait_all_tasks_blocked()
@@ -40,7 +40,7 @@ async def cancelled(what: Callable[[], Any]) -> AsyncIterator[None]:
 def waiting_in(
     engine: Engine, request: GenerationRequest, wait: Callable[[Generation], Any], **how: Any
 ) -> Callable[[], Any]:
-    """Enter a request and wait in it."""
+    """Return a function that enters a request and waits in it."""
 
     async def work() -> None:
         async with engine.generate(request, **how) as generation:
@@ -53,7 +53,7 @@ async def stay(_: Generation) -> None:
     await anyio.sleep_forever()
 
 
-# --- at every place that waits
+# --- cancels at every await
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def stay(_: Generation) -> None:
         pytest.param("accept; start; say a; wait", stay, "decode", id="body"),
     ],
 )
-async def test_one_cancel_is_sent_and_its_release_awaited(
+async def test_a_cancelled_wait_sends_one_cancel_and_awaits_the_release(
     scripted: Scripted, log: pytest.LogCaptureFixture, script: str, wait: Callable[[Generation], Any], phase: str
 ) -> None:
     async with scripted.open() as engine:
@@ -85,7 +85,9 @@ async def test_one_cancel_is_sent_and_its_release_awaited(
     assert line["ms"] >= 0
 
 
-async def test_taking_after_some_was_taken(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
+async def test_a_cancel_during_a_later_take_reports_the_tokens_taken_so_far(
+    scripted: Scripted, log: pytest.LogCaptureFixture
+) -> None:
     async def take_all(generation: Generation) -> None:
         while await generation.take():
             pass
@@ -114,7 +116,7 @@ async def test_leaving_with_one_choice_still_open_cancels(scripted: Scripted) ->
 
 
 async def test_a_cancel_before_the_first_wait_reaches_the_engine(scripted: Scripted) -> None:
-    """The request was sent already when the first checkpoint tells of the cancellation."""
+    """The request is already sent when the first checkpoint raises the cancellation."""
     async with scripted.open() as engine:
         with anyio.CancelScope() as scope:
             scope.cancel()
@@ -123,7 +125,7 @@ async def test_a_cancel_before_the_first_wait_reaches_the_engine(scripted: Scrip
 
 
 async def test_leaving_twice_cancelled_still_waits_for_the_release(scripted: Scripted) -> None:
-    """Cancelled while leaving, and again from further out: nobody leaves before the engine has released."""
+    """Cancelled while leaving, and again by an outer scope: the exit waits for the engine's release."""
     request = ask("accept; start; on-cancel say x; wait")
     left = anyio.Event()
 
@@ -149,13 +151,13 @@ async def test_leaving_twice_cancelled_still_waits_for_the_release(scripted: Scr
     assert scripted.count("cancel") == 1
 
 
-# --- what has ended is not cancelled
+# --- ended requests are not cancelled
 
 
 @pytest.mark.parametrize(
     "script", ["accept; finish", "accept; start; say a; finish", "accept; start; fail"], ids=["short", "said", "failed"]
 )
-async def test_what_has_ended_is_left_without_a_frame(
+async def test_leaving_an_ended_request_sends_no_frame(
     scripted: Scripted, log: pytest.LogCaptureFixture, script: str
 ) -> None:
     async with scripted.open() as engine:
@@ -165,7 +167,7 @@ async def test_what_has_ended_is_left_without_a_frame(
     assert told(log) == []
 
 
-async def test_what_was_refused_is_left_without_a_frame(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
+async def test_leaving_a_refused_request_sends_no_frame(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
     async with scripted.open() as engine:
         with pytest.raises(EngineFault):
             await text(engine, "refuse EngineFault")
@@ -173,7 +175,7 @@ async def test_what_was_refused_is_left_without_a_frame(scripted: Scripted, log:
     assert told(log) == []
 
 
-async def test_what_died_with_its_engine_is_left_without_a_frame(
+async def test_leaving_a_request_of_a_dead_engine_sends_no_frame(
     scripted: Scripted, log: pytest.LogCaptureFixture
 ) -> None:
     async with scripted.open() as engine:
@@ -187,14 +189,14 @@ async def test_what_died_with_its_engine_is_left_without_a_frame(
     assert told(log) == []
 
 
-# --- cancels that meet something else
+# --- cancels concurrent with other events
 
 
 @pytest.mark.parametrize("choices", [1, 3])
-async def test_a_cancel_that_crosses_with_the_end(
+async def test_a_cancel_that_crosses_with_the_end_awaits_its_release(
     scripted: Scripted, log: pytest.LogCaptureFixture, choices: int
 ) -> None:
-    """The end arrives first, and does not let go: the answer to the cancel is still under way, and is awaited."""
+    """The end arrives first and does not release the request: the answer to the cancel is still awaited."""
     async with scripted.open() as engine:
         async with engine.generate(ask("accept; start; on-cancel cross; wait", n=choices)):
             pass
@@ -204,7 +206,7 @@ async def test_a_cancel_that_crosses_with_the_end(
     assert (line["phase"], line["tokens"]) == ("gone", choices)
 
 
-async def test_news_after_the_release_finds_nobody(scripted: Scripted) -> None:
+async def test_events_after_the_release_are_dropped(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         async with engine.generate(ask("accept; start; on-cancel late; wait")):
             pass
@@ -224,7 +226,9 @@ async def test_an_engine_that_does_not_release_is_not_awaited_for_ever(
     assert (line["levelname"], line["message"]) == ("WARNING", "request cancelled, but not released in time")
 
 
-async def test_an_engine_that_dies_meanwhile_has_released(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
+async def test_the_death_of_the_engine_releases_a_cancelled_request(
+    scripted: Scripted, log: pytest.LogCaptureFixture
+) -> None:
     async with scripted.open(answer_timeout=FOREVER) as engine:
         async with engine.generate(ask("accept; start; on-cancel die SIGKILL; wait")):
             pass
@@ -262,7 +266,7 @@ async def test_a_replayed_request_is_cancelled_under_its_new_key(scripted: Scrip
         assert [line for line in scripted.lines() if line.startswith("cancel")] == [f"cancel {new}"]
 
 
-async def test_asking_about_the_slots_can_be_cancelled(scripted: Scripted) -> None:
+async def test_a_query_of_the_slots_can_be_cancelled(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         os.kill(scripted.pids()[-1], signal.SIGSTOP)
         async with cancelled(engine.inspect):
@@ -279,8 +283,8 @@ async def test_waiting_for_the_engine_can_be_cancelled(scripted: Scripted, metho
         assert engine.status.state is EngineState.LOADING
 
 
-async def test_cancelled_after_any_number_of_turns(scripted: Scripted) -> None:
-    """Wherever the cancellation falls, the engine holds nothing afterwards and was told at most once."""
+async def test_a_cancel_after_any_number_of_turns_releases_the_request(scripted: Scripted) -> None:
+    """Wherever the cancellation occurs, the engine holds nothing afterwards and received at most one cancel."""
     async with scripted.open() as engine:
         for turns in range(40):
             async with anyio.create_task_group() as group:
@@ -295,18 +299,22 @@ async def test_cancelled_after_any_number_of_turns(scripted: Scripted) -> None:
     assert len(cancels) == len(set(cancels))
 
 
-# --- who cancels, and why
+# --- the origins and reasons of cancels
 
 
-async def test_the_reason_is_asked_for_when_it_is_known(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
+async def test_the_reason_of_a_cancel_is_read_when_it_is_known(
+    scripted: Scripted, log: pytest.LogCaptureFixture
+) -> None:
     closing: list[str] = []
     async with scripted.open() as engine, engine.generate(ask("accept; wait"), why=lambda: closing[-1]):
         closing.append("deadline passed")
     assert told(log)[0]["reason"] == "deadline passed"
 
 
-async def test_the_owner_of_the_engine_is_cancelled(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
-    """Requests are released by the living engine first; only then it is ended."""
+async def test_cancelling_the_owner_of_the_engine_releases_its_requests_first(
+    scripted: Scripted, log: pytest.LogCaptureFixture
+) -> None:
+    """The living engine releases the requests first; only then it is ended."""
     with anyio.CancelScope() as scope:
         async with scripted.open() as engine, engine.generate(ask("accept; start; wait"), why=lambda: "shutdown"):
             scope.cancel()
@@ -316,7 +324,9 @@ async def test_the_owner_of_the_engine_is_cancelled(scripted: Scripted, log: pyt
     assert (line["phase"], line["reason"]) == ("prefill", "shutdown")
 
 
-async def test_many_leave_at_once_and_each_is_cancelled_once(scripted: Scripted, log: pytest.LogCaptureFixture) -> None:
+async def test_requests_that_leave_at_once_are_each_cancelled_once(
+    scripted: Scripted, log: pytest.LogCaptureFixture
+) -> None:
     async with scripted.open() as engine:
         async with anyio.create_task_group() as group:
             for number in range(40):

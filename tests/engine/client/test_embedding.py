@@ -1,4 +1,4 @@
-"""Embedding requests from the gateway's side: real pipes, a scripted child. One end each, whatever happens."""
+"""Embedding requests of the client: real pipes, a scripted child. Each has exactly one end."""
 
 import logging
 
@@ -16,7 +16,7 @@ def ask(*inputs: str) -> EmbeddingRequest:
 
 
 async def leave(engine: Engine, script: str, when: str) -> None:
-    """Be cancelled while the child does what it was told."""
+    """Cancel the request while the child runs its script."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: engine.embed(ask(script), why=lambda: when))
         await anyio.wait_all_tasks_blocked()
@@ -30,7 +30,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(scripted: Scripted) -> No
 
 
 @pytest.mark.parametrize("script", ["wait", "accept; wait", "accept; start; wait"])
-async def test_whoever_leaves_cancels_and_waits_for_the_release(
+async def test_leaving_an_embedding_request_cancels_it_and_awaits_the_release(
     scripted: Scripted, caplog: pytest.LogCaptureFixture, script: str
 ) -> None:
     caplog.set_level(logging.INFO, "engine.client")
@@ -61,7 +61,7 @@ async def test_a_request_outlives_the_engine_once(scripted: Scripted) -> None:
         assert caught.value.code == "engine_died"
 
 
-async def test_a_request_to_an_engine_that_does_not_serve(scripted: Scripted) -> None:
+async def test_a_request_to_an_engine_that_does_not_serve_is_unavailable(scripted: Scripted) -> None:
     async with scripted.open("refuse", ready=False) as engine:
         await until(engine, EngineState.FAILED)
         with pytest.raises(Unavailable):

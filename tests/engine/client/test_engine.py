@@ -1,4 +1,4 @@
-"""Requests over real pipes: what goes in, and what comes out."""
+"""Requests over real pipes: the messages sent, and the results."""
 
 import logging
 import re
@@ -30,7 +30,7 @@ async def test_a_request_gives_its_text(scripted: Scripted) -> None:
         assert await scripted.saw(engine, "cancel") == 0
 
 
-async def test_accepting_tells_the_length_of_the_prompts(scripted: Scripted) -> None:
+async def test_accepted_reports_the_length_of_the_prompts(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; finish")) as generation:
         assert generation.prompt_tokens == (7,)
 
@@ -69,7 +69,7 @@ async def test_started_returns_for_a_request_that_has_ended(scripted: Scripted) 
         assert isinstance(event, Finished)
 
 
-async def test_news_that_comes_while_nobody_takes_is_kept(scripted: Scripted) -> None:
+async def test_events_are_kept_until_they_are_taken(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; say a; wait; say b; finish")) as generation:
         assert [event.text for event in await generation.take()] == ["a"]
         await text(engine, "accept; resume; finish")
@@ -85,7 +85,7 @@ async def test_a_refusal_is_raised_on_entering(scripted: Scripted, fault: type[E
         assert await scripted.saw(engine, "cancel") == 0
 
 
-async def test_a_failure_is_raised_after_what_came_before_it(scripted: Scripted) -> None:
+async def test_a_failure_is_raised_after_the_text_before_it(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         async with engine.generate(ask("accept; wait; say a; fail")) as generation:
             await text(engine, "accept; resume; finish")
@@ -95,14 +95,14 @@ async def test_a_failure_is_raised_after_what_came_before_it(scripted: Scripted)
         assert await scripted.saw(engine, "cancel") == 0
 
 
-async def test_what_cannot_be_carried_is_refused_and_harms_nobody(scripted: Scripted) -> None:
+async def test_a_request_that_no_frame_can_carry_is_refused_without_harm_to_others(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         with pytest.raises(RequestError, match="surrogates"):
             await text(engine, "\ud800")
         assert await text(engine, "accept; say well; finish") == "well"
 
 
-async def test_many_requests_at_once_each_get_their_own(scripted: Scripted) -> None:
+async def test_concurrent_requests_each_get_their_own_answer(scripted: Scripted) -> None:
     said: dict[int, str] = {}
 
     async def one(number: int) -> None:
@@ -123,7 +123,7 @@ async def test_a_long_prompt_crosses_the_pipe(scripted: Scripted) -> None:
             assert len(await generation.outcomes()) == 2
 
 
-async def test_the_slots_are_told_while_a_request_runs(scripted: Scripted) -> None:
+async def test_slots_are_reported_while_a_request_runs(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; start; wait")):
         slots, metrics = await engine.inspect()
         assert [slot.id for slot in slots] == [0]
@@ -131,7 +131,7 @@ async def test_the_slots_are_told_while_a_request_runs(scripted: Scripted) -> No
         assert engine.metrics == metrics
 
 
-async def test_an_engine_that_does_not_tell_of_its_slots_is_unavailable(scripted: Scripted) -> None:
+async def test_an_engine_that_does_not_report_its_slots_is_unavailable(scripted: Scripted) -> None:
     async with scripted.open(answer_timeout=0.05, drain_timeout=0.05) as engine, engine.generate(ask("accept; hang")):
         with pytest.raises(Unavailable, match="does not answer"):
             await engine.inspect()
@@ -147,7 +147,7 @@ async def test_an_engine_that_loads_takes_no_request(scripted: Scripted) -> None
             await engine.inspect()
 
 
-async def test_after_its_end_an_engine_says_so(scripted: Scripted) -> None:
+async def test_a_request_after_the_end_of_the_engine_is_refused(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         pass
     assert engine.status.state is EngineState.STOPPED
@@ -157,12 +157,14 @@ async def test_after_its_end_an_engine_says_so(scripted: Scripted) -> None:
         await engine.ready()
 
 
-async def test_a_reader_without_patience_left_is_cut_off(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_reader_that_exceeds_its_patience_is_cut_off(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "engine.client")
     async with scripted.open() as engine:
         request = ask("accept; say a; wait; say b; wait; say c")
         async with engine.generate(request, patience=0.0) as generation:
-            await engine.inspect()  # answered after what the request has said so far
+            await engine.inspect()  # answered after the request's events so far
             await text(engine, "accept; resume; finish")
             with pytest.raises(SlowReader):
                 await generation.take()
@@ -171,7 +173,7 @@ async def test_a_reader_without_patience_left_is_cut_off(scripted: Scripted, cap
     assert vars(record)["reason"] == "the client reads too slowly"
 
 
-async def test_what_is_raised_inside_comes_out_as_it_is(scripted: Scripted) -> None:
+async def test_an_exception_inside_the_context_is_raised_unchanged(scripted: Scripted) -> None:
     cause = OSError("cause")
     with pytest.raises(LookupError) as caught:
         async with scripted.open() as engine, engine.generate(ask("accept; start; wait")):

@@ -1,4 +1,4 @@
-"""Requests in flight without a process: keys, replay, late news, patience. The frames sent are counted."""
+"""Requests in flight without a process: keys, replay, late events, patience, and the number of frames sent."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ END = Finished(0, "", FinishReason.STOP, 2, 0)
 
 
 class Line:
-    """An exchange connected to a list."""
+    """An exchange that sends its frames to a list."""
 
     def __init__(self) -> None:
         self.sent: list[ToEngine] = []
@@ -47,7 +47,7 @@ def line() -> Line:
     return Line()
 
 
-async def test_everything_that_is_ready_is_taken_at_once_and_in_order(line: Line) -> None:
+async def test_take_returns_all_ready_events_in_order(line: Line) -> None:
     mailbox = line.open()
     line.news(mailbox, Started(), HELLO, HELLO)
     line.news(mailbox, HELLO, END)
@@ -56,7 +56,7 @@ async def test_everything_that_is_ready_is_taken_at_once_and_in_order(line: Line
     assert line.exchange.oldest_sent_at is None
 
 
-async def test_a_step_wakes_its_reader_once_whatever_it_brings(line: Line) -> None:
+async def test_a_step_wakes_its_reader_once_for_any_number_of_events(line: Line) -> None:
     mailbox = line.open()
     woken: list[int] = []
 
@@ -81,7 +81,7 @@ async def test_a_request_ends_when_every_choice_has(line: Line) -> None:
     assert [end.text for end in await mailbox.outcomes()] == ["a", "b"]
 
 
-async def test_what_came_before_a_failure_is_given_before_it(line: Line) -> None:
+async def test_events_before_a_failure_are_returned_before_it(line: Line) -> None:
     mailbox = line.open()
     line.news(mailbox, HELLO, Failed("broken", "broke"))
     assert await mailbox.take() == [HELLO]
@@ -91,7 +91,7 @@ async def test_what_came_before_a_failure_is_given_before_it(line: Line) -> None
 
 
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
-async def test_a_refusal_carries_whose_fault_it_is(line: Line, kind: type[Exception]) -> None:
+async def test_a_refusal_raises_the_exception_of_its_kind(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()
     line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param"))
     with pytest.raises(kind) as caught:
@@ -113,7 +113,7 @@ async def test_a_cancel_is_sent_once_and_only_the_release_counts_after_it(line: 
     assert line.cancels() == line.keys()
 
 
-async def test_there_is_no_empty_success_for_who_takes_from_a_cancelled_request(line: Line) -> None:
+async def test_taking_from_a_cancelled_request_raises_instead_of_an_empty_success(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
     line.news(mailbox, Released("queued", 0, 0))
@@ -141,21 +141,21 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
     assert [*ended, mailbox.ended] == [False, True]
 
 
-async def test_news_for_an_unknown_key_finds_nobody(line: Line) -> None:
+async def test_events_for_an_unknown_key_are_dropped(line: Line) -> None:
     line.exchange.deliver([(999, HELLO), (999, END)], 0)
     line.exchange.accept(Accepted(999, (1,)))
     line.exchange.refuse(Refused(999, "Busy", "full", None, None))
     assert line.exchange.oldest_sent_at is None
 
 
-async def test_a_release_nobody_asked_for_is_a_fault_and_no_success(line: Line) -> None:
+async def test_an_unrequested_release_is_an_engine_fault(line: Line) -> None:
     mailbox = line.open()
     line.news(mailbox, Released("decode", 1, 1))
     with pytest.raises(EngineFault):
         await mailbox.take()
 
 
-async def test_what_had_shown_nothing_is_sent_again_under_a_new_key(line: Line) -> None:
+async def test_a_request_without_output_is_sent_again_under_a_new_key(line: Line) -> None:
     mailbox = line.open(n=2)
     (old,) = line.keys()
     line.exchange.accept(Accepted(old, (3,)))
@@ -170,7 +170,7 @@ async def test_what_had_shown_nothing_is_sent_again_under_a_new_key(line: Line) 
     assert len(await mailbox.take()) == 3
 
 
-async def test_what_was_shown_is_not_sent_again(line: Line) -> None:
+async def test_a_request_with_output_is_not_sent_again(line: Line) -> None:
     mailbox = line.open()
     line.news(mailbox, HELLO)
     await mailbox.take()
@@ -184,7 +184,7 @@ async def test_what_was_shown_is_not_sent_again(line: Line) -> None:
     assert len(line.keys()) == 1
 
 
-async def test_nothing_is_sent_a_third_time(line: Line) -> None:
+async def test_a_request_is_sent_at_most_twice(line: Line) -> None:
     mailbox = line.open()
     for _ in range(2):
         line.exchange.disconnect()
@@ -246,7 +246,7 @@ async def test_patience_counts_from_the_oldest_event_that_was_not_taken(line: Li
     assert line.cancels() == []
 
 
-async def test_who_does_not_stream_may_leave_choices_lying(line: Line) -> None:
+async def test_a_request_without_streaming_has_no_reader_to_cut_off(line: Line) -> None:
     mailbox = line.open(stream=False, n=2)
     line.news(mailbox, END, now=0)
     line.news(mailbox, Finished(1, "", FinishReason.STOP, 1, 0), now=1000)
@@ -261,13 +261,13 @@ async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> Non
     assert line.exchange.oldest_sent_at == second.sent_at
 
 
-async def test_without_an_engine_nothing_is_taken_in(line: Line) -> None:
+async def test_a_request_without_an_engine_is_refused(line: Line) -> None:
     line.exchange.disconnect()
     with pytest.raises(Unavailable):
         line.open()
 
 
-async def test_what_no_frame_can_carry_is_the_requests_fault(line: Line) -> None:
+async def test_a_request_that_no_frame_can_carry_is_a_request_error(line: Line) -> None:
     frames: list[bytes] = []
     line.exchange.connect(lambda message: frames.append(encode(message)))
     with pytest.raises(RequestError, match="cannot be sent"):
@@ -276,7 +276,7 @@ async def test_what_no_frame_can_carry_is_the_requests_fault(line: Line) -> None
     assert line.exchange.oldest_sent_at is None
 
 
-async def test_what_still_waits_for_a_replay_at_the_end_fails(line: Line) -> None:
+async def test_a_request_that_waits_for_its_replay_at_the_end_fails(line: Line) -> None:
     mailbox = line.open()
     line.exchange.disconnect()
     line.exchange.close()

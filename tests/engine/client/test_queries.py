@@ -1,4 +1,4 @@
-"""Queries about the vocabulary: real pipes, a scripted child. Answered, failed, cancelled, lost."""
+"""Queries about the vocabulary: real pipes, a scripted child; answered, failed, cancelled and lost."""
 
 import anyio
 import pytest
@@ -9,14 +9,14 @@ from tests.engine.client.harness import Scripted, until
 pytestmark = pytest.mark.anyio
 
 
-async def test_texts_and_tokens(scripted: Scripted) -> None:
+async def test_texts_become_tokens_and_tokens_become_bytes(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         tokens = await engine.tokenize(["a", ""], special=True, begin=False)
         assert tokens == ((TokenDetail(97, b"a"),), ())
         assert await engine.detokenize([0xC3, 97], special=True) == b"\xc3a"
 
 
-async def test_a_query_that_fails_says_whose_fault_it_is(scripted: Scripted) -> None:
+async def test_a_failed_query_raises_the_exception_of_its_kind(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         for _ in range(2):
             with pytest.raises(RequestError, match="failed as told") as caught:
@@ -46,7 +46,7 @@ async def test_an_engine_that_dies_leaves_no_query_open(scripted: Scripted) -> N
             await engine.detokenize([97], special=True)
 
 
-async def test_what_no_frame_can_carry_is_the_askers_fault(scripted: Scripted) -> None:
+async def test_a_query_that_no_frame_can_carry_is_a_request_error(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         with pytest.raises(RequestError):
             await engine.tokenize(["\ud800"], special=True, begin=True)

@@ -1,4 +1,4 @@
-"""What the gateway does for a request depends neither on how many others are in flight nor on how many there were."""
+"""The gateway's work for a request is independent of the number of requests in flight and in the past."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ END = Finished(0, "", FinishReason.STOP, 1, 0)
 
 
 class Crowd:
-    """An exchange with so many requests in flight, of which the last ones run."""
+    """An exchange with so many requests in flight; the last ones run."""
 
     def __init__(self, requests: int) -> None:
         self.exchange = Exchange()
@@ -49,7 +49,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize("what", [Crowd.read_step, Crowd.come_and_go])
-async def test_others_in_flight_add_nothing(what: Callable[[Crowd], None]) -> None:
+async def test_concurrent_requests_add_no_work_to_an_event(what: Callable[[Crowd], None]) -> None:
     def work(requests: int) -> Work:
         crowd = Crowd(requests)
         return work_of(lambda: what(crowd))
@@ -57,7 +57,7 @@ async def test_others_in_flight_add_nothing(what: Callable[[Crowd], None]) -> No
     assert_same(work(FEW), work(MANY))
 
 
-async def test_others_who_ask_add_nothing_to_an_answer() -> None:
+async def test_concurrent_queries_add_no_work_to_an_answer() -> None:
     async def work(askers: int) -> Work:
         queries = Queries()
         queries.connect(lambda _message: None)
@@ -75,7 +75,7 @@ async def test_others_who_ask_add_nothing_to_an_answer() -> None:
 
 
 class Echo:
-    """Answers every request with a token, in the next step."""
+    """Answers every request with a token in the next step."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -100,7 +100,7 @@ class Echo:
 
 @asynccontextmanager
 async def open_echo() -> AsyncIterator[Engine]:
-    """An engine without a process."""
+    """Start an engine without a process."""
     supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
     echo = Echo(supervisor)
     supervisor.board.post(EngineStatus(EngineState.READY, "", 1.0, 0))
@@ -112,7 +112,7 @@ async def open_echo() -> AsyncIterator[Engine]:
 
 
 async def serve(engine: Engine, requests: int) -> None:
-    """Requests that stream, from clients that ask again as soon as they are answered."""
+    """Serve streams from clients that send their next request as soon as they have an answer."""
 
     async def be_a_client() -> None:
         for _ in range(requests // CLIENTS):
@@ -124,7 +124,7 @@ async def serve(engine: Engine, requests: int) -> None:
             tasks.start_soon(be_a_client)
 
 
-async def test_past_requests_leave_nothing_behind() -> None:
+async def test_past_requests_leave_no_memory_behind() -> None:
     with anyio.fail_after(GUARD):
         async with open_echo() as engine:
             await serve(engine, 1000)

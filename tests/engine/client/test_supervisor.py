@@ -1,4 +1,4 @@
-"""The life of the engine's process: loading, dying, restarting, stalling, ending. With real processes."""
+"""The life of the engine process: load, death, restart, stall and end, with real processes."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ async def _told_unavailable(question: Callable[[], Awaitable[object]]) -> None:
         await question()
 
 
-async def test_loading_is_told_and_ends_ready(scripted: Scripted) -> None:
+async def test_loading_reports_progress_and_ends_ready(scripted: Scripted) -> None:
     async with scripted.open(ready=False) as engine:
         seen = [engine.status]
         while seen[-1].state is not EngineState.READY:
@@ -116,7 +116,7 @@ async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scrip
     assert scripted.count("cancel") == 0
 
 
-async def test_while_restarting_requests_are_turned_away_and_the_status_says_why(scripted: Scripted) -> None:
+async def test_a_restarting_engine_refuses_requests_and_its_status_has_the_reason(scripted: Scripted) -> None:
     async with scripted.open(restarts=False) as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         status = await until(engine, EngineState.RESTARTING)
@@ -130,7 +130,7 @@ async def test_while_restarting_requests_are_turned_away_and_the_status_says_why
             await engine.inspect()
 
 
-async def test_once_it_served_even_a_model_that_cannot_be_loaded_is_tried_again(scripted: Scripted) -> None:
+async def test_a_load_error_after_a_ready_engine_is_retried(scripted: Scripted) -> None:
     async with scripted.open("ok | refuse | exit 3 | die SIGILL | ok") as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         await until(engine, EngineState.RESTARTING)
@@ -139,7 +139,7 @@ async def test_once_it_served_even_a_model_that_cannot_be_loaded_is_tried_again(
         assert await text(engine, SERVES) == "well"
 
 
-async def test_many_streams_at_a_death_each_end_once(scripted: Scripted) -> None:
+async def test_streams_of_a_dead_engine_each_end_once(scripted: Scripted) -> None:
     """Eight have shown text and fail; eight have not and are served by the next process."""
     ends: list[str] = []
 
@@ -162,7 +162,7 @@ async def test_many_streams_at_a_death_each_end_once(scripted: Scripted) -> None
     assert scripted.count("cancel") == 0
 
 
-async def test_a_request_that_had_shown_nothing_is_replayed_unseen(scripted: Scripted) -> None:
+async def test_a_request_without_output_is_replayed_invisibly(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         assert await text(engine, "accept; start; die SIGKILL | accept; start; say b; finish") == "b"
     assert len(set(scripted.keys())) == 2
@@ -194,7 +194,7 @@ async def test_a_replay_may_be_refused(scripted: Scripted) -> None:
             await generation.take()
 
 
-async def test_a_question_in_flight_ends_with_the_engine(scripted: Scripted) -> None:
+async def test_a_query_in_flight_ends_with_the_engine(scripted: Scripted) -> None:
     async with scripted.open() as engine, anyio.create_task_group() as group:
         os.kill(scripted.pids()[-1], signal.SIGSTOP)
         group.start_soon(_told_unavailable, engine.inspect)
@@ -235,7 +235,7 @@ async def test_answers_of_an_engine_that_finishes_no_step_do_not_hide_it(scripte
         group.cancel_scope.cancel()
 
 
-async def test_a_cancel_that_is_never_answered_is_work_too(scripted: Scripted) -> None:
+async def test_an_unanswered_cancel_counts_as_work_for_the_stall_timeout(scripted: Scripted) -> None:
     async with scripted.open(stall_timeout=0.5, answer_timeout=0.0) as engine:
         async with engine.generate(ask("accept; on-cancel ignore; wait")):
             pass
@@ -251,7 +251,7 @@ async def test_an_idle_engine_is_left_alone(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("verb", ["garbage; wait", "exit 0", "die SIGABRT"])
-async def test_an_engine_that_speaks_nonsense_or_leaves_is_replaced(scripted: Scripted, verb: str) -> None:
+async def test_an_engine_that_sends_garbage_or_closes_its_pipe_is_replaced(scripted: Scripted, verb: str) -> None:
     async with scripted.open() as engine:
         with pytest.raises(EngineFault):
             await text(engine, f"accept; {verb}")
@@ -259,33 +259,33 @@ async def test_an_engine_that_speaks_nonsense_or_leaves_is_replaced(scripted: Sc
         assert await text(engine, SERVES) == "well"
 
 
-async def test_the_end_closes_stdin_and_lets_the_process_go_by_itself(scripted: Scripted) -> None:
+async def test_shutdown_closes_stdin_and_waits_for_the_process(scripted: Scripted) -> None:
     async with scripted.open(drain_timeout=FOREVER):
         pass
     assert scripted.count("eof") == 1
 
 
 @pytest.mark.parametrize("verb", ["hang", "stubborn; wait"])
-async def test_a_process_that_does_not_go_by_itself_is_killed(scripted: Scripted, verb: str) -> None:
+async def test_a_process_that_does_not_end_at_shutdown_is_killed(scripted: Scripted, verb: str) -> None:
     async with scripted.open(drain_timeout=0.2, answer_timeout=0.0) as engine, engine.generate(ask(f"accept; {verb}")):
         pass
     assert len(scripted.pids()) == 1
 
 
 @pytest.mark.parametrize("load", ["ok", "slow", "hang"])
-async def test_the_end_may_come_while_loading(scripted: Scripted, load: str) -> None:
+async def test_shutdown_works_while_loading(scripted: Scripted, load: str) -> None:
     async with scripted.open(load, ready=False, drain_timeout=0.2) as engine:
         while engine.status.progress == 0.0:
             await engine.status_changed()
 
 
-async def test_the_end_may_come_at_once() -> None:
+async def test_shutdown_works_right_after_the_start() -> None:
     with anyio.fail_after(GUARD):
         async with open_engine(EngineConfig(model="m"), command=["/bin/cat"]):
             pass
 
 
-async def test_the_end_may_come_while_waiting_for_a_restart(scripted: Scripted) -> None:
+async def test_shutdown_works_while_waiting_for_a_restart(scripted: Scripted) -> None:
     async with scripted.open(restarts=False) as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         await until(engine, EngineState.RESTARTING)
@@ -315,7 +315,7 @@ async def test_a_folder_named_engine_does_not_shadow_ours(
         assert await text(engine, SERVES) == "well"
 
 
-def test_an_exit_code_is_told_in_words() -> None:
+def test_an_exit_code_is_described_in_words() -> None:
     assert describe_exit(0) == "The engine process exited with code 0."
     assert describe_exit(-signal.SIGSEGV) == "The engine process was killed by SIGSEGV."
     assert describe_exit(-40) == "The engine process was killed by signal 40."

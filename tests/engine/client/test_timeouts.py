@@ -1,4 +1,4 @@
-"""What follows from the limits, as plain arithmetic."""
+"""The supervisor's timeouts, as plain arithmetic."""
 
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ def test_the_wait_before_a_restart_doubles_up_to_a_bound_for_ever() -> None:
     assert waits[-1] == 30
 
 
-def test_a_process_that_served_long_enough_starts_the_waits_anew() -> None:
+def test_a_process_that_served_long_enough_resets_the_wait() -> None:
     assert LIMITS.backoff(30, served=59.9) == 30
     assert LIMITS.backoff(30, served=60) == 0.1
 

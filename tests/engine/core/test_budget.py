@@ -1,4 +1,4 @@
-"""How many tokens of a prompt a pass takes."""
+"""The prefill budget: the number of prompt tokens in one pass."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from engine.testing.fake_runner import FakeModel, FakeRunner
 from tests.engine.driver import Driver
 
 
-def test_before_anything_is_known_a_pass_is_the_smallest_that_is_efficient() -> None:
+def test_an_unmeasured_budget_is_the_smallest_efficient_pass() -> None:
     budget = PromptBudget(0.25, smallest=16)
     assert budget.tokens(hurried=True) == 16
     assert budget.tokens(hurried=False) == UNHURRIED
@@ -33,7 +33,7 @@ def test_an_unmeasured_depth_takes_the_rate_of_the_nearest_one(depth: int, token
 
 
 @pytest.mark.parametrize(("smallest", "tokens"), [(64, 64), (16, 25)])
-def test_a_chunk_below_which_nothing_is_saved_is_not_cut(smallest: int, tokens: int) -> None:
+def test_a_chunk_below_the_efficient_size_is_not_cut(smallest: int, tokens: int) -> None:
     budget = PromptBudget(0.25, smallest=smallest)
     budget.observe(64, 0.64)
     assert budget.tokens(hurried=True) == tokens
@@ -52,7 +52,7 @@ def test_the_speed_is_an_average_of_the_last_passes() -> None:
     assert 100 < budget.tokens(hurried=True) < 200
 
 
-def test_passes_that_measure_nothing_are_ignored() -> None:
+def test_passes_without_a_measurement_are_ignored() -> None:
     budget = PromptBudget(1.0)
     budget.observe(100, 1.0)
     budget.observe(31, 0.001)
@@ -61,7 +61,7 @@ def test_passes_that_measure_nothing_are_ignored() -> None:
 
 
 class Attending(FakeRunner):
-    """A token takes a millisecond, and another one for each thousand before it."""
+    """A runner that takes a millisecond per token, and one more for each thousand tokens before it."""
 
     def run(self, plan: StepPlan) -> StepResult:
         return replace(super().run(plan), seconds=0.001 * plan.tokens * (1 + plan.depth / 1000))

@@ -1,7 +1,7 @@
 from engine.core.drafter import INDEXED_AT_ONCE, NgramDrafter
 
 
-def test_the_draft_is_what_followed_the_last_three_tokens() -> None:
+def test_the_draft_repeats_the_tokens_after_the_last_trigram() -> None:
     assert NgramDrafter([]).draft([1, 2, 3, 4, 5, 6, 1, 2, 3], 2) == [4, 5]
 
 
@@ -35,7 +35,7 @@ def test_a_long_prompt_is_indexed_in_parts() -> None:
     assert [drafter.draft(tokens, 1) for _ in range(3)] == [[], [], [2 * INDEXED_AT_ONCE + 3]]
 
 
-def test_a_prediction_is_searched_too() -> None:
+def test_a_prediction_is_a_source_of_drafts() -> None:
     drafter = NgramDrafter([1, 2, 3, 4, 5])
     assert drafter.draft([8, 9], 3) == []
     assert drafter.draft([8, 9, 1, 2, 3], 3) == [4, 5], "it ends where the prediction does"

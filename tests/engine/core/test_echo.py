@@ -1,4 +1,4 @@
-"""A prompt is told as it was given, cut at its tokens' borders, whatever the tokenizer puts around it."""
+"""The echo of a prompt: the text as given, cut at token borders, whatever the tokenizer adds around it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.engine.driver import request
 
 
 class Words(FakeModel):
-    """Tokens that read as given, as in vocabularies whose words begin with a space; odd ids are control tokens."""
+    """Tokens that read as given, as in vocabularies with words that begin with a space; odd ids are control tokens."""
 
     READ = (b" Once", b"<s>", b" upon", b"<end>", b" ", b"\xe2\x82", b"\xac")
 
@@ -40,7 +40,7 @@ def pieces(echo: Echo) -> list[bytes]:
         ("€", [5, 6], [b"\xe2\x82", b"\xac"]),
     ],
 )
-def test_a_text_is_told_exactly_and_its_pieces_join_to_it(
+def test_an_echo_is_the_exact_text_and_its_pieces_join_to_it(
     prompt: str, tokens: list[int], expected: list[bytes]
 ) -> None:
     echo = told(prompt, tokens)
@@ -48,24 +48,24 @@ def test_a_text_is_told_exactly_and_its_pieces_join_to_it(
     assert pieces(echo) == expected
 
 
-def test_a_text_that_the_tokenizer_rewrites_is_told_exactly_and_its_tokens_as_they_read() -> None:
+def test_an_echo_of_a_rewritten_text_is_exact_and_its_tokens_are_as_the_model_reads_them() -> None:
     echo = told("ONCE upon", [0, 2])
     assert echo.text == b"ONCE upon"
     assert pieces(echo) == [b" Once", b" upon"]
 
 
 @pytest.mark.parametrize(("special", "text"), [(True, b"<s> Once"), (False, b" Once")])
-def test_tokens_are_told_as_an_answer_with_them_would_be(special: bool, text: bytes) -> None:
+def test_echoed_tokens_read_like_those_of_an_answer(special: bool, text: bytes) -> None:
     assert told((1, 0), [1, 0], show_special=special).text == text
 
 
-def test_a_gap_has_no_prompt_to_tell() -> None:
+def test_echo_with_infill_is_refused() -> None:
     with pytest.raises(RequestError) as refused:
         make_echo(request(echo=True), Infill("a", "b"), [1], FakeModel())
     assert refused.value.param == "echo"
 
 
-def test_nothing_is_made_where_nothing_is_asked_for() -> None:
+def test_a_request_without_details_has_no_echo() -> None:
     assert make_echo(request(), "a", [97], FakeModel()) is None
     assert make_echo(request(echo=True), "a", [END], FakeModel()).details == []  # type: ignore[union-attr]
 
@@ -81,13 +81,13 @@ def test_the_first_token_has_no_score_and_the_others_have_the_first_one_recorded
     assert echo.details == [TokenDetail(7, b"a"), TokenDetail(8, b"b", -1.0, top), TokenDetail(9, b"c", -2.0)]
 
 
-def test_scores_leave_no_hole() -> None:
+def test_scores_must_be_contiguous() -> None:
     echo = Echo([7, 8, 9], b"", [], scored=True)
     with pytest.raises(ValueError, match="row 1"):
         echo.record(1, ((-1.0, ()),))
 
 
-def test_a_prompt_of_one_token_has_nothing_to_score() -> None:
+def test_a_prompt_of_one_token_has_no_score() -> None:
     echo = Echo([7], b"a", [b"a"], scored=True)
     assert echo.unscored == 0
     assert echo.details == [TokenDetail(7, b"a")]

@@ -1,4 +1,4 @@
-"""Random requests, cancels and passes: whatever happens, in whatever order, what must hold holds."""
+"""Random requests, cancels and passes: the invariants hold in any order."""
 
 import sys
 from typing import Any
@@ -112,7 +112,7 @@ class Engine(RuleBasedStateMachine):
         assert not self.driver.run.open
 
     def check_outcome(self, key: int, choices: int) -> None:
-        """Exactly one outcome: every choice once, or one failure, or one release, and nothing after it."""
+        """Check for exactly one outcome: every choice once, or one failure, or one release, and no event after it."""
         news = [event for event in self.driver.news[key] if not isinstance(event, Started)]
         ended = [event.choice for event in news if isinstance(event, Finished)]
         assert len(ended) == len(set(ended))
@@ -126,7 +126,7 @@ class Engine(RuleBasedStateMachine):
             assert news[-1] is releases[0]
 
     def check_told(self, key: int, asked: GenerationRequest) -> None:
-        """Of every choice that ended well, text and tokens are those of a model that computes each token by itself."""
+        """Check each finished choice against a model that computes each token by itself."""
         for choice in (event.choice for event in self.driver.news[key] if isinstance(event, Finished)):
             prompt = asked.prompts[choice // asked.n]
             assert isinstance(prompt, str)

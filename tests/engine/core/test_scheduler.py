@@ -1,4 +1,4 @@
-"""What runs, what waits, and what a cancel leaves behind."""
+"""The scheduler: admission, turns, cancellation, preemption and failures."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def counts(plan: StepPlan | None) -> list[int]:
 
 
 def alone(prompt: str, **fields: object) -> str:
-    """What a prompt is answered when nobody else is there."""
+    """Return the answer to a prompt on an otherwise idle engine."""
     driver = Driver()
     key = driver.add(prompt, **fields)
     driver.drain()
@@ -34,7 +34,7 @@ def test_a_request_starts_and_finishes_with_its_text() -> None:
     assert len(driver.text(key)) == 3
 
 
-def test_an_idle_scheduler_has_nothing_to_do() -> None:
+def test_an_idle_scheduler_plans_no_pass() -> None:
     driver = Driver()
     driver.add("hello")
     driver.drain()
@@ -44,7 +44,7 @@ def test_an_idle_scheduler_has_nothing_to_do() -> None:
     assert len(driver.run.passes) == passes
 
 
-def test_neighbours_get_what_they_get_alone() -> None:
+def test_concurrent_requests_get_the_same_text_as_alone() -> None:
     driver = Driver()
     prompts = [f"prompt {i}" * (i + 1) for i in range(10)]
     keys = [driver.add(prompt, max_tokens=5 + i) for i, prompt in enumerate(prompts)]
@@ -90,7 +90,7 @@ def test_a_lone_prompt_draws_in_its_own_last_pass() -> None:
     assert isinstance(driver.last(key), Finished)
 
 
-def test_prompts_share_a_pass_fairly_and_none_is_left_out() -> None:
+def test_prompts_share_a_pass_fairly() -> None:
     driver = Driver(FakeModel(slots=10, context=4096))
     driver.add("a", max_tokens=1000)
     driver.step()
@@ -115,11 +115,11 @@ def test_prompts_share_a_pass_fairly_and_none_is_left_out() -> None:
         ([3, 4], 64, [3, 4]),
     ],
 )
-def test_share_fairly(wants: list[int], budget: int, shares: list[int]) -> None:
+def test_share_fairly_divides_the_budget(wants: list[int], budget: int, shares: list[int]) -> None:
     assert share_fairly(wants, budget) == shares
 
 
-def test_more_choices_than_slots_are_served_as_room_comes_and_hold_up_nobody() -> None:
+def test_more_choices_than_slots_are_served_in_turn_and_block_no_other_request() -> None:
     driver = Driver(FakeModel(slots=4))
     many = driver.add("many", n=20, max_tokens=50)
     driver.step()
@@ -131,7 +131,7 @@ def test_more_choices_than_slots_are_served_as_room_comes_and_hold_up_nobody() -
     assert sum(isinstance(event, Finished) for event in driver.news[many]) == 20
 
 
-def test_a_full_queue_refuses_and_running_requests_do_not_count() -> None:
+def test_a_full_queue_refuses_a_request_and_running_ones_do_not_count() -> None:
     driver = Driver(FakeModel(slots=1), queue_limit=2)
     driver.add("runs")
     driver.step()
@@ -143,7 +143,7 @@ def test_a_full_queue_refuses_and_running_requests_do_not_count() -> None:
     driver.drain()
 
 
-def test_cancelling_what_waits_is_immediate_and_frees_nothing() -> None:
+def test_cancelling_a_waiting_request_is_immediate_and_frees_no_cells() -> None:
     driver = Driver(FakeModel(slots=1))
     first = driver.add("first")
     driver.step()
@@ -197,7 +197,7 @@ def test_a_cancel_between_plan_and_pass_is_not_carried_in_it() -> None:
     assert driver.text(stays) == alone("stays", max_tokens=9)
 
 
-def test_a_release_is_told_after_the_cells_of_an_ended_choice_are_dropped() -> None:
+def test_a_release_is_sent_after_the_cells_of_an_ended_choice_are_dropped() -> None:
     driver = Driver(FakeModel(slots=1))
     key = driver.add("private", n=2, max_tokens=1, cache_prompt=False)
     driver.step()
@@ -217,7 +217,7 @@ def test_a_second_choice_is_not_overtaken_for_ever() -> None:
     assert sum(isinstance(event, Finished) for event in driver.news[key]) == 2
 
 
-def test_prompts_of_several_requests_keep_to_the_target_though_nobody_decodes() -> None:
+def test_prompts_of_several_requests_keep_to_the_target_without_decode_rows() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
     driver.add("b" * 1000)
@@ -239,7 +239,7 @@ def test_requests_that_free_slots_will_take_do_not_fill_the_queue() -> None:
     driver.drain()
 
 
-def test_cached_cells_make_room_before_anybody_is_put_back() -> None:
+def test_cached_cells_are_evicted_before_a_sequence_is_preempted() -> None:
     model = FakeModel(slots=2)
     driver = Driver(model, FakeRunner(model, capacity=40))
     first = driver.add("f" * 25, max_tokens=2)
@@ -267,7 +267,7 @@ def test_a_pass_is_abandoned_once_every_row_in_it_is_cancelled() -> None:
     assert driver.scheduler.metrics().free == 4
 
 
-def test_an_abandoned_prompt_beside_decoding_neighbours_costs_them_nothing() -> None:
+def test_an_abandoned_prompt_costs_decoding_neighbours_no_pass() -> None:
     driver = Driver(FakeModel(context=4096))
     stays = driver.add("stays", max_tokens=9)
     driver.step()
@@ -297,7 +297,7 @@ def test_cancelling_one_request_takes_all_its_choices() -> None:
     assert not driver.run.open
 
 
-def test_a_second_cancel_and_one_after_the_end_find_it_gone() -> None:
+def test_a_second_cancel_and_one_after_the_end_are_answered() -> None:
     driver = Driver()
     key = driver.add("a", max_tokens=1)
     driver.drain()
@@ -306,7 +306,7 @@ def test_a_second_cancel_and_one_after_the_end_find_it_gone() -> None:
     assert driver.news[key][-2:] == [Released("gone", 0, 0)] * 2
 
 
-def test_nothing_is_drawn_for_max_tokens_0_but_the_prompt_is_computed() -> None:
+def test_max_tokens_0_computes_the_prompt_and_draws_no_token() -> None:
     driver = Driver()
     key = driver.add("warm", max_tokens=0)
     driver.drain()
@@ -334,7 +334,7 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
     assert driver.scheduler.metrics().free == 4
 
 
-def test_without_room_one_sequence_is_put_back_and_all_end_as_they_would_alone() -> None:
+def test_without_room_one_sequence_is_preempted_and_all_texts_stay_the_same() -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, capacity=45))
     prompts = ["first one", "second one", "third one"]
@@ -345,7 +345,7 @@ def test_without_room_one_sequence_is_put_back_and_all_end_as_they_would_alone()
         assert [type(event) for event in driver.news[key]].count(Started) == 1
 
 
-def test_what_never_finds_room_fails_alone() -> None:
+def test_a_request_that_never_finds_room_fails_alone() -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, capacity=20))
     large = driver.add("l" * 30, cache_prompt=False)
@@ -355,7 +355,7 @@ def test_what_never_finds_room_fails_alone() -> None:
     assert driver.text(small) == alone("small")
 
 
-def test_an_aborted_pass_that_somebody_still_waits_for_is_made_again() -> None:
+def test_an_aborted_pass_with_live_rows_is_repeated() -> None:
     driver = Driver()
     key = driver.add("a", max_tokens=3)
     driver.step(during=driver.run.abort)
@@ -392,7 +392,7 @@ def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
     assert (finished.reason, finished.tokens, len(finished.text)) == (FinishReason.STOP, 4, 3)
 
 
-def test_no_room_without_running_sequences_changes_nothing() -> None:
+def test_no_room_without_running_sequences_is_ignored() -> None:
     driver = Driver()
     key = driver.add("a")
     work = driver.plan()
@@ -416,7 +416,7 @@ def test_prompts_that_score_have_their_share_beside_many_that_do_not(scoring: in
     assert all(isinstance(driver.last(key), Finished) for key in keys)
 
 
-def test_newcomers_do_not_put_off_who_waits_already() -> None:
+def test_new_requests_do_not_delay_waiting_ones() -> None:
     driver = Driver(FakeModel(slots=8, context=4096))
     driver.add("a", max_tokens=1000)
     driver.step()

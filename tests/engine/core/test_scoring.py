@@ -1,4 +1,4 @@
-"""The log-probabilities of answers and prompts: exact, told once, each of a prompt computed once, a few rows a pass."""
+"""Log-probabilities of answers and prompts: exact, reported once, each prompt computed once, a few rows per pass."""
 
 import random
 
@@ -14,7 +14,7 @@ ASKED = {"echo": True, "logprobs": 2, "max_tokens": 5}
 
 
 def check(driver: Driver, key: int, prompt: str = PROMPT, choices: int = 1) -> None:
-    """Every choice tells its prompt, then its answer, with what a direct computation gives."""
+    """Check that every choice reports its prompt, then its answer, with the directly computed log-probabilities."""
     for choice in range(choices):
         text, details = driver.text(key, choice), driver.details(key, choice)
         assert text.startswith(prompt)
@@ -22,7 +22,7 @@ def check(driver: Driver, key: int, prompt: str = PROMPT, choices: int = 1) -> N
 
 
 def scored(driver: Driver) -> list[int]:
-    """Rows that each pass scored."""
+    """Return the number of rows that each pass scored."""
     return [sum(len(chunk.scored) for chunk in plan.chunks) for plan in driver.plans]
 
 
@@ -30,14 +30,14 @@ def computed(driver: Driver) -> int:
     return sum(plan.tokens for plan in driver.plans)
 
 
-def test_prompt_and_answer_are_told_with_what_a_direct_computation_gives() -> None:
+def test_prompt_and_answer_have_the_directly_computed_logprobs() -> None:
     driver = Driver()
     key = driver.add(PROMPT, **ASKED)
     driver.drain()
     check(driver, key)
 
 
-def test_streamed_details_are_the_same_and_come_with_their_text() -> None:
+def test_streamed_details_equal_whole_ones_and_come_with_their_text() -> None:
     driver = Driver()
     whole = driver.add("xy" + PROMPT, **ASKED)
     streamed = driver.add("xy" + PROMPT, **ASKED, stream=True)
@@ -48,7 +48,7 @@ def test_streamed_details_are_the_same_and_come_with_their_text() -> None:
     assert [len(event.details) for event in others] == [1] * 4
 
 
-def test_without_echo_only_the_answer_is_told_and_nothing_is_scored() -> None:
+def test_without_echo_only_the_answer_is_reported_and_no_row_is_scored() -> None:
     driver = Driver()
     key = driver.add(PROMPT, logprobs=2, max_tokens=5)
     driver.drain()
@@ -56,7 +56,7 @@ def test_without_echo_only_the_answer_is_told_and_nothing_is_scored() -> None:
     assert driver.run.scored == 0
 
 
-def test_without_logprobs_a_prompt_is_told_and_its_cells_are_reused() -> None:
+def test_an_echo_without_logprobs_reuses_cells() -> None:
     driver = Driver()
     driver.add(PROMPT, max_tokens=1)
     driver.drain()
@@ -131,7 +131,7 @@ def test_decoding_neighbours_wait_for_no_more_than_one_scoring_pass() -> None:
     assert kinds == [False, True] * 4
 
 
-def test_cells_of_others_are_not_taken_over_but_given() -> None:
+def test_a_scored_prompt_reuses_no_cells_but_provides_them() -> None:
     driver = Driver()
     driver.add(PROMPT, max_tokens=1)
     driver.drain()
@@ -153,7 +153,7 @@ def test_two_requests_for_the_same_prompt_both_get_it_scored() -> None:
         check(driver, key)
 
 
-def test_an_aborted_pass_has_scored_nothing() -> None:
+def test_an_aborted_pass_scores_no_row() -> None:
     driver = Driver()
     key = driver.add(PROMPT, **ASKED)
     driver.step()
@@ -162,7 +162,7 @@ def test_an_aborted_pass_has_scored_nothing() -> None:
     check(driver, key)
 
 
-def test_the_choices_go_on_where_the_one_that_scored_was_put_back() -> None:
+def test_choices_continue_after_the_preemption_of_the_scoring_one() -> None:
     model = FakeModel(slots=4)
     driver = Driver(model, FakeRunner(model, capacity=len(PROMPT) + 60))
     other = driver.add("z" * 100, max_tokens=20, cache_prompt=False)
@@ -174,7 +174,7 @@ def test_the_choices_go_on_where_the_one_that_scored_was_put_back() -> None:
     assert driver.run.scored == len(PROMPT) - 1
 
 
-def test_what_was_put_back_while_decoding_tells_nothing_twice() -> None:
+def test_a_preempted_choice_reports_no_token_twice() -> None:
     model = FakeModel(slots=3)
     driver = Driver(model, FakeRunner(model, capacity=60))
     prompts = ["first one", "second one", "third one"]

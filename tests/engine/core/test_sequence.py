@@ -1,4 +1,4 @@
-"""A sequence knows its tokens, how many are computed, and how it ends."""
+"""A sequence: its tokens, the number of computed ones, and its end."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_an_end_token_that_is_a_stop_token_too_is_named() -> None:
     assert make(stop_tokens=(END,)).accept(ENDS) == Finished(0, "", FinishReason.STOP, 1, 0, stop=END)
 
 
-def test_nothing_ends_a_choice_among_its_first_min_tokens() -> None:
+def test_a_choice_does_not_end_before_min_tokens() -> None:
     sequence = make(stop=("a",), stop_tokens=(ord("b"),), sampling=Sampling(min_tokens=3))
     for early in (token("a"), token("b"), ENDS):
         assert sequence.accept(early) is None
@@ -99,7 +99,7 @@ def test_an_end_that_a_grammar_forces_comes_even_before_min_tokens() -> None:
     assert sequence.accept(ENDS) == Finished(0, "", FinishReason.STOP, 1, 0)
 
 
-def test_details_carry_what_the_draw_told() -> None:
+def test_details_carry_the_token_ids_and_logprobs_of_the_draw() -> None:
     top = (Alternative(98, b"b", -0.1), Alternative(97, b"a", -2.5))
     sequence = make(stream=True, logprobs=2)
     drawn = Token(97, b"a", ends=False, logprob=-2.5, top=top)
@@ -114,13 +114,13 @@ def test_the_text_begins_with_the_prompt_and_its_tokens() -> None:
     assert sequence.accept(token("p")) == Finished(0, "p", FinishReason.LENGTH, 2, 0, (TokenDetail(112, b"p"),))
 
 
-def test_without_a_draw_the_prompt_is_all_there_is() -> None:
+def test_a_choice_without_a_draw_has_only_its_prompt() -> None:
     echo = Echo([1, 2, 3], b"pro", [], scored=False)
     sequence = Sequence(request("p", stream=True, echo=True), 0, [1, 2, 3], 0, echo=echo)
     assert sequence.complete() == Finished(0, "pro", FinishReason.LENGTH, 0, 0)
 
 
-def test_seconds_are_those_of_the_passes_that_computed_its_prompt_and_its_answer() -> None:
+def test_seconds_of_a_choice_are_those_of_its_prompt_and_decode_passes() -> None:
     sequence = make(limit=3)
     for count, seconds in ((2, 0.5), (1, 0.25)):
         sequence.advance(count, seconds)
@@ -133,7 +133,7 @@ def test_seconds_are_those_of_the_passes_that_computed_its_prompt_and_its_answer
 
 
 @pytest.mark.parametrize(("seed", "expected"), [(None, None), (0, 3), (2**32 - 1, 2), (2**40 + 5, 8)])
-def test_choices_have_seeds_of_their_own(seed: int | None, expected: int | None) -> None:
+def test_each_choice_has_its_own_seed(seed: int | None, expected: int | None) -> None:
     sequence = Sequence(request("p", sampling=Sampling(seed=seed)), 3, [1], 4)
     assert sequence.seed == expected
 

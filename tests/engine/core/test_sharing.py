@@ -1,4 +1,4 @@
-"""A prompt's beginning is computed once, whoever else has it: counted in tokens computed and cells copied."""
+"""Shared prefixes are computed once, counted in tokens computed and cells copied."""
 
 import random
 
@@ -44,7 +44,7 @@ def test_more_choices_than_slots_compute_their_prompt_once() -> None:
     assert computed(driver) == len(PREFIX) + 7
 
 
-def test_the_next_turn_of_a_conversation_computes_only_what_is_new() -> None:
+def test_the_next_turn_of_a_conversation_computes_only_new_tokens() -> None:
     driver = Driver(FakeModel(slots=2, context=2048))
     first = driver.add(PREFIX, max_tokens=20)
     driver.drain()
@@ -127,7 +127,7 @@ def test_copies_are_spread_over_passes() -> None:
     assert sum(copied) == 15 * (len(long) - 1)
 
 
-def test_nothing_is_shared_that_may_not_be() -> None:
+def test_requests_without_prompt_cache_share_no_cells() -> None:
     driver = Driver(FakeModel(slots=4, context=1024))
     for _ in range(3):
         driver.add(PREFIX, max_tokens=1, cache_prompt=False)
@@ -147,7 +147,7 @@ def test_a_model_whose_sequences_cannot_be_cut_still_answers_rightly() -> None:
     assert texts[True] == texts[False]
 
 
-def test_a_gap_is_closed_and_the_moved_sequence_goes_on() -> None:
+def test_closing_a_gap_keeps_the_moved_sequence_running() -> None:
     driver = Driver(FakeModel(slots=4, context=1024))
     keys = [driver.add(f"prompt {i}", max_tokens=60) for i in range(4)]
     for _ in range(3):

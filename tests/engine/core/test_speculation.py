@@ -1,4 +1,4 @@
-"""Draft tokens change the time of a text, and nothing else."""
+"""Draft tokens change the time of a text, and only that."""
 
 import random
 from typing import Any
@@ -17,17 +17,17 @@ ROUND = list(b"the same words come round and round. ")
 
 
 def again_and_again(tokens: list[int]) -> int:
-    """A text that goes round."""
+    """Return the next token of a periodic text."""
     return ROUND[len(tokens) % len(ROUND)]
 
 
 def mostly(tokens: list[int]) -> int:
-    """It goes round, and now and then says something else."""
+    """Return the next token of a text that repeats itself, with an occasional deviation."""
     return ord("!") if len(tokens) % 29 == 0 else again_and_again(tokens)
 
 
 class Paced(FakeRunner):
-    """A pass takes so long for the weights, and so long for each row."""
+    """A runner with a fixed time per pass for the weights, and one for each row."""
 
     def __init__(self, model: FakeModel, script: Script, *, weights: float, row: float) -> None:
         super().__init__(model, script=script)
@@ -109,7 +109,7 @@ def test_the_end_token_may_be_drafted() -> None:
     assert (text, end.tokens) == (plain, 100 - len("begin") + 1)
 
 
-def test_a_prediction_is_drafted_from() -> None:
+def test_a_prediction_is_a_source_of_drafts() -> None:
     answer = bytes(range(33, 123)).decode()
     _, end, passes = generate(True, lambda tokens: ord(answer[len(tokens) - 5]), prediction=answer, max_tokens=80)
     assert end.accepted > 60
@@ -181,7 +181,7 @@ def test_a_request_cancelled_in_a_pass_with_drafts_releases_everything() -> None
     assert made.scheduler.metrics().free == 4
 
 
-def test_many_texts_at_once_are_each_what_they_are_alone() -> None:
+def test_concurrent_speculative_texts_are_the_same_as_alone() -> None:
     rng = random.Random(5)
     made = driver(mostly, slots=3)
     asked: dict[int, tuple[str, int]] = {}
@@ -219,7 +219,7 @@ def test_each_draft_length_is_tried_once() -> None:
 
 
 @pytest.mark.parametrize(("rate", "drafted", "tokens"), [(0.0, 7, 1), (1.0, 7, 8), (0.5, 2, 1.75), (0.9, 0, 1)])
-def test_expected_tokens_of_a_draft(rate: float, drafted: int, tokens: float) -> None:
+def test_expected_tokens_follow_from_the_acceptance_rate(rate: float, drafted: int, tokens: float) -> None:
     assert expected_tokens(rate, drafted) == tokens
 
 

@@ -1,4 +1,4 @@
-"""Stop strings are never shown in part, characters never split, and nothing is lost, at any token border."""
+"""Stop strings are never shown in part, characters never split, and no text is lost, at any token border."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from engine.core.text import TextAssembler
 
 
 def assemble(data: bytes, cuts: list[int], stop: tuple[str, ...]) -> tuple[list[str], TextAssembler]:
-    """What an assembler shows of `data` fed in pieces, up to its stop."""
+    """Return the text that an assembler shows of `data` fed in pieces, up to its stop."""
     assembler = TextAssembler(stop)
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     shown = []
@@ -22,7 +22,7 @@ def assemble(data: bytes, cuts: list[int], stop: tuple[str, ...]) -> tuple[list[
 
 
 def first_stop(text: str, stop: tuple[str, ...]) -> str:
-    """The text before the stop string that is complete first; the earliest start among those complete at once."""
+    """Return the text before the first complete stop string; the earliest start among those complete at once."""
     for end in range(1, len(text) + 1):
         starts = [end - len(s) for s in stop if text[:end].endswith(s)]
         if starts:
@@ -54,13 +54,13 @@ def test_byte_by_byte_cuts_at_the_first_complete_stop(text: str, stop: tuple[str
 
 
 @given(texts, st.lists(st.integers(0, 200), max_size=20), stops)
-def test_nothing_shown_is_part_of_a_stop_that_follows(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
+def test_no_shown_text_is_part_of_a_later_stop(text: str, cuts: list[int], stop: tuple[str, ...]) -> None:
     shown, assembler = assemble(text.encode(), cuts, stop)
     if assembler.stopped:
         assert not any(s in "".join(shown) for s in stop)
 
 
-def test_a_possible_stop_is_held_back_and_shown_once_it_is_none() -> None:
+def test_a_possible_stop_is_held_back_until_it_is_ruled_out() -> None:
     assembler = TextAssembler(["STOP"])
     assert assembler.push(b"x ST") == "x "
     assert assembler.push(b"O") == ""
@@ -78,6 +78,6 @@ def test_an_unfinished_character_waits_and_is_left_out_at_the_end() -> None:
     assert assembler.flush() == ""
 
 
-def test_bytes_that_are_no_text_become_replacement_characters() -> None:
+def test_invalid_bytes_become_replacement_characters() -> None:
     assembler = TextAssembler()
     assert assembler.push(b"\xffok") == "\ufffdok"

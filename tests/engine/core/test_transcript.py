@@ -1,4 +1,4 @@
-"""Every token is told once, in order, with the text in which its own begins, at any cut of any bytes."""
+"""Every token is reported once, in order, with the text that has its first byte, at any cut of any bytes."""
 
 import codecs
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ stops = st.lists(st.text(alphabet="ab€\ufffd", min_size=1, max_size=4), max_si
 
 @dataclass
 class Said:
-    """What a transcript gave, event by event, of the tokens it was fed."""
+    """The output of a transcript, event by event, for the tokens it was fed."""
 
     takes: list[Take]
     fed: list[bytes]
@@ -31,12 +31,12 @@ class Said:
 
     @property
     def told(self) -> list[int]:
-        """Tokens are numbered in the order in which they came."""
+        """Return the ids of the reported tokens, which number the fed pieces."""
         return [detail.id for _, details in self.takes for detail in details]
 
 
 def say(cut: list[bytes], stop: tuple[str, ...], *, stream: bool, free: int = 0) -> Said:
-    """`free` is the number of tokens that may not complete a stop string."""
+    """Return the output for these pieces; `free` is the number of tokens that may not complete a stop string."""
     transcript = Transcript(stop, with_tokens=True)
     takes: list[Take] = []
     fed = []
@@ -52,7 +52,7 @@ def say(cut: list[bytes], stop: tuple[str, ...], *, stream: bool, free: int = 0)
 
 
 def begins(cut: list[bytes]) -> list[int]:
-    """Where in the text of all pieces each one's first byte stands, by decoding everything in front of it anew."""
+    """Return where each piece's first byte is in the whole text, by decoding all bytes before it."""
     data = b"".join(cut)
     places = []
     at = 0
@@ -64,7 +64,7 @@ def begins(cut: list[bytes]) -> list[int]:
 
 
 def _finished(data: bytes) -> str:
-    """The characters whose bytes have all come."""
+    """Return the complete characters."""
     return codecs.getincrementaldecoder("utf-8")(errors="replace").decode(data)
 
 
@@ -75,7 +75,7 @@ def test_streamed_pieces_join_to_the_whole_text(cut: list[bytes], stop: tuple[st
 
 
 @given(pieces, stops, st.integers(0, 6))
-def test_the_pieces_told_spell_the_text(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
+def test_the_reported_pieces_spell_the_text(cut: list[bytes], stop: tuple[str, ...], free: int) -> None:
     said = say(cut, stop, stream=True, free=free)
     spelled = b"".join(said.fed[token] for token in said.told)
     assert said.told == list(range(len(said.told)))
@@ -88,14 +88,14 @@ def test_the_pieces_told_spell_the_text(cut: list[bytes], stop: tuple[str, ...],
 
 
 @given(pieces, stops)
-def test_nothing_is_told_that_begins_behind_the_start_of_a_stop_string(cut: list[bytes], stop: tuple[str, ...]) -> None:
+def test_no_token_after_the_start_of_a_stop_string_is_reported(cut: list[bytes], stop: tuple[str, ...]) -> None:
     said = say(cut, stop, stream=True)
     if said.stopped is not None:
         assert said.told == [at for at, begin in enumerate(begins(said.fed)) if begin < len(said.text)]
 
 
 @given(pieces, stops)
-def test_a_token_is_told_in_the_event_that_shows_its_beginning(cut: list[bytes], stop: tuple[str, ...]) -> None:
+def test_a_token_is_reported_in_the_event_with_its_first_byte(cut: list[bytes], stop: tuple[str, ...]) -> None:
     said = say(cut, stop, stream=True)
     places = begins(said.fed)
     shown = 0
@@ -114,7 +114,7 @@ def test_a_stop_string_that_is_complete_too_early_is_text(cut: list[bytes], stop
         assert len(said.text + said.stopped) > len(_finished(b"".join(cut[:free])))
 
 
-def test_a_token_in_whose_middle_a_stop_string_begins_is_told() -> None:
+def test_a_token_with_a_stop_string_in_its_middle_is_reported() -> None:
     said = say([b"x", b"yST", b"OP", b"z"], ("STOP",), stream=True)
     assert said.takes == [("x", (TokenDetail(0, b"x"),)), ("y", (TokenDetail(1, b"yST"),)), ("", ())]
 
@@ -124,12 +124,12 @@ def test_held_back_text_holds_back_its_tokens() -> None:
     assert [(text, len(details)) for text, details in said.takes] == [("", 0), ("", 0), ("ST!", 3), ("", 0)]
 
 
-def test_the_tokens_of_one_character_are_told_with_it() -> None:
+def test_the_tokens_of_one_character_are_reported_with_it() -> None:
     said = say([b"\xe2", b"", b"\x82", b"\xac", b"!"], (), stream=True)
     assert [(text, len(details)) for text, details in said.takes][3:] == [("€", 4), ("!", 1), ("", 0)]
 
 
-def test_what_never_becomes_a_character_is_told_at_the_end() -> None:
+def test_an_incomplete_character_is_reported_at_the_end() -> None:
     said = say([b"a", b"\xe2", b""], (), stream=True)
     assert (said.text, said.told, len(said.takes[-1][1])) == ("a", [0, 1, 2], 2)
 
@@ -145,14 +145,14 @@ def test_a_prompt_comes_whole_with_the_first_text_and_no_stop_string_begins_in_i
     assert transcript.close() == ("", ())
 
 
-def test_a_prompt_without_text_is_told_though_a_stop_string_follows_at_once() -> None:
+def test_a_prompt_without_text_is_reported_even_before_an_immediate_stop_string() -> None:
     transcript = Transcript(("a",), with_tokens=True)
     transcript.open(b"", [TokenDetail(7, b"")])
     transcript.add(Token(1, b"a", ends=False), may_stop=True)
     assert transcript.close() == ("", (TokenDetail(7, b""),))
 
 
-def test_tokens_are_told_only_where_they_are_asked_for() -> None:
+def test_tokens_are_reported_only_on_request() -> None:
     transcript = Transcript((), with_tokens=False)
     transcript.add(Token(1, b"a", ends=False), may_stop=True)
     assert transcript.take() == ("a", ())

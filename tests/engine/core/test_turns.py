@@ -1,4 +1,4 @@
-"""Whose pass is next where decode rows, prompts and texts to embed all wait."""
+"""The choice of the next lane while decode rows, prompts and texts to embed all wait."""
 
 from engine.core.turns import Demand, Turn, Turns
 from tests.engine.driver import Driver
@@ -13,7 +13,7 @@ def beside_an_embedder() -> Driver:
 
 
 def turns(driver: Driver, count: int) -> str:
-    """The next passes: D decodes, P computes prompts, E is left to the embedder."""
+    """Return the next passes: D decodes, P computes prompts, E is left to the embedder."""
     return "".join(turn(driver) for _ in range(count))
 
 
@@ -28,11 +28,11 @@ def turn(driver: Driver) -> str:
     return "D" if work.plan.decode else "P"
 
 
-def test_alone_the_embedder_has_every_turn() -> None:
+def test_an_embedder_without_other_demand_has_every_turn() -> None:
     assert turns(beside_an_embedder(), 3) == "EEE"
 
 
-def test_between_two_decode_passes_lies_one_of_the_embedders() -> None:
+def test_one_embedding_pass_follows_each_decode_pass() -> None:
     driver = beside_an_embedder()
     driver.add("hello", max_tokens=50)
     while "D" not in turn(driver):
@@ -46,7 +46,7 @@ def test_prompts_and_the_embedder_take_turns() -> None:
     assert turns(driver, 6) in {"EPEPEP", "PEPEPE"}
 
 
-def test_between_two_decode_passes_prompts_and_the_embedder_take_turns() -> None:
+def test_prompts_and_the_embedder_take_turns_after_each_decode_pass() -> None:
     driver = beside_an_embedder()
     driver.add("hello", max_tokens=50)
     while "D" not in turn(driver):
@@ -55,7 +55,7 @@ def test_between_two_decode_passes_prompts_and_the_embedder_take_turns() -> None
     assert turns(driver, 8) in {"EDPDEDPD", "PDEDPDED"}
 
 
-def test_lanes_with_demand_of_one_kind_take_turns_and_the_others_have_none() -> None:
+def test_only_lanes_with_demand_take_turns() -> None:
     shared = Turns(4)
     bulk, nothing = Demand(urgent=False, bulk=True), Demand(urgent=False, bulk=False)
     served = [shared.next([bulk, nothing, bulk, bulk]) for _ in range(6)]
@@ -81,5 +81,5 @@ def test_a_lane_that_had_no_demand_is_served_before_those_that_had() -> None:
     assert shared.next([bulk, bulk]) == [None, Turn.BULK]
 
 
-def test_without_demand_there_is_no_turn() -> None:
+def test_no_demand_means_no_turn() -> None:
     assert Turns(2).next([Demand(urgent=False, bulk=False)] * 2) == [None, None]

@@ -1,4 +1,4 @@
-"""The model that ships: what its file says, and what it can do."""
+"""The embedded model: the metadata of its file, and its skills."""
 
 from collections import Counter
 
@@ -15,9 +15,9 @@ from engine.embedded.training.template import TEMPLATE
 
 LARGEST = 8_000_000
 CASES = {"counts": 10, "answers late in a long chat": 10}
-"""Fewer where an answer or a prompt is long; 40 of each other skill."""
+"""Cases per skill: fewer where an answer or a prompt is long; 40 of each other skill."""
 SEED = 2
-"""Of cases that reach each threshold with one to spare: rounding, which differs from CPU to CPU, may cost an answer."""
+"""The seed of cases that exceed each threshold by one: rounding, which differs between CPUs, may cost an answer."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def wrong_answer(reader: Reader, case: Case) -> str:
     return "" if evaluation.is_right(case, given) else f"wanted {case.expected!r}, got {given!r}"
 
 
-def test_the_examples_of_the_readme(reader: Reader) -> None:
+def test_the_model_answers_the_examples_of_the_readme(reader: Reader) -> None:
     assert reader.complete("1+1=") == "2"
     assert reader.complete("17+25=") == "42"
     assert reader.chat([{"role": "user", "content": "Hello!"}], []) == GREETING
@@ -67,5 +67,5 @@ def test_the_examples_of_the_readme(reader: Reader) -> None:
     assert reader.chat([{"role": "user", "content": "Count to 200."}], []) == counting.numbers(1, 200)
 
 
-def test_the_skills_are_judged_evenly() -> None:
+def test_every_skill_with_a_threshold_has_equally_many_cases() -> None:
     assert Counter(case.skill for case in evaluation.cases(3)) == dict.fromkeys(THRESHOLDS, 3)

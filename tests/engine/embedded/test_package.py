@@ -1,4 +1,4 @@
-"""What the package gives to everybody: where the model lies, and nothing heavy."""
+"""The package: the path of the model, without imports of the training."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How attention is computed, and that the answer does not depend on it."""
+"""The choice of the attention implementation, which does not change the answer."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_both_attention_implementations_give_the_same_probabilities() -> None:
 
 
 def logprobs_of_a_prompt(*, flash_attention: bool) -> np.ndarray:
-    """What each token of a prompt is worth, by the scores of its passes."""
+    """Return the log-probability of each token of a prompt, from the scores of its passes."""
     config = EngineConfig(model=str(model_path()), slots=2, context=512, threads=1, flash_attention=flash_attention)
     request = GenerationRequest(id="", prompts=("",), sampling=Sampling(temperature=0.0), logprobs=0, echo=True)
     with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:

@@ -1,4 +1,4 @@
-"""What is chosen for a CPU when nobody says."""
+"""The default settings for a CPU."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ def test_this_machine_has_a_core() -> None:
     ("machine", "flags", "gains"),
     [("aarch64", "asimddp", True), ("x86_64", "avx512f amx_int8", True), ("x86_64", "avx512f avx2", False)],
 )
-def test_weights_are_rearranged_where_that_is_faster(
+def test_weights_are_repacked_where_that_is_faster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, flags: str, gains: bool
 ) -> None:
     info = tmp_path / "cpuinfo"

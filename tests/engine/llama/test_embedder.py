@@ -1,4 +1,4 @@
-"""The embedder on real models: the numbers, whatever the pass; what is freed; what an abort leaves."""
+"""The embedder on real models: the same vectors in any pass, freed memory, and the state after an abort."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -45,7 +45,7 @@ class Open:
         return one
 
     def embed(self, text: str, *, seq_id: int = 0, rows: int = 10_000) -> Vector:
-        """One text alone, `rows` tokens a pass."""
+        """Return the vector of one text alone, with `rows` tokens per pass."""
         one = self.text(text, seq_id=seq_id)
         while True:
             chunk = EmbeddingChunk(one, min(one.pending, rows))
@@ -74,7 +74,7 @@ def causal() -> Iterator[Open]:
 
 
 def pooled_by_llama_cpp(opened: Open, text: str, pooling: int) -> Vector:
-    """What llama.cpp itself makes of a text in one pass, scaled to length 1."""
+    """Return the vector that llama.cpp computes for a text in one pass, scaled to length 1."""
     params = llama_cpp.llama_context_default_params()
     params.embeddings, params.pooling_type = True, pooling
     params.n_ctx = params.n_batch = params.n_ubatch = 512
@@ -97,7 +97,7 @@ def pooled_by_llama_cpp(opened: Open, text: str, pooling: int) -> Vector:
 
 
 ROUNDING = 1e-4
-"""Passes of other lengths round differently; a word less in the text makes ten times this difference."""
+"""Passes of other lengths round differently; one word less in the text makes ten times this difference."""
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -110,7 +110,7 @@ def test_an_encoder_pools_as_its_file_says(berts: dict[gguf.PoolingType, Path], 
         assert vector == pytest.approx(pooled_by_llama_cpp(opened, "hello, world", int(pooling)), abs=1e-6)
 
 
-def test_a_causal_model_without_a_pooling_gives_the_mean(causal: Open) -> None:
+def test_a_causal_model_without_pooling_uses_the_mean(causal: Open) -> None:
     text = "Once upon a time there was a little girl."
     expected = pooled_by_llama_cpp(causal, text, llama_cpp.LLAMA_POOLING_TYPE_MEAN)
     assert causal.embed(text) == pytest.approx(expected, abs=ROUNDING)
@@ -137,7 +137,7 @@ def test_a_text_has_the_same_vector_beside_others(berts: dict[gguf.PoolingType, 
             assert np.frombuffer(vector, "<f4") == pytest.approx(expected, abs=ROUNDING)
 
 
-def test_a_text_that_was_dropped_leaves_nothing_behind(causal: Open) -> None:
+def test_a_dropped_text_leaves_no_cells_behind(causal: Open) -> None:
     expected = causal.embed("a new text")
     half = causal.text("an old text that nobody wants any more")
     causal.embedder.run((EmbeddingChunk(half, 5),))
@@ -156,7 +156,7 @@ def test_an_abort_ends_a_pass_and_the_next_one_is_right(causal: Open) -> None:
     assert (causal.embed("hello") == expected).all()
 
 
-def test_limits_of_an_encoder_and_of_a_causal_model(berts: dict[gguf.PoolingType, Path], causal: Open) -> None:
+def test_an_encoder_and_a_causal_model_report_their_limits(berts: dict[gguf.PoolingType, Path], causal: Open) -> None:
     assert causal.limits.splits
     assert causal.limits.longest == causal.limits.cells == 512
     with ExitStack() as stack:
@@ -173,7 +173,9 @@ def test_an_encoder_takes_its_longest_text(berts: dict[gguf.PoolingType, Path]) 
         assert np.isfinite(opened.embed(text)).all()
 
 
-def test_everything_made_is_freed_once(berts: dict[gguf.PoolingType, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_llama_cpp_object_is_freed_once(
+    berts: dict[gguf.PoolingType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     handles = Handles(monkeypatch)
     for path in (model_path(), berts[gguf.PoolingType.MEAN]):
         with ExitStack() as stack:
@@ -181,9 +183,7 @@ def test_everything_made_is_freed_once(berts: dict[gguf.PoolingType, Path], monk
         assert (handles.alive, handles.mistakes) == ({}, [])
 
 
-def test_an_embedder_that_finds_no_memory_says_so_and_leaks_nothing(
-    causal: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedder_without_memory_raises_and_leaks_no_object(causal: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     handles = Handles(monkeypatch)
     monkeypatch.setattr(llama_cpp, "llama_init_from_model", lambda *_: None)
     with pytest.raises(LoadError, match="cannot be made"):

@@ -1,4 +1,4 @@
-"""llama.cpp's log as Python's."""
+"""llama.cpp's log, forwarded to Python's."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ def listening(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "llama.cpp")
 
 
-def test_log_levels(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_levels_map_to_those_of_python(caplog: pytest.LogCaptureFixture) -> None:
     for level in (DEBUG, INFO, WARN, ERROR):
         _receive(level, b"said\n", None)
     assert [record.levelno for record in caplog.records] == [logging.DEBUG, logging.WARNING, logging.ERROR]
@@ -34,7 +34,7 @@ def test_a_line_left_open_ends_where_the_next_begins(caplog: pytest.LogCaptureFi
     assert caplog.messages == ["open", "next"]
 
 
-def test_progress_bars_and_broken_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_bars_are_dropped_and_broken_text_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     _receive(INFO, b".....", None)
     _receive(CONTINUED, b"\n", None)
     _receive(WARN, b"\xff\n", None)

@@ -1,4 +1,4 @@
-"""How the context of a slot is chosen."""
+"""The choice of the context length of a slot."""
 
 import logging
 from typing import Any
@@ -19,16 +19,16 @@ def config(**fields: Any) -> EngineConfig:
 
 
 def fitting(tokens: int, slots: int = 8) -> list[Store]:
-    """A host with room for that many tokens in every slot."""
+    """Return a host with room for that many tokens in every slot."""
     return [Store(SHAPE.bytes_per_token * tokens * slots, 1.0, 1.0)]
 
 
-def test_what_a_token_costs() -> None:
+def test_a_token_takes_the_bytes_of_its_keys_and_values() -> None:
     assert SHAPE.bytes_per_token == 10 * 4 * 128 * 2
 
 
 @pytest.mark.parametrize(("room", "context"), [(100_000, 4096), (4096, 4096), (4095, 3840), (1000, 768), (512, 512)])
-def test_the_models_own_context_or_what_memory_allows_in_whole_blocks(room: int, context: int) -> None:
+def test_the_context_is_the_models_own_or_as_many_whole_blocks_as_fit(room: int, context: int) -> None:
     assert choose_context(config(), TRAINED, SHAPE, fitting(room)) == context
 
 
@@ -42,7 +42,7 @@ def test_too_little_memory_is_refused(room: int) -> None:
         choose_context(config(), TRAINED, SHAPE, fitting(room))
 
 
-def test_the_operators_choice_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_configured_context_is_used_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     assert choose_context(config(context=100), TRAINED, SHAPE, fitting(256)) == 100
     assert not caplog.records
     assert choose_context(config(context=5000), TRAINED, SHAPE, fitting(5120)) == 5000
@@ -50,7 +50,7 @@ def test_the_operators_choice_is_taken_as_it_is(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("context", [5000, 2**29, 2**31 - 1])
-def test_the_operators_choice_must_fit_in_memory_and_in_the_cells_that_can_be_counted(context: int) -> None:
+def test_a_configured_context_must_fit_in_memory_and_in_the_cell_counter(context: int) -> None:
     with pytest.raises(LoadError, match=f"8 slots of {context} tokens need"):
         choose_context(config(context=context), TRAINED, SHAPE, fitting(5000))
     with pytest.raises(LoadError, match=f"8 slots of {2**29} tokens need"):
@@ -63,7 +63,7 @@ def test_weights_stay_in_memory_beside_the_cache() -> None:
     assert host.spare == 100
 
 
-def test_what_is_offloaded_lies_on_the_gpu() -> None:
+def test_offloaded_weights_count_as_gpu_memory() -> None:
     (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=500)
     assert host.share == 0.0
     assert gpu == Store(500, 0.8, 1.0)
@@ -79,7 +79,7 @@ def test_the_tighter_memory_decides() -> None:
     assert choose_context(config(), TRAINED, SHAPE, stores) == 1024
 
 
-def test_prefixes_that_outlive_their_slots_get_a_modest_share_of_what_is_left_or_what_the_operator_says() -> None:
+def test_the_prefix_store_gets_a_share_of_the_free_memory_or_the_configured_size() -> None:
     cells = SHAPE.bytes_per_token * 8 * 1024
     host = Store(cells + 5000, 0.25, 1.0)
     assert choose_prefix_store(config(), 1000, SHAPE, host) == 500

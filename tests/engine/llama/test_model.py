@@ -1,4 +1,4 @@
-"""The model handle: what it refuses to load, what it tells, and that it is freed once."""
+"""The model handle: refused files, metadata, tokenization, and freed memory."""
 
 import logging
 from collections import Counter
@@ -55,7 +55,7 @@ def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
 
 
 @pytest.mark.parametrize("named", [None, "for tools"])
-def test_chat_templates_of_the_file(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
+def test_chat_templates_are_read_from_the_file(monkeypatch: pytest.MonkeyPatch, named: str | None) -> None:
     templates = {None: b"plain \xff", b"tool_use": named.encode() if named else None}
     monkeypatch.setattr(llama_cpp, "llama_model_chat_template", lambda _handle, name: templates[name])
     with load(config(context=256)) as loaded:
@@ -69,7 +69,7 @@ def test_loading_reports_its_progress() -> None:
         assert shares[-1] == 1.0
 
 
-def test_a_prompt_and_its_pieces(model: LlamaModel) -> None:
+def test_a_prompt_round_trips_through_its_pieces(model: LlamaModel) -> None:
     tokens = model.tokenize("Once upon a time, été\n")
     assert b"".join(map(model.piece, tokens)).decode().strip() == "Once upon a time, été"
     assert model.piece(tokens[0]) == b"", "the model's own beginning renders as nothing"
@@ -88,39 +88,39 @@ def test_a_nul_character_does_not_end_the_text(model: LlamaModel) -> None:
     assert b"".join(pieces).endswith(b"two")
 
 
-def test_a_text_of_more_tokens_than_expected(model: LlamaModel) -> None:
+def test_a_text_of_more_tokens_than_expected_is_tokenised_whole(model: LlamaModel) -> None:
     assert len(model.tokenize("\x01" * 1000)) > 1000
 
 
-def test_an_empty_text_is_the_beginning_alone(model: LlamaModel) -> None:
+def test_an_empty_text_is_the_bos_token_alone(model: LlamaModel) -> None:
     assert model.tokenize("") == model.tokenize("x")[:1]
 
 
-def test_a_text_that_brings_the_beginning_gets_no_second(model: LlamaModel) -> None:
+def test_a_text_with_a_bos_token_gets_no_second_one(model: LlamaModel) -> None:
     assert model.tokenize("<s>Once") == model.tokenize("Once")
     assert model.tokenize("<s>") == model.tokenize("")
     assert model.tokenize("<s><s>Once") == [model.tokenize("")[0], *model.tokenize("Once")]
 
 
-def test_a_prompt_without_the_beginning_of_sequence_token(model: LlamaModel) -> None:
+def test_a_model_without_a_bos_token_adds_none(model: LlamaModel) -> None:
     assert model.tokenize("Once", begin=False) == model.tokenize("Once")[1:]
     assert model.tokenize("<s>Once", begin=False) == model.tokenize("Once")
 
 
-def test_names_of_control_tokens_as_plain_text(model: LlamaModel) -> None:
+def test_names_of_control_tokens_are_plain_text_unless_special(model: LlamaModel) -> None:
     tokens = model.tokenize("<s>the</s>", special=False)
     assert b"".join(model.piece(token, special=True) for token in tokens[1:]).decode().strip() == "<s>the</s>"
     assert not model.end_tokens & set(tokens)
 
 
-def test_the_names_of_control_tokens(model: LlamaModel) -> None:
+def test_control_tokens_are_listed_by_their_names(model: LlamaModel) -> None:
     (end,) = model.end_tokens
     assert (model.piece(end), model.piece(end, special=True)) == (b"", b"</s>")
     word = model.tokenize("Once")[-1]
     assert model.piece(word) == model.piece(word, special=True)
 
 
-def test_a_gap_to_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_infill_encloses_both_texts_in_its_control_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, token in (("pre", 10), ("suf", 11), ("mid", 12)):
         monkeypatch.setattr(llama_cpp, f"llama_vocab_fim_{name}", lambda _vocab, token=token: token)
     with load(config(context=256)) as loaded:
@@ -129,20 +129,20 @@ def test_a_gap_to_fill(monkeypatch: pytest.MonkeyPatch) -> None:
         assert loaded.infill("one </s>", "two") == [1, 10, *before, 11, *after, 12]
 
 
-def test_a_model_that_cannot_fill_in(model: LlamaModel) -> None:
+def test_a_model_without_infill_tokens_does_not_infill(model: LlamaModel) -> None:
     with pytest.raises(RequestError, match="cannot fill in") as raised:
         model.infill("one", "two")
     assert (raised.value.param, raised.value.code) == ("suffix", "unsupported")
 
 
-def test_tokenizing_from_many_threads(model: LlamaModel) -> None:
+def test_tokenization_works_from_many_threads(model: LlamaModel) -> None:
     texts = [f"Once upon a time there were {n} dogs" * n for n in range(40)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(model.tokenize, texts)) == list(map(model.tokenize, texts))
 
 
 @pytest.mark.parametrize("token", [-1, 1 << 31, 1 << 70])
-def test_ids_the_model_does_not_have(model: LlamaModel, token: int) -> None:
+def test_unknown_token_ids_are_refused(model: LlamaModel, token: int) -> None:
     for ask in (model.piece, model.ends, model.check):
         with pytest.raises(ValueError, match="out of range"):
             ask(token)
@@ -161,7 +161,7 @@ def test_ids_the_model_does_not_have(model: LlamaModel, token: int) -> None:
     ],
     ids=["half the weights", "half the header", "10 bytes", "not GGUF", "empty"],
 )
-def test_damaged_files(
+def test_a_damaged_file_is_a_load_error(
     tmp_path: Path, content: Callable[[bytes], bytes], reason: str, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "damaged.gguf"
@@ -171,10 +171,10 @@ def test_damaged_files(
     assert str(path) in raised.value.message
     assert "\n" not in raised.value.message
     assert calls.total() == 0
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "told once, by the error"
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "reported once, by the error"
 
 
-def test_no_file_and_no_file_but_a_directory(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_load_errors(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="No such file"):
         load(config(tmp_path / "absent.gguf"))
     with pytest.raises(LoadError, match="directory"):
@@ -190,7 +190,7 @@ def test_no_file_and_no_file_but_a_directory(tmp_path: Path) -> None:
         ("llama_vocab_type", llama_cpp.LLAMA_VOCAB_TYPE_NONE, "vocabulary"),
     ],
 )
-def test_models_that_do_not_generate(
+def test_models_that_do_not_generate_are_refused(
     monkeypatch: pytest.MonkeyPatch, calls: Calls, ask: str, answer: object, reason: str
 ) -> None:
     monkeypatch.setattr(llama_cpp, ask, lambda _handle: answer)
@@ -222,7 +222,7 @@ def test_a_model_that_only_ranks_is_refused(monkeypatch: pytest.MonkeyPatch, cal
 
 
 @pytest.mark.parametrize("ask", ["llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_n_swa"])
-def test_models_that_cannot_forget_a_part(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+def test_models_that_cannot_drop_part_of_a_sequence_are_recognised(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
     monkeypatch.setattr(llama_cpp, ask, lambda _handle: 1)
     with load(config(context=256)) as loaded:
         assert not loaded.traits.can_trim
@@ -239,7 +239,7 @@ def test_a_model_is_freed_once(calls: Calls) -> None:
         _ = loaded.handle
 
 
-def test_what_the_progress_callback_raises_is_raised_and_nothing_stays(calls: Calls) -> None:
+def test_an_exception_of_the_progress_callback_is_raised_and_the_model_is_freed(calls: Calls) -> None:
     def gone(_share: float) -> None:
         raise BrokenPipeError("the gateway is gone")
 

@@ -1,4 +1,4 @@
-"""The runner on a real model: chunks, neighbours, aborts, faults, and that everything is freed once."""
+"""The runner on a real model: chunks, neighbours, aborts, faults, and freed memory."""
 
 import errno
 import logging
@@ -62,7 +62,7 @@ def shared(model: LlamaModel) -> Iterator[LlamaRunner]:
 
 @pytest.fixture
 def runner(shared: LlamaRunner) -> LlamaRunner:
-    """A runner with no cells and no abort pending."""
+    """Return a runner without cells and without a pending abort."""
     for seq_id in range(SLOTS):
         shared.remove(Removal(seq_id, 0))
     shared.arm()
@@ -93,7 +93,7 @@ def plan(*chunks: tuple[Sequence, int]) -> StepPlan:
 
 
 def compute(runner: LlamaRunner, *chunks: tuple[Sequence, int]) -> list[Draw]:
-    """One pass, after which the sequences know and have what it gave."""
+    """Compute one pass and advance the sequences by its results."""
     wanted = plan(*chunks)
     result = runner.run(wanted)
     assert result.outcome is Outcome.DONE
@@ -113,7 +113,7 @@ def generate(runner: LlamaRunner, made: Sequence, count: int) -> list[int]:
 
 
 def last_cell(runner: LlamaRunner, seq_id: int) -> int:
-    """The highest position that has a cell; -1 for none."""
+    """Return the highest position that has a cell; -1 for none."""
     return int(llama_cpp.llama_memory_seq_pos_max(runner._context._memory, seq_id))
 
 
@@ -140,7 +140,7 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
 
 
 @pytest.mark.parametrize("cells", [1, 40, LONG])
-def test_what_saved_cells_take_is_known_beforehand(runner: LlamaRunner, cells: int) -> None:
+def test_the_size_of_saved_cells_is_known_in_advance(runner: LlamaRunner, cells: int) -> None:
     size = runner.probe()
     compute(runner, (sequence(1, prompt(cells)), cells))
     assert runner.save(Save(1, 1))
@@ -166,7 +166,7 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
     begun = generate(runner, goes_on, 2)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
-        runner.save(Save(1, 1))  # perhaps to what was made ready before
+        runner.save(Save(1, 1))  # perhaps into memory prepared before
         runner.forget(Forget(1))
         assert not runner.save(Save(2, 1))
     assert not runner._saved
@@ -176,7 +176,7 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
     assert begun == expected[:2]
 
 
-def test_sampled_neighbours_get_what_they_get_alone(runner: LlamaRunner) -> None:
+def test_sampled_sequences_in_one_pass_get_the_same_tokens_as_alone(runner: LlamaRunner) -> None:
     sampling = Sampling(temperature=1.0, top_k=20, repeat_penalty=1.2, frequency_penalty=0.2)
     alone = []
     for seq_id in range(SLOTS):
@@ -189,7 +189,7 @@ def test_sampled_neighbours_get_what_they_get_alone(runner: LlamaRunner) -> None
     assert len({tuple(tokens) for tokens in alone}) == SLOTS
 
 
-def test_a_token_says_what_it_stands_for(runner: LlamaRunner, model: LlamaModel) -> None:
+def test_a_token_has_its_bytes_and_its_end_flag(runner: LlamaRunner, model: LlamaModel) -> None:
     (draw,) = compute(runner, (sequence(0, prompt(5)), 5))
     assert isinstance(draw, Token)
     assert draw.piece == model.piece(draw.id)
@@ -215,7 +215,7 @@ def test_a_cancel_between_plan_and_pass_moves_no_row(runner: LlamaRunner) -> Non
 
 
 class WatchedFlag(AbortFlag):
-    """An abort flag that counts how often llama.cpp asks it, and can wait at one of the questions for the abort."""
+    """An abort flag that counts llama.cpp's checks of it, and can wait for the abort in one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -293,7 +293,9 @@ def test_the_real_flag_stops_a_decode_that_runs(runner: LlamaRunner, monkeypatch
     assert runner.run(plan((long, 10))).outcome is Outcome.DONE
 
 
-def test_a_model_that_cannot_forget_a_part_forgets_all(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_drop_part_of_a_sequence_drops_all_of_it(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(runner._model, "traits", replace(runner._model.traits, can_trim=False))
     made = sequence(0, prompt(40))
     compute(runner, (made, 20))
@@ -302,7 +304,7 @@ def test_a_model_that_cannot_forget_a_part_forgets_all(runner: LlamaRunner, monk
     assert last_cell(runner, 0) == -1
 
 
-def test_a_pass_without_room_computes_nothing(model: LlamaModel) -> None:
+def test_a_pass_without_room_computes_no_token(model: LlamaModel) -> None:
     with LlamaRunner(model, config(slots=1)) as runner:
         made = sequence(0, prompt(CONTEXT))
         compute(runner, (made, CONTEXT))
@@ -331,7 +333,7 @@ def test_a_plan_too_wide_or_with_a_foreign_id_does_not_reach_llama_cpp(
             runner.run(plan((sequence(0, [5, wrong]), 2)))
 
 
-def test_logits_that_are_none_fail_one_row(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_without_a_number_fail_one_row(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     true_logits = runner._logits
 
     def logits(row: int) -> Any:
@@ -393,7 +395,7 @@ def test_log_probabilities_are_the_models_own(
 
 
 @pytest.mark.parametrize("asked", [None, 0])
-def test_log_probabilities_come_only_where_they_are_asked_for(runner: LlamaRunner, asked: int | None) -> None:
+def test_log_probabilities_are_returned_only_on_request(runner: LlamaRunner, asked: int | None) -> None:
     (draw,) = compute(runner, (sequence(0, prompt(5), logprobs=asked), 5))
     assert isinstance(draw, Token)
     assert (draw.logprob is None) == (asked is None)
@@ -401,7 +403,7 @@ def test_log_probabilities_come_only_where_they_are_asked_for(runner: LlamaRunne
 
 
 def scores(runner: LlamaRunner, made: Sequence, *counts: int) -> list[Any]:
-    """Of a prompt computed in chunks of those sizes, each after the next."""
+    """Return the scores of a prompt computed in chunks of those sizes, one after another."""
     found: list[Any] = []
     for count in counts:
         last = made.pending == count
@@ -426,7 +428,7 @@ def test_a_prompts_scores_are_those_of_each_prefix(runner: LlamaRunner, chunks: 
     assert [[one.id for one in top] for _, top in found] == [[one.id for one in top] for _, top in alone]
 
 
-def test_as_many_scores_as_a_pass_may_give_beside_a_row_a_slot(runner: LlamaRunner) -> None:
+def test_a_pass_gives_its_maximum_of_scores_beside_a_row_per_slot(runner: LlamaRunner) -> None:
     scored = sequence(0, prompt(SCORED_AT_ONCE), logprobs=1)
     others = [sequence(seq_id, prompt(9)) for seq_id in range(1, SLOTS)]
     chunks = (Chunk(scored, SCORED_AT_ONCE, sample=True, score=True), *(Chunk(s, 9, sample=True) for s in others))
@@ -436,7 +438,7 @@ def test_as_many_scores_as_a_pass_may_give_beside_a_row_a_slot(runner: LlamaRunn
     assert all(isinstance(draw, Token) for (draw,) in result.draws)
 
 
-def test_grammars_hold_side_by_side(runner: LlamaRunner, model: LlamaModel) -> None:
+def test_grammars_of_several_rows_constrain_only_their_own(runner: LlamaRunner, model: LlamaModel) -> None:
     free = sequence(0, prompt(20))
     expected = generate(runner, free, 6)
     runner.remove(Removal(0, 0))
@@ -471,13 +473,15 @@ def test_a_grammar_that_cannot_go_on_fails_one_row(runner: LlamaRunner, model: L
     assert isinstance(second, Token)
 
 
-def test_a_grammar_that_the_model_did_not_compile(runner: LlamaRunner, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_grammar_that_the_model_did_not_compile_fails_one_row(
+    runner: LlamaRunner, caplog: pytest.LogCaptureFixture
+) -> None:
     (draw,) = compute(runner, (sequence(0, prompt(5), grammar=b"foreign"), 5))
     assert isinstance(draw, DrawFailure)
     assert "no compiled grammar" in caplog.text
 
 
-def test_a_control_token_shows_its_name_where_it_is_asked_for(runner: LlamaRunner, model: LlamaModel) -> None:
+def test_a_control_token_shows_its_name_on_request(runner: LlamaRunner, model: LlamaModel) -> None:
     (end,) = model.end_tokens
     forced = Sampling(temperature=0.0, logit_bias=((end, 100.0),))
     shown, hidden = sequence(0, prompt(5), forced, show_special=True), sequence(1, prompt(5), forced)
@@ -485,7 +489,7 @@ def test_a_control_token_shows_its_name_where_it_is_asked_for(runner: LlamaRunne
     assert draws == [Token(end, b"</s>", True), Token(end, b"", True)]
 
 
-def test_the_probe_passes_and_leaves_nothing(runner: LlamaRunner) -> None:
+def test_the_probe_passes_and_leaves_no_cells(runner: LlamaRunner) -> None:
     runner.probe()
     assert last_cell(runner, 0) == -1
 
@@ -511,7 +515,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return count_calls(monkeypatch, *makers, "llama_free", "llama_sampler_free")
 
 
-def test_everything_is_freed_once(model: LlamaModel, calls: Counter[str]) -> None:
+def test_every_llama_cpp_object_is_freed_once(model: LlamaModel, calls: Counter[str]) -> None:
     with LlamaRunner(model, config(context=256)) as runner:
         closed, left = sequence(0, prompt(4), Sampling(repeat_penalty=1.1)), sequence(1, prompt(4), Sampling())
         compute(runner, (closed, 4), (left, 4))
@@ -536,7 +540,7 @@ def test_a_context_without_a_cache_is_refused_and_freed(
     assert (calls["llama_init_from_model"], calls["llama_free"]) == (1, 1)
 
 
-def test_a_context_that_llama_cpp_refuses(model: LlamaModel, calls: Counter[str]) -> None:
+def test_a_context_that_llama_cpp_refuses_is_a_load_error(model: LlamaModel, calls: Counter[str]) -> None:
     too_many = llama_cpp.llama_max_parallel_sequences() + 1
     with pytest.raises(LoadError, match="n_seq_max must be"):
         LlamaRunner(model, config(slots=too_many))

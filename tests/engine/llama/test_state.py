@@ -1,4 +1,4 @@
-"""Host memory for saved cells: of the size asked for, made ready in advance, gone when nobody has it."""
+"""Host memory for saved cells: of the requested size, prepared in advance, freed with its last reference."""
 
 import weakref
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def test_each_state_has_the_bytes_it_asked_for_and_its_own(memory: StateMemory) 
     assert all((one == number).all() for number, one in enumerate(taken))
 
 
-def test_the_memory_of_the_next_one_is_touched_by_another_thread(
+def test_the_memory_of_the_next_state_is_touched_by_another_thread(
     memory: StateMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.take(10_000)
@@ -46,7 +46,7 @@ def test_a_state_without_references_is_freed(memory: StateMemory) -> None:
     assert mapped() is None
 
 
-def test_the_size_of_a_state_is_known_from_two_of_them() -> None:
+def test_the_size_of_a_state_follows_from_two_measured_ones() -> None:
     assert measure({32: 420, 1: 110}) == StateSize(fixed=100, each=10)
     assert measure({32: 500, 1: 500}) == StateSize(fixed=500, each=0), "a recurrent one"
     assert measure({1: 110}).of(1) == 110

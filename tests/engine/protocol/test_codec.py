@@ -1,4 +1,4 @@
-"""The frames: whatever is sent arrives, however the pipe cuts it."""
+"""Frames: every message arrives unchanged, however the pipe cuts it."""
 
 import dataclasses
 import types
@@ -31,7 +31,7 @@ _COMPOUNDS: dict[Any, Callable[..., st.SearchStrategy[Any]]] = {
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a type that a frame carries, every field of a struct or a dataclass included."""
+    """Return a strategy for values of a type that a frame carries, every field of a struct or a dataclass included."""
     if kind in SCALARS:
         return SCALARS[kind]
     if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
@@ -58,7 +58,7 @@ def test_a_message_arrives_as_it_was_sent(message: Message) -> None:
 
 
 @given(st.lists(messages, max_size=4), st.data())
-def test_the_pipe_may_cut_anywhere(sent: list[Message], data: st.DataObject) -> None:
+def test_messages_survive_any_cut_of_the_pipe(sent: list[Message], data: st.DataObject) -> None:
     stream = b"".join(map(encode, sent))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     decoder = Decoder()
@@ -91,12 +91,12 @@ def test_the_pipe_may_cut_anywhere(sent: list[Message], data: st.DataObject) -> 
         ),
     ],
 )
-def test_what_is_no_message_is_refused(body: bytes) -> None:
+def test_an_invalid_message_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="no message"):
         Decoder().feed(len(body).to_bytes(4) + body)
 
 
-def test_text_that_is_no_utf_8_is_refused() -> None:
+def test_text_that_is_not_utf_8_is_refused() -> None:
     body = msgspec.msgpack.encode(["LoadFailed", "xy"]).replace(b"xy", b"\xff\xff")
     with pytest.raises(ValueError, match="no message"):
         Decoder().feed(len(body).to_bytes(4) + body)
@@ -121,6 +121,6 @@ def test_a_message_too_long_for_a_frame_is_not_sent(monkeypatch: pytest.MonkeyPa
         ({"max_tokens": -(2**63) - 1}, "64-bit"),
     ],
 )
-def test_what_a_frame_cannot_carry_is_not_sent(fields: dict[str, Any], why: str) -> None:
+def test_a_value_that_a_frame_cannot_carry_is_not_sent(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         encode(Generate(1, GenerationRequest(**{"id": "r", "prompts": ("p",), **fields})))

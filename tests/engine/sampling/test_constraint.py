@@ -1,4 +1,4 @@
-"""A sequence kept to its grammar: the work is done elsewhere, and its trouble is told where it is waited for."""
+"""A sequence constrained by a grammar: the masks are computed by other threads, and their errors raised at the wait."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
@@ -27,7 +27,7 @@ def model() -> Iterator[LlamaModel]:
 
 
 class ByHand(Executor):
-    """Does its work when it is told to."""
+    """A worker pool that runs its work on demand."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
@@ -54,7 +54,7 @@ def constraint(model: LlamaModel, regex: str, workers: Executor) -> Constraint:
     return Constraint(model.compile(Grammar(GrammarKind.REGEX, regex)), workers)
 
 
-def test_nothing_waits_before_the_first_token_nor_when_one_is_taken(model: LlamaModel) -> None:
+def test_the_first_mask_needs_no_worker_and_later_ones_are_computed_by_one(model: LlamaModel) -> None:
     workers = ByHand()
     made = constraint(model, "ab", workers)
     assert not made.denied()[token(model, b"a")]
@@ -78,7 +78,7 @@ def test_a_mask_that_costs_too_much_fails_the_draw(model: LlamaModel, monkeypatc
 
 
 class Spelling:
-    """Draws by made logits, and keeps the text."""
+    """Draws by prepared logits, and keeps the text."""
 
     def __init__(self, model: LlamaModel, regex: str, sampling: Sampling, stops: tuple[int, ...] = ()) -> None:
         self.model, self.workers = model, ByHand()
@@ -88,7 +88,7 @@ class Spelling:
         self.sampler = SequenceSampler(sampling, 1, resources, prompt=[], stop_tokens=stops, constraint=made)
 
     def draw(self, *likely: int) -> int:
-        """A token, from logits that prefer these, the first most."""
+        """Draw a token, from logits that prefer these tokens, the first most."""
         logits = np.zeros(self.model.info.vocabulary, np.float32)
         logits[list(likely)] = 100.0 - np.arange(len(likely))
         self.workers.work()
@@ -111,7 +111,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_whatever_the_model_prefers_the_text_matches(model: LlamaModel, shape: dict[str, Any]) -> None:
+def test_the_text_matches_the_grammar_whatever_the_model_prefers(model: LlamaModel, shape: dict[str, Any]) -> None:
     (end,) = model.end_tokens
     spelling = Spelling(model, "[ab]{20}", Sampling(**shape))
     text = b""
@@ -123,7 +123,7 @@ def test_whatever_the_model_prefers_the_text_matches(model: LlamaModel, shape: d
 
 
 @pytest.mark.parametrize("fields", [{"ignore_eos": True}, {"min_tokens": 100}], ids=str)
-def test_the_end_comes_where_nothing_else_may_follow(model: LlamaModel, fields: dict[str, Any]) -> None:
+def test_the_end_token_is_drawn_where_no_other_may_follow(model: LlamaModel, fields: dict[str, Any]) -> None:
     (end,) = model.end_tokens
     letter = token(model, b"a")
     spelling = Spelling(model, "a?a?", Sampling(temperature=0.0, **fields))
@@ -137,7 +137,7 @@ def test_stop_tokens_wait_for_min_tokens_unless_the_grammar_leaves_no_other(mode
     assert [spelling.draw(stops[0], other) for _ in range(2)] == [other, stops[0]]
 
 
-def test_a_model_that_gives_what_may_come_no_chance(model: LlamaModel) -> None:
+def test_a_model_without_a_finite_logit_for_any_allowed_token_fails_the_draw(model: LlamaModel) -> None:
     spelling = Spelling(model, "ab", Sampling(temperature=0.0))
     logits = np.full(model.info.vocabulary, -np.inf, np.float32)
     logits[token(model, b"z")] = 1.0

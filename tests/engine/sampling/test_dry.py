@@ -1,4 +1,4 @@
-"""DRY: llama.cpp's own sampler, copied from a template, asked of the text's tokens alone."""
+"""DRY: llama.cpp's own sampler, cloned from a template, applied to the tokens of the text only."""
 
 import ctypes
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def model() -> Iterator[LlamaModel]:
 
 
 def theirs(model: LlamaModel, sampling: Sampling, prompt: list[int], window: int) -> SamplerChain:
-    """llama.cpp's chain over the whole vocabulary, its DRY made for this one sequence."""
+    """Return llama.cpp's chain over the whole vocabulary, with a DRY sampler made for this one sequence."""
     breakers = [text.encode() for text in sampling.dry_sequence_breakers]
     dry = llama_cpp.llama_sampler_init_dry(
         model._tokenizer.vocab,
@@ -67,7 +67,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> None:
+def test_dry_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> None:
     sampling = Sampling(top_k=8, temperature=0.7, **shape)
     size = model.info.vocabulary
     prompt = model.tokenize("Once upon a time, there was a dog. " * 3)
@@ -88,7 +88,7 @@ def test_the_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> N
     reference.close()
 
 
-def test_templates_are_made_once_kept_for_a_while_and_freed(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TEMPLATES", 2)
     handles = Handles(monkeypatch)
     templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
@@ -98,7 +98,7 @@ def test_templates_are_made_once_kept_for_a_while_and_freed(model: LlamaModel, m
     templates.prepare(first)
     kept = set(handles.alive)
     copy = templates.sampler(first)
-    assert set(handles.alive) == kept, "a copy, which nobody counts"
+    assert set(handles.alive) == kept, "an uncounted copy"
     templates.prepare(second)
     templates.prepare(first)
     templates.prepare(third)
@@ -110,7 +110,7 @@ def test_templates_are_made_once_kept_for_a_while_and_freed(model: LlamaModel, m
     llama_cpp.llama_sampler_accept(copy, 5)
 
 
-def test_a_template_that_cannot_be_made(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = ctypes.POINTER(llama_cpp.llama_sampler)()
     monkeypatch.setattr(llama_cpp, "llama_sampler_init_dry", lambda *_: nothing)
     templates = DryTemplates(model._tokenizer.vocab, CONTEXT)

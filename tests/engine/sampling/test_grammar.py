@@ -1,4 +1,4 @@
-"""Grammars: what compiles, what is refused and with which words, and that a mask is exactly the grammar."""
+"""Grammars: supported and refused sources, error messages, and masks that allow exactly the grammar."""
 
 import contextlib
 import json
@@ -40,13 +40,13 @@ def end(model: LlamaModel) -> int:
 
 
 def byte_tokens(model: LlamaModel) -> dict[bytes, int]:
-    """A token for every byte, so that any text can be spelt."""
+    """Return a token for every byte, so that any text can be spelt."""
     single = {model.piece(token): token for token in range(model.info.vocabulary)}
     return {bytes([byte]): single[bytes([byte])] for byte in range(256)}
 
 
 def follow(model: LlamaModel, grammar: Grammar, text: str) -> Constraint:
-    """A constraint that has taken a text byte by byte. Fails the test where it must not go on."""
+    """Return a constraint that has accepted a text byte by byte. Fails the test where the grammar refuses a byte."""
     spelling = byte_tokens(model)
     constraint = Constraint(model.compile(grammar), WORKERS)
     for byte in text.encode():
@@ -57,7 +57,7 @@ def follow(model: LlamaModel, grammar: Grammar, text: str) -> Constraint:
 
 
 def matches(model: LlamaModel, grammar: Grammar, text: str) -> bool:
-    """Whether a text may stand, and end."""
+    """Return true if a text may stand, and end."""
     spelling = byte_tokens(model)
     constraint = Constraint(model.compile(grammar), WORKERS)
     for byte in text.encode():
@@ -88,7 +88,9 @@ def matches(model: LlamaModel, grammar: Grammar, text: str) -> bool:
         ),
     ],
 )
-def test_each_language(model: LlamaModel, kind: GrammarKind, source: str, good: str, bad: str) -> None:
+def test_every_grammar_language_matches_its_texts_only(
+    model: LlamaModel, kind: GrammarKind, source: str, good: str, bad: str
+) -> None:
     assert matches(model, Grammar(kind, source), good)
     assert not matches(model, Grammar(kind, source), bad)
 
@@ -116,7 +118,7 @@ def test_each_language(model: LlamaModel, kind: GrammarKind, source: str, good: 
         (SCHEMA, '{"x-guidance": 5}', "JSON schema"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_the_compilers_words(
+def test_an_unusable_grammar_is_refused_with_the_compilers_message(
     model: LlamaModel, kind: GrammarKind, source: str, words: str
 ) -> None:
     with pytest.raises(RequestError, match=words) as raised:
@@ -140,7 +142,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_grammars_end_soon(model: LlamaModel, name: str) -> None:
-    """Each is refused, goes on, or fails: nothing hangs, nothing else is raised."""
+    """Each grammar is refused, matches, or fails: no hang, no other exception."""
     with contextlib.suppress(RequestError, DrawError):
         constraint = Constraint(model.compile(HOSTILE[name]), WORKERS)
         for _ in range(30):
@@ -179,7 +181,7 @@ def test_a_mask_allows_exactly_what_the_grammar_allows(model: LlamaModel, words:
         constraint.accept(token)
 
 
-def test_control_tokens_by_name_and_by_number(model: LlamaModel, end: int) -> None:
+def test_a_grammar_can_name_control_tokens_by_name_and_by_id(model: LlamaModel, end: int) -> None:
     for source in ('start: "a" </s> "b"', f'start: "a" <[{end}]> "b"'):
         constraint = follow(model, Grammar(LARK, source), "a")
         assert np.flatnonzero(~constraint.denied()).tolist() == [end]
@@ -194,7 +196,7 @@ def test_the_name_of_a_control_token_is_not_the_token(model: LlamaModel, end: in
     assert not constraint.denied()[byte_tokens(model)[b"<"]]
 
 
-def test_a_finished_grammar_allows_the_end_alone(model: LlamaModel, end: int) -> None:
+def test_a_finished_grammar_allows_only_the_end(model: LlamaModel, end: int) -> None:
     constraint = follow(model, Grammar(REGEX, "ab"), "ab")
     assert np.flatnonzero(~constraint.denied()).tolist() == [end]
 
@@ -219,7 +221,7 @@ def test_whitespace_in_json_is_bounded_unless_the_schema_says_so(model: LlamaMod
     assert not matches(model, compact, "[1, 2]")
 
 
-def test_sequences_do_not_share_their_place(model: LlamaModel) -> None:
+def test_sequences_of_one_grammar_have_separate_states(model: LlamaModel) -> None:
     grammar = Grammar(REGEX, "abc|xyz")
     first, second = follow(model, grammar, "ab"), follow(model, grammar, "x")
     spelling = byte_tokens(model)
@@ -228,7 +230,7 @@ def test_sequences_do_not_share_their_place(model: LlamaModel) -> None:
     assert second.denied()[spelling[b"c"]]
 
 
-def test_what_was_compiled_is_kept_for_a_while(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_grammars_are_cached_for_a_while(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_KEPT", 2)
     compiler = GrammarCompiler(model._tokenizer)
     first, second, third = (Grammar(REGEX, f"kept{n}") for n in range(3))
@@ -239,7 +241,7 @@ def test_what_was_compiled_is_kept_for_a_while(model: LlamaModel, monkeypatch: p
     assert compiler.compile(second) is not forgotten
 
 
-def test_a_grammar_that_met_a_limit_is_compiled_anew(model: LlamaModel) -> None:
+def test_a_grammar_that_exceeded_a_limit_is_compiled_again(model: LlamaModel) -> None:
     grammar = Grammar(REGEX, "((((a{1,100}){1,100}){1,100}){1,100}){1,100}b")
     compiled = model.compile(grammar)
     constraint = Constraint(compiled, WORKERS)
@@ -261,14 +263,14 @@ def test_a_token_against_the_grammar_fails_the_sequence_alone(model: LlamaModel)
     assert not right.denied()[byte_tokens(model)[b"b"]]
 
 
-def test_from_many_threads(model: LlamaModel) -> None:
+def test_grammars_work_from_many_threads(model: LlamaModel) -> None:
     texts = [f"{n}-{n * 7}" for n in range(40)]
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(lambda text: matches(model, Grammar(REGEX, r"\d+-\d+"), text), texts))
     assert all(made)
 
 
-def test_a_model_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_an_end_token_has_no_grammars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_cpp, "llama_vocab_is_eog", lambda _vocab, _token: False)
     config = EngineConfig(model=str(model_path()), slots=1, context=256, threads=1)
     with LlamaModel(config, lambda _share: None) as endless, pytest.raises(RequestError, match="no token that ends"):

@@ -1,4 +1,4 @@
-"""Log-probabilities against the definition worked out in double precision."""
+"""Log-probabilities against their definition, computed in double precision."""
 
 import math
 
@@ -19,7 +19,7 @@ def expected(logits: Logits) -> list[float]:
 
 @pytest.mark.parametrize("spread", [0.001, 1.0, 20.0])
 @pytest.mark.parametrize("shift", [0.0, -1000.0])
-def test_they_are_the_logarithm_of_the_softmax(spread: float, shift: float) -> None:
+def test_logprobs_are_the_logarithm_of_the_softmax(spread: float, shift: float) -> None:
     logits = (np.random.default_rng(1).normal(0, spread, VOCABULARY) + shift).astype(np.float32)
     logprobs, exact = LogProbs(logits), expected(logits)
     assert [logprobs.of(token) for token in range(VOCABULARY)] == pytest.approx(exact, abs=2e-5)
@@ -30,13 +30,13 @@ def test_they_are_the_logarithm_of_the_softmax(spread: float, shift: float) -> N
         assert [value for _, value in top] == [logprobs.of(token) for token in order[:count]]
 
 
-def test_of_equal_ones_the_lowest_ids() -> None:
+def test_equal_logprobs_are_ordered_by_token_id() -> None:
     logits = np.zeros(VOCABULARY, np.float32)
     logits[[7, 99]] = 1.0
     assert [token for token, _ in LogProbs(logits).top(5)] == [7, 99, 0, 1, 2]
 
 
-def test_the_impossible_has_a_number_that_json_knows() -> None:
+def test_an_impossible_token_has_a_finite_logprob() -> None:
     logits = np.full(VOCABULARY, -np.inf, np.float32)
     logits[3] = 5.0
     logprobs = LogProbs(logits)
@@ -44,5 +44,5 @@ def test_the_impossible_has_a_number_that_json_knows() -> None:
     assert logprobs.top(3) == [(3, 0.0)]
 
 
-def test_from_no_logits_comes_no_probability() -> None:
+def test_logits_without_a_number_give_the_least_logprob() -> None:
     assert LogProbs(np.full(10, np.nan, np.float32)).of(3) == LEAST

@@ -1,4 +1,4 @@
-"""Draws: the same distribution as llama.cpp's own chain over the whole vocabulary, with less work."""
+"""The sampler: the same distribution as llama.cpp's own chain over the whole vocabulary, with less work."""
 
 import contextlib
 import ctypes
@@ -31,7 +31,7 @@ GREEDY = 0.0
 
 
 def make_logits(vocabulary: int, seed: int) -> Logits:
-    """A few likely tokens above a long tail, as a language model has it."""
+    """Return a few likely tokens above a long tail, as a language model gives them."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 2, vocabulary).astype(np.float32)
     logits[rng.integers(0, vocabulary, 30)] += rng.normal(8, 2, 30).astype(np.float32)
@@ -46,7 +46,7 @@ def make(
     candidates: Candidates | None = None,
     stop_tokens: tuple[int, ...] = (),
 ) -> SequenceSampler:
-    no_vocabulary = DryTemplates(0, CONTEXT)  # which it needs for DRY alone: test_dry.py
+    no_vocabulary = DryTemplates(0, CONTEXT)  # needed only for DRY: test_dry.py
     resources = SamplerResources(candidates or Candidates(vocabulary), frozenset(END), CONTEXT, no_vocabulary)
     return SequenceSampler(sampling, seed, resources, prompt=prompt, stop_tokens=stop_tokens)
 
@@ -61,7 +61,7 @@ def penalties(sampling: Sampling, vocabulary: int) -> list[Any]:
 
 
 def mirostat(sampling: Sampling, vocabulary: int, seed: int) -> list[Any]:
-    """llama.cpp's own: the temperature, and what draws. The penalties in front are ours to promise."""
+    """Return llama.cpp's samplers for mirostat, temperature and draw, after the penalties that this project applies."""
     tau, eta = sampling.mirostat_tau, sampling.mirostat_eta
     draw = (
         llama_cpp.llama_sampler_init_mirostat(vocabulary, seed, tau, eta, 100)
@@ -92,7 +92,7 @@ def in_order(sampling: Sampling, vocabulary: int, seed: int) -> list[Any]:
 
 
 class LlamaChain:
-    """llama.cpp's samplers in a row, over every token of the vocabulary: what ours must equal."""
+    """llama.cpp's samplers in a row, over every token of the vocabulary: the reference for ours."""
 
     def __init__(self, sampling: Sampling, seed: int, vocabulary: int) -> None:
         biases = [*sampling.logit_bias, *((token, -math.inf) for token in END if sampling.ignore_eos)]
@@ -108,7 +108,7 @@ class LlamaChain:
         self.columns = np.ctypeslib.as_array(self.rows)
 
     def draw(self, logits: Logits) -> tuple[int, dict[int, float]]:
-        """The token drawn, and the probability of each that could be drawn."""
+        """Return the drawn token, and the probability of each candidate."""
         self.columns["id"], self.columns["logit"], self.columns["p"] = np.arange(len(logits)), logits, 0.0
         array = llama_cpp.llama_token_data_array(self.rows, len(logits), -1, False)
         llama_cpp.llama_sampler_apply(self.chain.handle, ctypes.byref(array))
@@ -168,8 +168,10 @@ def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) ->
 
 
 def assert_same(got: dict[int, float], expected: dict[int, float], sampling: Sampling) -> None:
-    """Equal to rounding. llama.cpp sums the whole vocabulary's shares in single precision, where small ones are lost:
-    its nucleus may end a few tokens earlier or later than the exact one (`test_truncation.py`), a mass of 1e-4 at most.
+    """Check that two distributions are equal to rounding.
+
+    llama.cpp sums the whole vocabulary's shares in single precision, where small ones are lost: its nucleus may end a
+    few tokens earlier or later than the exact one (`test_truncation.py`), a mass of 1e-4 at most.
     """
     border = sum(got.get(i, 0.0) + expected.get(i, 0.0) for i in got.keys() ^ expected.keys())
     assert border <= (1e-4 if sampling.top_p < 1 or sampling.typical_p < 1 else 0.0)
@@ -178,7 +180,7 @@ def assert_same(got: dict[int, float], expected: dict[int, float], sampling: Sam
 
 
 class ScriptedCandidates(Candidates):
-    """Takes the block it is told to, and keeps what was to be drawn from."""
+    """A candidate set that draws a prepared block first, and keeps the candidates of each draw."""
 
     def __init__(self, vocabulary: int, block: int) -> None:
         super().__init__(vocabulary)
@@ -240,7 +242,7 @@ def test_a_plain_draw_of_a_small_vocabulary_is_llama_cpps(vocabulary: int) -> No
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-6, 1e30])
 @pytest.mark.parametrize("shape", [{}, {"top_k": 40}, {"min_p": 0.1}], ids=str)
-def test_extreme_temperatures(temperature: float, shape: dict[str, Any]) -> None:
+def test_extreme_temperatures_draw_a_valid_token(temperature: float, shape: dict[str, Any]) -> None:
     sampler = make(Sampling(temperature=temperature, **shape), 1, LARGE)
     logits = make_logits(LARGE, 1)
     token = sampler.draw(logits.copy())
@@ -259,7 +261,7 @@ def test_greedy_takes_the_likeliest() -> None:
     sampler.close()
 
 
-def test_greedy_after_biases_and_penalties() -> None:
+def test_greedy_applies_biases_and_penalties() -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[[3, 20, 21, 5]] = 9.0, 5.0, 4.0, 8.0
     sampling = Sampling(
@@ -268,7 +270,7 @@ def test_greedy_after_biases_and_penalties() -> None:
     sampler = make(sampling)
     drawn = [sampler.draw(logits.copy()) for _ in range(3)]
     sampler.close()
-    # 3 ends the generation; 5 stands in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
+    # 3 ends the generation; 5 is in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
     assert drawn == [20, 21, 5]
 
 
@@ -283,7 +285,7 @@ def test_openais_penalties_count_generated_tokens_only() -> None:
 
 
 @pytest.mark.parametrize(("last_n", "penalised"), [(0, False), (1, False), (2, True), (-1, True)])
-def test_the_window_of_the_repeat_penalty(last_n: int, penalised: bool) -> None:
+def test_the_repeat_penalty_looks_back_over_its_window(last_n: int, penalised: bool) -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[[32, 100]] = 2.0, 1.5
     sampler = make(Sampling(temperature=GREEDY, repeat_penalty=2.0, repeat_last_n=last_n), prompt=[32, 40])
@@ -301,7 +303,7 @@ def draws(seed: int | None, vocabulary: int = SMALL) -> list[int]:
 
 @pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
 @pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFE, llama_cpp.LLAMA_DEFAULT_SEED])
-def test_a_seed_repeats(seed: int, vocabulary: int) -> None:
+def test_a_seed_repeats_its_draws(seed: int, vocabulary: int) -> None:
     assert draws(seed, vocabulary) == draws(seed, vocabulary)
     assert draws(seed, vocabulary) != draws((seed + 1) % (1 << 32), vocabulary)
 
@@ -311,13 +313,13 @@ def test_a_seed_has_32_bits() -> None:
     assert draws(-1) == draws(0xFFFFFFFF)
 
 
-def test_no_seed_is_a_new_one_each_time() -> None:
+def test_without_a_seed_each_sampler_has_a_random_one() -> None:
     assert draws(None) != draws(None)
 
 
 @pytest.mark.parametrize("shape", [{"temperature": 0.0}, {}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.1}], ids=str)
 @pytest.mark.parametrize("value", [math.nan, -math.inf, math.inf])
-def test_logits_that_are_none(shape: dict[str, Any], value: float) -> None:
+def test_logits_without_a_number_fail_the_draw(shape: dict[str, Any], value: float) -> None:
     sampler = make(Sampling(**shape), vocabulary=LARGE)
     logits = np.full(LARGE, value, np.float32)
     with pytest.raises(DrawError, match="finite"):
@@ -325,7 +327,7 @@ def test_logits_that_are_none(shape: dict[str, Any], value: float) -> None:
     sampler.close()
 
 
-def test_one_nan_among_good_logits() -> None:
+def test_one_nan_among_good_logits_fails_the_draw() -> None:
     sampler = make(Sampling())
     logits = make_logits(SMALL, 0)
     logits[100] = math.nan
@@ -335,14 +337,14 @@ def test_one_nan_among_good_logits() -> None:
 
 
 @pytest.mark.parametrize("token", [-1, SMALL])
-def test_biases_outside_the_vocabulary(token: int) -> None:
+def test_biases_outside_the_vocabulary_are_refused(token: int) -> None:
     with pytest.raises(IndexError):
         make(Sampling(logit_bias=((token, 1.0),)))
 
 
 @pytest.fixture
 def balance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Chains made and freed; a chain frees what was added to it."""
+    """Return the chains made and freed; a chain frees the samplers added to it."""
     counts = count_calls(monkeypatch, "llama_sampler_chain_init", "llama_sampler_free")
     yield counts
     assert counts["llama_sampler_chain_init"] == counts["llama_sampler_free"]
@@ -369,14 +371,14 @@ def test_samplers_are_freed_when_one_cannot_be_made(
 
 
 @pytest.mark.parametrize("temperature", [1e-50, 5e-324, 1e-40, 1e-6])
-def test_a_temperature_that_is_next_to_nothing_takes_the_likeliest(temperature: float) -> None:
+def test_a_tiny_temperature_draws_the_likeliest_token(temperature: float) -> None:
     logits = make_logits(SMALL, 3)
     with contextlib.closing(make(Sampling(temperature=temperature))) as sampler:
         assert sampler.draw(logits.copy()) == int(logits.argmax())
 
 
 @pytest.mark.parametrize("shape", [{}, {"samplers": ("nucleus",)}, {"samplers": ("top_k", "mirostat")}], ids=str)
-def test_samplers_that_there_are_not(shape: dict[str, Any]) -> None:
+def test_unknown_samplers_are_refused(shape: dict[str, Any]) -> None:
     if shape:
         with pytest.raises(ValueError, match="there is no sampler"):
             make(Sampling(**shape))
@@ -403,7 +405,7 @@ def test_no_end_before_min_tokens() -> None:
     sampler.close()
 
 
-def test_min_tokens_beside_ignore_eos() -> None:
+def test_min_tokens_works_with_ignore_eos() -> None:
     stop = 11
     logits = np.zeros(SMALL, np.float32)
     logits[[END[0], stop, 20]] = 9.0, 8.0, 7.0

@@ -1,4 +1,4 @@
-"""Truncation against its definition in double precision."""
+"""Truncation against its definition, computed in double precision."""
 
 import math
 
@@ -15,7 +15,7 @@ VOCABULARY = 5000
 
 
 def make_logits(spread: float) -> Logits:
-    """Relative to the best one, as the sampler hands them over."""
+    """Return logits relative to the best one, as the sampler passes them."""
     logits: Logits = np.random.default_rng(1).normal(0, spread, VOCABULARY).astype(np.float32)
     logits -= logits.max()
     return logits
@@ -36,18 +36,18 @@ def test_the_nucleus_is_the_smallest_set_with_the_mass(spread: float, top_p: flo
     assert len(set(kept.tolist())) == len(kept) >= 1
 
 
-def test_almost_all_of_a_distribution_with_impossible_tokens() -> None:
+def test_a_nucleus_of_almost_all_mass_leaves_out_impossible_tokens() -> None:
     logits = make_logits(1.0)
     logits[::2] = -np.inf
     assert len(nucleus(logits - logits.max(), np.nextafter(1.0, 0.0))) <= VOCABULARY // 2
 
 
-def test_ties_at_the_border() -> None:
+def test_ties_at_the_border_of_the_nucleus_are_cut() -> None:
     assert len(nucleus(np.zeros(10, np.float32), 0.35)) == 4
 
 
 @pytest.mark.parametrize("min_p", [1e-9, 0.05, 0.5, 1.0])
-def test_min_p_keeps_all_that_reach_the_share_and_hardly_more(min_p: float) -> None:
+def test_min_p_keeps_all_tokens_above_the_share_and_hardly_more(min_p: float) -> None:
     logits = make_logits(2.0)
     shares = np.exp(logits.astype(np.float64))
     kept = set(above_min_p(logits + 3.0, min_p, 3.0).tolist())
@@ -59,7 +59,7 @@ ROWS = arrays.arrays(np.float32, st.integers(1, 300), elements=st.sampled_from([
 
 
 @given(ROWS, st.integers(1, 400))
-def test_top_k_gives_as_many_as_asked_and_none_above_them_is_missing(logits: Logits, count: int) -> None:
+def test_top_k_keeps_the_k_best_tokens(logits: Logits, count: int) -> None:
     kept = top_k(logits, count)
     can_be = np.flatnonzero(logits > -math.inf)
     assert len(set(kept.tolist())) == len(kept) == min(count, len(can_be))
@@ -67,12 +67,12 @@ def test_top_k_gives_as_many_as_asked_and_none_above_them_is_missing(logits: Log
 
 
 @pytest.mark.parametrize("count", [1, 40, 100, 4999, 5000, 9000])
-def test_top_k_of_many(count: int) -> None:
+def test_top_k_equals_a_full_sort(count: int) -> None:
     logits = make_logits(3.0)
     assert set(top_k(logits, count).tolist()) == set(np.argsort(-logits)[:count].tolist())
 
 
-def test_impossible_tokens_and_those_of_no_weight() -> None:
+def test_impossible_and_weightless_tokens_are_left_out() -> None:
     logits = np.array([5.0, -math.inf, -90.0, -100.0, 4.0], np.float32)
     assert possible(logits).tolist() == [0, 2, 3, 4]
     assert nonzero(logits).tolist() == [0, 2, 4]

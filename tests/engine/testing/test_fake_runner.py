@@ -1,4 +1,4 @@
-"""The fake says no to what llama.cpp could not do rightly, and does the rest by rules that a test can foresee."""
+"""The fake runner: refuses invalid plans like llama.cpp, and computes by rules that a test can predict."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def test_names_of_control_tokens_are_recognised_where_they_are_special() -> None
     assert [model.piece(END, special=special) for special in (True, False)] == [b"<end>", b""]
 
 
-def test_a_gap_stands_between_control_tokens() -> None:
+def test_infill_encloses_both_texts_in_control_tokens() -> None:
     assert FakeModel().infill("a", "<end>") == [PREFIX, 97, SUFFIX, *b"<end>", MIDDLE]
     with pytest.raises(RequestError) as refused:
         FakeModel(infills=False).infill("a", "b")
@@ -43,7 +43,7 @@ def test_an_empty_grammar_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("special", "text"), [(True, "<middle>"), (False, "")])
-def test_control_tokens_are_shown_where_they_are_asked_for(special: bool, text: str) -> None:
+def test_control_tokens_are_shown_on_request(special: bool, text: str) -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, script=lambda tokens: END if tokens[-1] == MIDDLE else MIDDLE))
     key = driver.add(show_special=special)
@@ -61,7 +61,7 @@ def test_an_end_waits_for_min_tokens() -> None:
     assert (finished.reason, finished.tokens) == (FinishReason.STOP, 5)
 
 
-def test_cells_are_saved_and_restored_only_where_they_are() -> None:
+def test_only_existing_cells_are_saved_and_restored() -> None:
     runner = FakeRunner(FakeModel(can_trim=False))
     runner.cells[1] = [1, 2, 3]
     assert runner.save(Save(1, 1))
@@ -85,7 +85,7 @@ def test_cells_are_saved_and_restored_only_where_they_are() -> None:
         ({}, {"score": True, "count": 9}, "no rows to score"),
     ],
 )
-def test_a_plan_that_cannot_be_right_does_not_pass(asked: dict[str, object], wrong: dict[str, int], why: str) -> None:
+def test_an_invalid_plan_is_refused(asked: dict[str, object], wrong: dict[str, int], why: str) -> None:
     driver = Driver(FakeModel(context=1024))
     driver.add("x" * 500, **asked)
     plan = driver.plan().plan

@@ -1,4 +1,4 @@
-"""A worker that serves, and the gate in front of its passes."""
+"""Fixtures of a worker that serves, and of the gate before its passes."""
 
 from collections.abc import Iterator
 

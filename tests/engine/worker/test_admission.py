@@ -1,4 +1,4 @@
-"""What is refused by its beginning, and what must be read to its end."""
+"""Admission by length: inputs refused by their beginning, and inputs that must be read to the end."""
 
 import math
 
@@ -16,7 +16,7 @@ LIMITS = EmbeddingLimits(rows=CONTEXT, cells=CONTEXT, texts=1, longest=CONTEXT, 
 
 
 class CountingModel(FakeModel):
-    """Counts the bytes that it tokenises."""
+    """A model that counts the bytes it tokenises."""
 
     seen = 0
 
@@ -31,21 +31,21 @@ def model() -> CountingModel:
 
 
 @pytest.mark.parametrize("prompt", ["x" * 10**6, "ж" * 10**6, "x" + "ж" * 600, Infill("", "x" * 10**6)])
-def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenised(model: CountingModel, prompt: Prompt) -> None:
+def test_a_prompt_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel, prompt: Prompt) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
         admit(1, request(prompt), model)  # type: ignore[arg-type]
     assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
     assert model.seen <= 16 * CONTEXT
 
 
-def test_of_an_input_that_cannot_fit_only_the_beginning_is_tokenised(model: CountingModel) -> None:
+def test_an_embedding_input_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
         admit_embedding(1, EmbeddingRequest(id="x", inputs=("x" * 10**6,)), model, LIMITS)
     assert (raised.value.param, raised.value.code) == ("input", "context_length_exceeded")
     assert model.seen == 16 * CONTEXT
 
 
-def test_of_a_prediction_only_what_an_answer_could_repeat_is_tokenised(model: CountingModel) -> None:
+def test_a_prediction_is_tokenised_only_up_to_the_length_of_the_answer(model: CountingModel) -> None:
     group = admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model)
     assert model.seen <= 2 + 16 * CONTEXT
     assert group.waiting[0].drafter is not None

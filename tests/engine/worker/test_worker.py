@@ -1,4 +1,4 @@
-"""A whole engine on two pipes, with the fake runner: what is answered, and when, while passes run and wait."""
+"""A whole engine on two pipes with the fake runner: its messages, and their order relative to passes."""
 
 import os
 import queue
@@ -21,7 +21,7 @@ from tests.engine.driver import bytes_of, request
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
-def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(client: Client) -> None:
+def test_a_request_is_accepted_with_its_size_before_any_other_event(client: Client) -> None:
     client.generate(1, "four", "fivefive", n=3, max_tokens=2)
     assert client.expect(Accepted) == Accepted(1, (4, 8))
     assert isinstance(client.event(1, Started, Finished), Started)
@@ -40,7 +40,9 @@ def test_a_request_is_accepted_with_its_size_before_anything_else_is_told_of_it(
         ({"prompts": ("fits", "x" * 600)}, "prompt", "context_length_exceeded"),
     ],
 )
-def test_what_can_never_run_is_refused_at_once(client: Client, fields: dict[str, Any], param: str, code: str) -> None:
+def test_a_request_that_can_never_run_is_refused_at_once(
+    client: Client, fields: dict[str, Any], param: str, code: str
+) -> None:
     asked = request(**{"max_tokens": 1, **{k: v for k, v in fields.items() if k != "prompts"}})
     prompts = fields["prompts"]
     client.worker.receive(Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
@@ -56,7 +58,7 @@ def test_a_prompt_that_just_fits_is_served_to_its_last_token(client: Client) -> 
     assert client.event(2, Finished).tokens == 12
 
 
-def test_slots_are_told_while_a_pass_runs(client: Client, gate: Gate) -> None:
+def test_slots_are_reported_while_a_pass_runs(client: Client, gate: Gate) -> None:
     client.generate(1, "hello")
     gate.wait()
     inspected = client.inspect()
@@ -116,7 +118,7 @@ def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -
     assert all(len(made) == 1 for made in client.runner.passes[passes:])
 
 
-def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, gate: Gate) -> None:
+def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(client: Client, gate: Gate) -> None:
     for key in range(1, 6):
         client.generate(key, "hello")
         client.expect(Accepted)
@@ -126,7 +128,7 @@ def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, gate
     assert client.runner.passes == [[(0, 5)]]
 
 
-def test_a_cancel_while_the_prompt_is_tokenised_leaves_nothing(client: Client) -> None:
+def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def tokenize(text: str, **_: bool) -> list[int]:
@@ -146,11 +148,11 @@ def test_a_cancel_while_the_prompt_is_tokenised_leaves_nothing(client: Client) -
     assert client.runner.passes == [[(0, 4)]]
 
 
-def test_every_cancel_is_answered_once_even_for_what_it_never_knew(client: Client) -> None:
+def test_every_cancel_is_answered_once_even_for_an_unknown_key(client: Client) -> None:
     assert client.cancel(77) == Released("gone", 0, 0)
 
 
-def test_a_second_cancel_and_one_after_the_end_find_it_gone(client: Client) -> None:
+def test_a_second_cancel_and_one_after_the_end_are_answered(client: Client) -> None:
     client.generate(1, "hello", max_tokens=1)
     client.event(1, Finished)
     assert [client.cancel(1), client.cancel(1)] == [Released("gone", 0, 0)] * 2
@@ -177,7 +179,7 @@ def test_equal_requests_cost_equal_steps_frames_and_bytes(client: Client) -> Non
     assert len(costs) == 1
 
 
-def test_a_streaming_request_hears_of_each_token_and_another_only_of_its_end(client: Client) -> None:
+def test_a_streaming_request_gets_an_event_per_token_and_another_only_its_end(client: Client) -> None:
     client.generate(1, "hello", max_tokens=3, stream=True)
     assert [type(client.event(1, Text, Finished)) for _ in range(3)] == [Text, Text, Finished]
     client.generate(2, "hello", max_tokens=3)
@@ -203,7 +205,7 @@ def test_a_prefix_outlives_its_slot_where_there_is_memory_to_save_it(room: int, 
     client.worker.stop()
 
 
-def test_a_runner_that_fails_ends_the_process_and_says_so(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_runner_ends_the_process_with_a_message(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_plan: StepPlan) -> None:
         raise EngineFault("decode failed")
 
@@ -213,7 +215,7 @@ def test_a_runner_that_fails_ends_the_process_and_says_so(client: Client, caplog
     assert "decode failed" in caplog.text
 
 
-def test_a_model_that_does_not_load_is_told_and_ends_the_process() -> None:
+def test_a_load_error_is_reported_and_ends_the_process() -> None:
     class Broken(Client):
         def load(self, *_args: Any) -> Any:
             raise LoadError("no such file")
@@ -223,7 +225,7 @@ def test_a_model_that_does_not_load_is_told_and_ends_the_process() -> None:
     assert broken.exits.get(timeout=GUARD) == EXIT_LOAD_FAILED
 
 
-def test_a_gateway_that_is_gone_ends_the_process_in_the_middle_of_a_pass(gate: Gate, client: Client) -> None:
+def test_a_closed_gateway_pipe_ends_the_process_in_the_middle_of_a_pass(gate: Gate, client: Client) -> None:
     client.generate(1, "hello", max_tokens=100)
     gate.wait()
     client.worker.stop()
@@ -253,7 +255,7 @@ def test_messages_cross_real_pipes_in_pieces() -> None:
     os.close(read)
 
 
-def test_nobody_waits_for_a_reader_and_one_that_is_gone_is_noticed() -> None:
+def test_a_message_writer_does_not_block_its_senders_and_detects_a_closed_pipe() -> None:
     read, write = os.pipe()
     writer = MessageWriter(write)
     broken: queue.SimpleQueue[OSError] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""A worker with the fake runner and the fake embedder, and the gateway's side of it, without a process."""
+"""A worker with the fake runner and the fake embedder, and the gateway's side of it, in this process."""
 
 import queue
 import threading
@@ -33,12 +33,12 @@ from engine.worker.worker import Worker
 from tests.engine.driver import request
 
 GUARD = 20.0
-"""Seconds after which a test gives up waiting. Never a part of what is tested."""
+"""Seconds after which a test gives up waiting. Never a part of an assertion."""
 M = TypeVar("M", bound=Message)
 
 
 class Gate:
-    """Holds every pass until it is let through, as a long decode would; an abort ends it."""
+    """Holds every pass until the test releases it, as a long decode would; an abort ends it."""
 
     def __init__(self, runner: FakeRunner) -> None:
         self._runner = runner
@@ -48,14 +48,14 @@ class Gate:
         runner.on_pass = self._hold
 
     def wait(self) -> StepPlan:
-        """The next pass that has begun."""
+        """Wait for the next pass and return it."""
         return self._passes.get(timeout=GUARD)
 
     def let_through(self) -> None:
         self._open.release()
 
     def open(self) -> None:
-        """Hold nothing any more."""
+        """Stop holding passes."""
         self.closed = False
         self._open.release()
 
@@ -66,7 +66,7 @@ class Gate:
 
 
 class Client:
-    """The other side: keys and query ids given, every message kept until it is asked for."""
+    """The gateway's side: it assigns keys and query ids, and keeps every message until a test reads it."""
 
     def __init__(self, config: EngineConfig | None = None, model: FakeModel | None = None) -> None:
         self.model = model or FakeModel()
@@ -108,7 +108,7 @@ class Client:
         return self
 
     def expect(self, kind: type[M], matching: Callable[[M], bool] = lambda _message: True) -> M:
-        """The first message of a kind not yet asked for; others stay."""
+        """Return the first unread message of a kind; others stay."""
         for message in self._waiting:
             if isinstance(message, kind) and matching(message):
                 self._waiting.remove(message)
@@ -131,7 +131,7 @@ class Client:
         return released
 
     def event(self, key: int, *kinds: type[Event]) -> Any:
-        """The next event of a request that is of one of these kinds."""
+        """Return the next event of a request that is of one of these kinds."""
 
         def about(step: Step) -> bool:
             return any(k == key and isinstance(event, kinds) for k, event in step.events)

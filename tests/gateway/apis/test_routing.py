@@ -1,4 +1,4 @@
-"""Routes made from tables of endpoints, and the API that a path belongs to before it is routed."""
+"""Routes made from tables of endpoints, and the API of a path before it is routed."""
 
 from types import NoneType
 

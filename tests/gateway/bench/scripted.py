@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that answers as a test scripts it, byte by byte."""
+"""A server on 127.0.0.1 with scripted answers, byte by byte."""
 
 import socket
 import ssl
@@ -15,7 +15,7 @@ from anyio.abc import ByteStream, Listener, SocketAttribute, SocketStream
 from anyio.streams.tls import TLSListener
 
 CERTIFICATE = Path(__file__).with_name("certificate.pem")
-"""Signed by itself for 127.0.0.1 and localhost, with its key, for a hundred years."""
+"""A self-signed certificate for 127.0.0.1 and localhost, with its key, valid for a hundred years."""
 
 DONE = b"data: [DONE]\n\n"
 
@@ -68,7 +68,7 @@ async def listening() -> tuple[Listener[SocketStream], int]:
 
 @asynccontextmanager
 async def scripted(script: Script, *, tls: bool = False) -> AsyncIterator[Scripted]:
-    """Serve until the test is over. Every request that comes is noted, then left to the script."""
+    """Serve until the test is over. Every request is recorded, then passed to the script."""
     listener, port = await listening()
     server = Scripted(port)
 
@@ -105,7 +105,7 @@ async def converse(server: Scripted, script: Script, stream: ByteStream) -> None
 
 
 def whole(body: object, status: int = 200, headers: str = "") -> bytes:
-    """A response of JSON, or of the bytes given."""
+    """Return a whole response of JSON, or of the bytes given."""
     data = body if isinstance(body, bytes) else orjson.dumps(body)
     head = (
         f"HTTP/1.1 {status} Whatever\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n{headers}\r\n"
@@ -118,7 +118,7 @@ END = b"0\r\n\r\n"
 
 
 def framed(data: bytes) -> bytes:
-    """An HTTP chunk."""
+    """Return an HTTP chunk."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -127,15 +127,15 @@ def event(value: object) -> bytes:
 
 
 def text(words: str = " word") -> bytes:
-    """A streamed chunk of a completion."""
+    """Return a streamed chunk of a completion."""
     return event({"choices": [{"index": 0, "text": words, "finish_reason": None}], "usage": None})
 
 
 def usage(completion: int, prompt: int = 16) -> bytes:
-    """The streamed chunk that tells the usage."""
+    """Return the streamed chunk with the usage."""
     return event({"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}})
 
 
 def stream(*events: bytes) -> bytes:
-    """A whole stream of events, each in an HTTP chunk of its own."""
+    """Return a whole stream of events, each in its own HTTP chunk."""
     return HEAD + b"".join(map(framed, events)) + END

@@ -13,7 +13,7 @@ def read(*given: str, **environment: str) -> Arguments:
     return read_arguments(given, environment)
 
 
-def test_the_default_is_the_predecessors_grid() -> None:
+def test_the_default_grid_is_that_of_the_old_benchmark() -> None:
     given = read("--seed", "1")
     assert (given.url, given.target.tls, given.target.key) == ("http://127.0.0.1:8000/v1", None, None)
     assert (given.clients, given.requests, given.timeout) == ((1, 8, 16, 24, 32), 72, 600.0)
@@ -29,7 +29,7 @@ def test_the_default_is_the_predecessors_grid() -> None:
     assert (given.model, given.json, given.plot) == (None, None, None)
 
 
-def test_everything_given(tmp_path: Path) -> None:
+def test_every_argument_is_read(tmp_path: Path) -> None:
     text = (
         f"--url https://example.org:8443/api/v1/ --endpoint chat --model m --api-key k --timeout 1.5 --clients 4,2 "
         f"--requests 3 --max-tokens 5 --prompt-tokens 6 --shared-prefix 7 --no-stream --ignore-eos --seed 8 "
@@ -55,7 +55,7 @@ def test_the_key_may_be_a_variable() -> None:
     assert read(OPENAI_API_KEY="").target.key is None
 
 
-def test_without_a_seed_no_two_runs_ask_the_same() -> None:
+def test_runs_without_a_seed_send_different_prompts() -> None:
     assert len({read().workload.seed for _ in range(9)}) > 1
 
 
@@ -71,7 +71,7 @@ def test_a_plot_without_a_file_is_for_the_terminal() -> None:
         ("http://[::1]:8000/v1", "::1", 8000, "/v1"),
     ],
 )
-def test_urls(url: str, host: str, port: int, path: str) -> None:
+def test_the_base_url_gives_host_port_and_path(url: str, host: str, port: int, path: str) -> None:
     target = read("--url", url).target
     assert (target.host, target.port, target.path) == (host, port, path)
     assert target.get("models").startswith(f"GET {path}/models HTTP/1.1\r\nhost: {url.split('/')[2]}\r\n".encode())
@@ -106,7 +106,7 @@ def test_a_wrong_argument_is_one_line_and_2(given: str, complaint: str, capsys: 
 
 
 @pytest.mark.parametrize(("given", "library"), [("--plot", "plotille"), ("--plot=x.png", "matplotlib")])
-def test_a_plot_without_its_library(
+def test_a_plot_without_its_library_is_an_argument_error(
     given: str, library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arguments, "find_spec", lambda _: None)
@@ -115,7 +115,7 @@ def test_a_plot_without_its_library(
     assert f"--plot needs {library}: pip install 'llama-gateway[bench]'" in capsys.readouterr().err
 
 
-def test_the_help_tells_every_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         read("--help")
     text = " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,4 @@
-"""The whole benchmark: what it says, writes and returns."""
+"""The whole benchmark: its output, files and exit codes."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def refusing(every: int) -> Script:
-    """Lists a model, and answers all completions well but every so many-th."""
+    """Return a script that lists a model, and refuses one of so many completions."""
     asked = 0
 
     async def script(request: Request, peer: Peer) -> None:
@@ -49,7 +49,9 @@ async def run(script: Script, *given: str) -> tuple[ExitCode, list[Request]]:
 
 
 @pytest.mark.anyio
-async def test_stage_after_stage(capsys: pytest.CaptureFixture[str], tmp_path: Path, files: list[str]) -> None:
+async def test_stages_run_in_order_and_are_printed_and_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, files: list[str]
+) -> None:
     code, requests = await run(refusing(5), "--clients", "1,3", "--requests", "4", *files)
     assert (code, len(requests)) == (ExitCode.FAILURES, 9)
     assert {request.body["model"] for request in requests[1:]} == {"tiny"}
@@ -79,7 +81,7 @@ async def test_stage_after_stage(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @pytest.mark.anyio
-async def test_all_well_with_a_plot_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_run_without_failures_plots_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     code, requests = await run(refusing(99), "--model", "mine", "--clients", "2", "--requests", "2", "--plot")
     assert (code, len(requests)) == (ExitCode.MEASURED, 2)
     assert requests[0].body["model"] == "mine"
@@ -87,7 +89,7 @@ async def test_all_well_with_a_plot_in_the_terminal(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.anyio
-async def test_no_model_is_one_line_and_2(capsys: pytest.CaptureFixture[str], files: list[str]) -> None:
+async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.CaptureFixture[str], files: list[str]) -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.send(whole({"error": {"message": "Wrong key."}}, 401))
 
@@ -101,7 +103,7 @@ async def test_no_model_is_one_line_and_2(capsys: pytest.CaptureFixture[str], fi
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_ends_it_with_what_was_measured(
+async def test_a_signal_ends_the_run_with_its_measurements(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, files: list[str], number: signal.Signals
 ) -> None:
     answered = 0
@@ -133,12 +135,12 @@ def test_the_program_has_the_command(capsys: pytest.CaptureFixture[str]) -> None
     assert "bench" in capsys.readouterr().out
 
 
-def test_a_server_starts_without_it() -> None:
+def test_the_server_does_not_import_the_benchmark() -> None:
     code = "import sys, gateway.__main__; sys.exit(any(name.startswith('gateway.bench') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_its_start_needs_no_plot_library() -> None:
+def test_the_benchmark_starts_without_a_plot_library() -> None:
     code = (
         "import sys, gateway.bench.command\n"
         "sys.exit(any(name.startswith(('matplotlib', 'plotille')) for name in sys.modules))"

@@ -1,4 +1,4 @@
-"""Events from bytes."""
+"""The parser of event streams."""
 
 import pytest
 
@@ -12,7 +12,7 @@ EVENTS = [b"one", b"two\nlines", b" three"]
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
-def test_the_same_however_they_are_cut(line_end: bytes, size: int) -> None:
+def test_events_are_the_same_at_any_cut(line_end: bytes, size: int) -> None:
     wire = STREAM.replace(b"\n", line_end)
     reader = EventReader()
     found = [event for at in range(0, len(wire), size) for event in reader.feed(wire[at : at + size])]

@@ -1,4 +1,4 @@
-"""What came of a request, from bytes at virtual times."""
+"""Outcomes of requests, from bytes at virtual times."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.gateway.bench.scripted import DONE, END, HEAD, event, framed, stream,
 
 
 def outcome(*reads: tuple[float, bytes], streamed: bool = True, closed: float | None = None) -> Outcome:
-    """Of a request sent at 10.0 whose answer came in reads at these times."""
+    """Return the outcome of a request sent at 10.0 with an answer read in these pieces at these times."""
     exchange = Exchange(streamed=streamed)
     for now, data in reads:
         assert not exchange.over
@@ -68,7 +68,7 @@ def test_without_usage_chunks_are_counted(told: bytes) -> None:
 
 
 @pytest.mark.parametrize("field", ["content", "reasoning_content", "reasoning"])
-def test_chat(field: str) -> None:
+def test_a_chat_counts_its_nonempty_deltas(field: str) -> None:
     made = outcome(
         (11.0, HEAD + framed(chat(role="assistant", content=None))),
         (12.0, framed(chat(**{field: "Hi"}))),
@@ -112,7 +112,7 @@ def test_a_whole_answer_has_an_end_and_a_usage(answer: dict[str, object]) -> Non
         (b"RTSP/1.0 200 OK\r\n\r\n", "not HTTP", "not HTTP/1.1: 'RTSP/1.0 200 OK'"),
     ],
 )
-def test_failures_of_a_stream(wire: bytes, kind: str, words: str) -> None:
+def test_a_failed_stream_has_its_error(wire: bytes, kind: str, words: str) -> None:
     made = outcome((12.0, wire))
     assert (made.failure, made.ended) == (Failure(kind, words), 12.0)
 
@@ -126,11 +126,11 @@ def test_failures_of_a_stream(wire: bytes, kind: str, words: str) -> None:
         (whole({"error": {"message": "no"}}, 400), "status 400", "no"),
     ],
 )
-def test_failures_of_a_whole_answer(wire: bytes, kind: str, words: str) -> None:
+def test_a_failed_whole_answer_has_its_error(wire: bytes, kind: str, words: str) -> None:
     assert outcome((12.0, wire), streamed=False).failure == Failure(kind, words)
 
 
-def test_a_cut_connection() -> None:
+def test_a_cut_connection_is_a_failure() -> None:
     inside = Failure("cut", "the server closed the connection inside its answer")
     assert outcome((11.0, HEAD + framed(text())), closed=12.0).failure == inside
     assert outcome(closed=12.0) == Outcome(
@@ -138,14 +138,14 @@ def test_a_cut_connection() -> None:
     )
 
 
-def test_the_servers_words_count_more_than_the_cut_that_follows() -> None:
+def test_an_error_of_the_server_takes_precedence_over_a_later_cut() -> None:
     refused = whole({"error": {"message": "full"}}, 429).replace(b"Length: ", b"Length: 1")
     assert outcome((11.0, refused), closed=12.0).failure == Failure("status 429", "full")
     failed = HEAD + framed(event({"error": {"message": "It died."}}))
     assert outcome((11.0, failed), closed=12.0).failure == Failure("error event", "It died.")
 
 
-def test_what_comes_after_the_end_changes_nothing() -> None:
+def test_bytes_after_the_end_are_ignored() -> None:
     exchange = Exchange(streamed=True)
     exchange.feed(stream(text(), DONE), 11.0)
     exchange.fail(Failure("timeout", "late"), 12.0)

@@ -1,4 +1,4 @@
-"""Responses from bytes, however they are cut."""
+"""The parser of HTTP/1.1 responses."""
 
 import pytest
 
@@ -16,21 +16,21 @@ def fed(*parts: bytes) -> tuple[Response, bytes]:
 
 @pytest.mark.parametrize("wire", [CHUNKED, SIZED], ids=["chunked", "sized"])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_the_same_however_it_is_cut(wire: bytes, size: int) -> None:
+def test_a_response_is_the_same_at_any_cut(wire: bytes, size: int) -> None:
     response, body = fed(*[wire[at : at + size] for at in range(0, len(wire), size)])
     assert (response.status, response.headers["content-type"], body) == (200, "text/plain", b"Hello world")
     assert response.complete
     assert response.reusable
 
 
-def test_a_chunk_is_given_once_it_is_whole() -> None:
+def test_a_chunk_is_returned_once_it_is_complete() -> None:
     response, _ = fed(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
     assert response.feed(b"5\r\nHel") == b""
     assert response.feed(b"lo\r\n5\r\n") == b"Hello"
     assert not response.complete
 
 
-def test_without_a_length_the_end_is_the_close() -> None:
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
     response, body = fed(HEAD + b"\r\nHello", b" world")
     assert (body, response.complete) == (b"Hello world", False)
     response.close()
@@ -39,12 +39,12 @@ def test_without_a_length_the_end_is_the_close() -> None:
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-def test_without_a_body(status: bytes) -> None:
+def test_a_status_without_a_body_completes_the_response(status: bytes) -> None:
     response, body = fed(b"HTTP/1.1 " + status + b"\r\n\r\n")
     assert (body, response.complete, response.reusable) == (b"", True, True)
 
 
-def test_interim_responses_are_passed_over() -> None:
+def test_interim_responses_are_skipped() -> None:
     response, body = fed(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + SIZED)
     assert (response.status, body, response.complete) == (200, b"Hello world", True)
 
@@ -58,7 +58,7 @@ def test_interim_responses_are_passed_over() -> None:
     ],
     ids=["1.0", "close", "stray"],
 )
-def test_a_connection_that_cannot_be_used_again(wire: bytes) -> None:
+def test_a_connection_that_will_close_is_not_reusable(wire: bytes) -> None:
     response, _ = fed(wire)
     assert (response.complete, response.reusable) == (True, False)
 
@@ -75,7 +75,7 @@ def test_a_connection_that_cannot_be_used_again(wire: bytes) -> None:
         (HEAD + b"a: b\r\n" * 20_000, "the head of the answer does not end"),
     ],
 )
-def test_what_is_no_response(wire: bytes, complaint: str) -> None:
+def test_an_invalid_response_is_an_error(wire: bytes, complaint: str) -> None:
     with pytest.raises(NotHTTP, match=complaint):
         fed(wire)
 
@@ -84,7 +84,7 @@ def test_what_is_no_response(wire: bytes, complaint: str) -> None:
     ("wire", "complaint"),
     [(b"", "before"), (HEAD, "before"), (SIZED[:-1], "inside"), (CHUNKED[:-1], "inside")],
 )
-def test_a_close_that_cuts(wire: bytes, complaint: str) -> None:
+def test_a_close_inside_a_response_is_an_error(wire: bytes, complaint: str) -> None:
     response, _ = fed(wire)
     with pytest.raises(NotHTTP, match=f"the server closed the connection {complaint} its answer"):
         response.close()

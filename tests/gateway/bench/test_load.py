@@ -62,7 +62,7 @@ async def outcomes(
 
 
 async def failures(script: Script, *, answer_timeout: float = GUARD) -> list[Failure | None]:
-    """Of three requests."""
+    """Return the failures of three requests."""
     async with scripted(script) as server:
         return [made.failure for made in await outcomes(parse_target(server.url()), 3, answer_timeout=answer_timeout)]
 
@@ -71,7 +71,7 @@ async def good(_: Request, peer: Peer) -> None:
     await peer.send(stream(text(), text(), usage(2), DONE))
 
 
-async def test_streams_one_after_another_over_one_connection() -> None:
+async def test_sequential_streams_share_one_connection() -> None:
     async with scripted(good) as server:
         made = await outcomes(parse_target(server.url(), "secret"), 5)
     assert (server.connections, len(server.requests)) == (1, 5)
@@ -84,7 +84,7 @@ async def test_streams_one_after_another_over_one_connection() -> None:
         assert one.begun <= one.arrivals[0][0] <= one.ended
 
 
-async def test_so_many_clients_ask_at_the_same_time_and_no_more() -> None:
+async def test_exactly_as_many_clients_as_configured_send_requests_at_once() -> None:
     together, open_now, most = anyio.Event(), 0, 0
 
     async def script(request: Request, peer: Peer) -> None:
@@ -104,7 +104,7 @@ async def test_so_many_clients_ask_at_the_same_time_and_no_more() -> None:
 
 
 async def test_arrivals_are_reads_in_their_order() -> None:
-    """The server goes on when the client has read: only then does it answer the next of two requests."""
+    """The server waits for the client's read: only then does it answer the next of two requests."""
 
     async def slowly(_: Request, peer: Peer) -> None:
         for part in (HEAD, framed(b": keep-alive\n\n"), framed(text()), framed(text()), framed(DONE), b"0\r\n\r\n"):
@@ -118,7 +118,7 @@ async def test_arrivals_are_reads_in_their_order() -> None:
     assert times == sorted(times)
 
 
-async def test_whole_answers() -> None:
+async def test_whole_answers_have_an_outcome() -> None:
     answer = {"choices": [{"text": " word"}], "usage": {"prompt_tokens": 3, "completion_tokens": 50}}
 
     async def script(_: Request, peer: Peer) -> None:
@@ -129,7 +129,7 @@ async def test_whole_answers() -> None:
     assert [(one.failure, one.tokens, one.arrivals) for one in made] == [(None, 50, ())] * 2
 
 
-async def test_a_server_that_keeps_no_connection() -> None:
+async def test_a_server_without_keep_alive_gets_a_connection_per_request() -> None:
     async def announced(_: Request, peer: Peer) -> None:
         await peer.send(stream(text(), DONE).replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
         raise Hangup
@@ -139,7 +139,7 @@ async def test_a_server_that_keeps_no_connection() -> None:
     assert (server.connections, [one.failure for one in made]) == (3, [None] * 3)
 
 
-async def test_a_close_between_two_requests_is_no_failure() -> None:
+async def test_a_close_between_two_requests_is_not_a_failure() -> None:
     closed = anyio.Event()
 
     async def script(request: Request, peer: Peer) -> None:
@@ -159,21 +159,21 @@ async def test_a_close_between_two_requests_is_no_failure() -> None:
     assert (first.outcome(0).failure, second.outcome(0).failure, server.connections) == (None, None, 2)
 
 
-async def test_refusals_are_told_in_the_servers_words() -> None:
+async def test_a_refusal_has_the_servers_message() -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.send(whole({"error": {"message": "The queue is full."}}, 429))
 
     assert await failures(script) == [Failure("status 429", "The queue is full.")] * 3
 
 
-async def test_error_events() -> None:
+async def test_an_error_event_is_a_failure() -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.send(stream(text(), event({"error": {"message": "The engine died."}})))
 
     assert await failures(script) == [Failure("error event", "The engine died.")] * 3
 
 
-async def test_cut_connections() -> None:
+async def test_a_cut_connection_is_a_failure() -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.send(HEAD, framed(text()))
         raise Hangup
@@ -181,7 +181,7 @@ async def test_cut_connections() -> None:
     assert await failures(script) == [Failure("cut", "the server closed the connection inside its answer")] * 3
 
 
-async def test_reset_connections() -> None:
+async def test_a_reset_connection_is_a_failure() -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.reset()
 
@@ -196,20 +196,20 @@ async def test_silence_ends_at_the_timeout() -> None:
     assert await failures(script, answer_timeout=0.05) == [Failure("timeout", "not answered within 0.05 s")] * 3
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_a_failure() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     made = await outcomes(parse_target(f"http://127.0.0.1:{port}/v1"), 2)
     assert [one.failure for one in made] == [Failure("connection", "Connection refused")] * 2
 
 
-async def test_a_host_without_an_address() -> None:
+async def test_a_host_without_an_address_is_a_failure() -> None:
     (made,) = await outcomes(replace(parse_target("http://127.0.0.1"), host="no..host"), 1)
     assert made.failure
     assert made.failure.kind == "connection"
 
 
-async def test_a_refusal_before_the_whole_request_was_read() -> None:
+async def test_a_refusal_before_the_whole_request_was_read_is_reported() -> None:
     refusal = whole({"error": {"message": "The body is too large."}}, 413, "Connection: close\r\n")
 
     async def refuse(peer: SocketStream) -> None:
@@ -231,7 +231,7 @@ async def test_a_refusal_before_the_whole_request_was_read() -> None:
     assert [one.failure for one in told] == [Failure("status 413", "The body is too large.")]
 
 
-async def test_cancelled_what_was_told_stays() -> None:
+async def test_reported_outcomes_survive_a_cancel() -> None:
     told: list[Outcome] = []
     hanging = anyio.Event()
 
@@ -260,7 +260,7 @@ def trusting(target: Target) -> Target:
     return replace(target, tls=ssl.create_default_context(cafile=str(CERTIFICATE)))
 
 
-async def test_https() -> None:
+async def test_https_is_supported() -> None:
     async with scripted(good, tls=True) as server:
         made = await outcomes(trusting(parse_target(server.url("https"))), 4, clients=2)
     assert [(one.failure, one.tokens) for one in made] == [(None, 2)] * 4
@@ -274,7 +274,7 @@ async def test_https_with_more_in_a_record_than_is_read_at_once(monkeypatch: pyt
     assert [(one.failure, one.tokens) for one in made] == [(None, 2)] * 3
 
 
-async def test_https_that_is_not_trusted() -> None:
+async def test_an_untrusted_https_certificate_is_a_failure() -> None:
     async with scripted(good, tls=True) as server:
         (made,) = await outcomes(parse_target(server.url("https")), 1)
     assert made.failure
@@ -290,7 +290,7 @@ def listing(body: object, status: int = 200) -> Script:
     return script
 
 
-async def test_the_only_model() -> None:
+async def test_the_only_model_is_chosen() -> None:
     async with scripted(listing({"object": "list", "data": [{"id": "tiny"}]})) as server:
         assert await only_model(parse_target(server.url()), GUARD) == "tiny"
 
@@ -305,7 +305,7 @@ async def test_the_only_model() -> None:
         ({"error": {"message": "Wrong key."}}, 401, "status 401: Wrong key."),
     ],
 )
-async def test_no_model_to_choose(body: object, status: int, complaint: str) -> None:
+async def test_a_server_without_a_single_model_is_an_error(body: object, status: int, complaint: str) -> None:
     async with scripted(listing(body, status)) as server:
         with pytest.raises(NoModel, match=complaint):
             await only_model(parse_target(server.url()), GUARD)

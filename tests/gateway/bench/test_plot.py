@@ -1,4 +1,4 @@
-"""Plots of figures."""
+"""Plots of summaries."""
 
 import struct
 from dataclasses import replace
@@ -25,12 +25,12 @@ def test_panels_are_over_the_number_of_clients() -> None:
     assert end.lines["p99"] == [(1, 1.0), (8, 2.0), (32, 4.0)]
 
 
-def test_only_what_was_measured_has_a_panel() -> None:
+def test_only_measured_quantities_have_a_panel() -> None:
     assert [panel.title for panel in panels([WHOLE])] == ["end to end, s"]
     assert panels([FAILED]) == []
 
 
-def test_a_png(tmp_path: Path) -> None:
+def test_a_plot_is_written_as_png(tmp_path: Path) -> None:
     for number, stages in enumerate([STAGES, STAGES[:1], [WHOLE], [FAILED]]):
         path = tmp_path / f"{number}.png"
         write_png(stages, path)
@@ -39,7 +39,7 @@ def test_a_png(tmp_path: Path) -> None:
         assert (data[:8], width > 0, height > 0) == (b"\x89PNG\r\n\x1a\n", True, True)
 
 
-def test_text() -> None:
+def test_a_plot_is_drawn_as_text() -> None:
     drawn = draw_text(STAGES)
     for title in ("tokens/s", "to first token, ms", "inter-token, ms", "end to end, s"):
         assert f"({title})" in drawn

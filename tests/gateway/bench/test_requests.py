@@ -1,4 +1,4 @@
-"""What is asked."""
+"""Generated requests."""
 
 from dataclasses import replace
 from itertools import islice
@@ -21,7 +21,7 @@ def bodies(count: int, **changes: Any) -> list[dict[str, Any]]:
     return list(islice(replace(WORKLOAD, **changes).bodies("tiny"), count))
 
 
-def test_a_completion() -> None:
+def test_a_completion_request_has_its_fields() -> None:
     (body,) = bodies(1)
     assert len(body.pop("prompt").split()) == 16
     assert body == {
@@ -33,7 +33,7 @@ def test_a_completion() -> None:
     }
 
 
-def test_a_chat_that_is_not_streamed() -> None:
+def test_a_chat_request_may_be_whole() -> None:
     (body,) = bodies(1, endpoint="chat", stream=False, ignore_eos=True, max_tokens=7)
     ((message,), stream) = (body["messages"], body["stream"])
     assert (message["role"], len(message["content"].split()), stream) == ("user", 16, False)
@@ -41,7 +41,7 @@ def test_a_chat_that_is_not_streamed() -> None:
     assert (body["ignore_eos"], body["max_tokens"]) == (True, 7)
 
 
-def test_no_two_prompts_are_alike_and_a_seed_repeats_them() -> None:
+def test_prompts_differ_and_repeat_with_the_seed() -> None:
     prompts = [body["prompt"] for body in bodies(100)]
     assert len(set(prompts)) == 100
     assert prompts == [body["prompt"] for body in bodies(100)]

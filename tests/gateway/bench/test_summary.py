@@ -1,4 +1,4 @@
-"""Figures of outcomes at virtual times."""
+"""Summaries of outcomes at virtual times."""
 
 import random
 
@@ -20,7 +20,7 @@ def test_percentiles_are_interpolated_and_need_no_order() -> None:
     assert percentiles([1.0, 2.0]) == pytest.approx(Percentiles(2, 1.5, 1.5, 1.9, 1.99, 2.0))
 
 
-def test_percentiles_of_one_and_of_none() -> None:
+def test_percentiles_of_one_value_and_of_no_value() -> None:
     assert percentiles([3.0]) == Percentiles(1, 3.0, 3.0, 3.0, 3.0, 3.0)
     assert percentiles([]) is None
 
@@ -40,7 +40,7 @@ def test_throughput_is_over_the_time_from_the_first_request_to_the_last_end() ->
     assert (summary.inter_token.mean, summary.inter_token.max) == pytest.approx(((1 + 1 / 3) / 2, 1.0))
 
 
-def test_chunks_are_counted_where_one_answer_tells_no_usage() -> None:
+def test_chunks_are_counted_if_one_answer_has_no_usage() -> None:
     summary = summarise(1, [streamed(0.0, 1.0, tokens=5), streamed(0.0, 1.0, 2.0)])
     assert (summary.tokens, summary.counted_by, summary.prompt_tokens) == (7, "chunks", None)
 
@@ -54,7 +54,7 @@ def test_only_good_answers_count() -> None:
     assert summary.end_to_end.max == 1.0
 
 
-def test_nothing_good_is_nothing_measured() -> None:
+def test_a_stage_without_a_good_answer_has_no_measurement() -> None:
     summary = summarise(8, [Outcome(1.0, 1.0, failure=Failure("connection", "Connection refused"))])
     assert (summary.tokens, summary.tokens_per_second, summary.tokens_per_read) == (None, None, None)
     assert (summary.time_to_first_token, summary.inter_token, summary.end_to_end) == (None, None, None)

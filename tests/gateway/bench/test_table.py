@@ -1,4 +1,4 @@
-"""What a terminal is told."""
+"""The table printed in the terminal."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ GOOD = Outcome(0.0, 2.0, ((0.5, 1), (1.5, 1)), Usage(16, 2))
 SUMMARY = summarise(8, [GOOD, GOOD])
 
 
-def test_a_row_stands_under_its_heads() -> None:
+def test_a_row_is_aligned_with_its_heads() -> None:
     groups, names = table.head().split("\n")
     row = table.row(SUMMARY)
     assert row.split() == ["8", "2/2", "2.00", *["500.0"] * 3, *["1000"] * 3, *["2.00"] * 3]
@@ -20,23 +20,23 @@ def test_a_row_stands_under_its_heads() -> None:
     assert [groups.index(word) // 27 for word in ("to first", "inter-token", "end to end")] == [1, 2, 3]
 
 
-def test_what_was_not_measured_is_a_dash() -> None:
+def test_a_missing_measurement_is_a_dash() -> None:
     row = table.row(summarise(1, [Outcome(0.0, 0.0, failure=Failure("cut", "x"))]))
     assert row.split() == ["1", "0/1", *["-"] * 10]
 
 
-def test_nothing_to_note() -> None:
+def test_a_usual_summary_has_no_notes() -> None:
     assert list(table.notes(SUMMARY)) == []
 
 
-def test_notes_of_who_counted_and_of_shared_chunks() -> None:
+def test_notes_name_the_counter_of_tokens_and_shared_chunks() -> None:
     counted = summarise(1, [replace(GOOD, usage=None)])
     assert list(table.notes(counted)) == ["the server reported no usage: each chunk counts as one token"]
     (note,) = table.notes(summarise(1, [replace(GOOD, usage=Usage(16, 8))]))
     assert note == "4.0 tokens per read share the gap between two reads: p50 1000.0, p99 1000.0 ms"
 
 
-def test_failures_are_counted_by_kind_in_the_most_frequent_words() -> None:
+def test_failures_are_counted_by_kind_with_their_most_frequent_message() -> None:
     failures = [
         FailureCount("status 429", "full", 5),
         FailureCount("cut", "it ended", 2),
@@ -48,7 +48,7 @@ def test_failures_are_counted_by_kind_in_the_most_frequent_words() -> None:
     ]
 
 
-def test_the_title_tells_what_is_measured() -> None:
+def test_the_title_names_the_model_the_server_and_the_workload() -> None:
     given = read_arguments(["--seed", "7", "--endpoint", "chat", "--no-stream", "--shared-prefix", "512"], {})
     assert table.title(given, "tiny") == (
         "tiny at http://127.0.0.1:8000/v1, chat whole; 72 requests per stage; prompts of about 16 tokens after a "

@@ -28,7 +28,7 @@ THINKING = (
   {%- if enable_thinking is defined and enable_thinking is false %}{{ '\\n</think>\\n\\n' }}{% endif %}
 {%- endif %}"""
 )
-"""Qwen 3's: the prompt ends inside reasoning, unless it is told otherwise."""
+"""Qwen 3's: the prompt ends inside reasoning unless thinking is off."""
 
 ARGUMENTS_AS_TEXT = """
 {%- for m in messages %}
@@ -37,7 +37,7 @@ ARGUMENTS_AS_TEXT = """
   {%- elif m.content is not none %}{{ m.role + ': ' + m.content }}{% endif %}
 {%- endfor %}
 """
-"""DeepSeek's: joins arguments to texts, and shows calls only where content is none."""
+"""DeepSeek's: joins arguments to texts, and shows calls only if content is none."""
 
 NINE_LETTERS = """
 {%- for m in messages %}

@@ -1,4 +1,4 @@
-"""Conversations become prompts, with what is needed to read the answer."""
+"""Conversations become prompts, with the parser and the grammar of the answer."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,7 +46,7 @@ def test_a_prompt_ends_where_the_answer_begins() -> None:
     assert prompt.parser() is not prompt.parser()
 
 
-def test_the_end_can_be_left_open_or_not() -> None:
+def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended
     assert prompt_of(templates.CHATML, ASKED, SAID).text == ended + "<|im_start|>assistant\n"
@@ -74,7 +74,7 @@ def test_the_operators_template_wins() -> None:
     assert prompt.text == "<s>add"
 
 
-def test_tools_have_a_template_of_their_own() -> None:
+def test_tools_use_their_own_template() -> None:
     model = ChatModel(
         replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
     )
@@ -92,7 +92,7 @@ def test_tools_have_a_template_of_their_own() -> None:
         ("{{ raise_exception('Be polite.') }}", "chat_template_refused", "Be polite."),
     ],
 )
-def test_a_model_that_cannot_chat(source: str | None, code: str, words: str) -> None:
+def test_a_model_without_a_template_cannot_chat(source: str | None, code: str, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
         prompt_of(source)
     assert (caught.value.code, caught.value.param) == (code, "messages")
@@ -105,7 +105,7 @@ def test_variables_reach_the_template() -> None:
     assert text.text == "lowT"
 
 
-def test_tools_are_told_as_openai_describes_them() -> None:
+def test_tools_are_passed_in_openais_form() -> None:
     text = prompt_of("{{ tools | tojson }}", tools=(ADD, Tool("sub"))).text
     described = (
         '{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"'
@@ -115,7 +115,7 @@ def test_tools_are_told_as_openai_describes_them() -> None:
     assert prompt_of("{{ tools is none }}").text == "True"
 
 
-def test_where_the_template_shows_no_tools_the_first_message_does() -> None:
+def test_tools_are_added_to_the_first_message_if_the_template_does_not_show_them() -> None:
     text = prompt_of(templates.NO_SYSTEM, tools=(ADD,)).text
     assert text.startswith("<start_of_turn>user\n")
     assert '"add"' in text
@@ -123,7 +123,7 @@ def test_where_the_template_shows_no_tools_the_first_message_does() -> None:
     assert '"add"' not in prompt_of(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none").text
 
 
-def test_an_answer_that_begins_inside_reasoning() -> None:
+def test_an_answer_may_begin_inside_reasoning() -> None:
     parser = prompt_of(templates.THINKING).parser()
     assert parser.feed("Hm.\n</think>\n\nWell.") + parser.finish() == [ReasoningDelta("Hm."), ContentDelta("Well.")]
     parser = prompt_of(templates.THINKING, template_kwargs={"enable_thinking": False}).parser()
@@ -152,30 +152,32 @@ def test_calls_are_found_where_tools_are_offered() -> None:
         ({"tools": (), "grammar": OBJECT}, ['{"y":1}'], [CALL]),
     ],
 )
-def test_grammars(fields: dict[str, Any], matched: list[str], unmatched: list[str]) -> None:
+def test_the_grammar_follows_tool_choice_and_response_format(
+    fields: dict[str, Any], matched: list[str], unmatched: list[str]
+) -> None:
     grammar = prompt_of(templates.CHATML, **{"tools": (ADD, SUB), **fields}).grammar
     assert [matches(grammar, text) for text in matched] == [True] * len(matched)
     assert [matches(grammar, text) for text in unmatched] == [False] * len(unmatched)
 
 
-def test_reasoning_comes_before_what_a_grammar_demands() -> None:
+def test_reasoning_comes_before_constrained_text() -> None:
     grammar = prompt_of(templates.THINKING, grammar=OBJECT, tools=(ADD,)).grammar
     for answer in ('{"y":1}', CALL):
         assert matches(grammar, f"Hm.</think>\n\n{answer}")
         assert not matches(grammar, answer)
 
 
-def test_a_call_is_free_where_nothing_is_demanded() -> None:
+def test_optional_tools_need_no_grammar() -> None:
     assert prompt_of(templates.CHATML, tools=(ADD,)).grammar is None
 
 
-def test_gbnf_and_tools_do_not_go_together() -> None:
+def test_gbnf_with_tools_is_refused() -> None:
     with pytest.raises(RequestError, match="Lark") as caught:
         prompt_of(templates.CHATML, tools=(ADD,), grammar=Grammar(GrammarKind.GBNF, 'root ::= "a"'))
     assert caught.value.param == "grammar"
 
 
-def test_where_the_template_shows_no_calls_their_text_does() -> None:
+def test_calls_are_written_as_text_if_the_template_does_not_show_them() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
     called: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [call]}
     result: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}

@@ -1,4 +1,4 @@
-"""Chat templates: what they may use, what they may not, and how they refuse."""
+"""Chat templates: allowed and forbidden features, and errors."""
 
 import re
 
@@ -20,12 +20,12 @@ def refused(source: str, **variables: object) -> RequestError:
     return caught.value
 
 
-def test_blocks_leave_no_lines_and_the_tokens_are_known() -> None:
+def test_blocks_leave_no_lines_and_bos_and_eos_are_known() -> None:
     source = "{{ bos_token }}\n  {% for m in messages %}\n{{ m.role }}: {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
     assert rendered(source, messages=[{"role": "user", "content": "Hi"}]) == "<s>\nuser: Hi</s>\n"
 
 
-def test_loops_can_be_left() -> None:
+def test_loops_support_break_and_continue() -> None:
     assert (
         rendered(
             "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% if i == 3 %}{% break %}"
@@ -48,15 +48,15 @@ def test_json_is_written_as_transformers_writes_it(filtered: str, expected: str)
     assert rendered(f"{{{{ x | {filtered} }}}}", x={"b": "<é>", "a": [1, True, None]}) == expected
 
 
-def test_the_date_can_be_told() -> None:
+def test_strftime_now_renders_the_date() -> None:
     assert re.fullmatch(r"\d\d \w{3} 20\d\d", rendered("{{ strftime_now('%d %b %Y') }}"))
 
 
-def test_marks_for_training_are_nothing() -> None:
+def test_generation_blocks_render_their_content() -> None:
     assert rendered("a{% generation %}b{{ x }}{% endgeneration %}c", x=1) == "ab1c"
 
 
-def test_a_templates_refusal_is_told_in_its_own_words() -> None:
+def test_a_refusal_of_a_template_has_its_own_message() -> None:
     error = refused("{{ raise_exception('Roles must alternate, ' + messages[0].role) }}", messages=[{"role": "tool"}])
     assert error.message == "Roles must alternate, tool"
 
@@ -73,7 +73,7 @@ def test_a_templates_refusal_is_told_in_its_own_words() -> None:
         ("{% for i in range(10000000) %}x{% endfor %}", "Range too big"),
     ],
 )
-def test_what_a_template_fails_at_is_the_requests_fault(source: str, words: str) -> None:
+def test_an_error_in_a_template_is_a_request_error(source: str, words: str) -> None:
     error = refused(source, messages=[{"role": "user", "content": None}])
     assert error.message.startswith("The chat template cannot take these messages: ")
     assert words in error.message
@@ -91,6 +91,6 @@ def test_long_words_are_cut() -> None:
 
 
 @pytest.mark.parametrize("source", ["{% if %}", "{{ x | nothing }}", "{% include 'x' %", "{{"])
-def test_what_is_no_template(source: str) -> None:
+def test_an_invalid_template_is_a_value_error(source: str) -> None:
     with pytest.raises(ValueError, match=r"^line 1: "):
         ChatTemplate(source)

@@ -1,4 +1,4 @@
-"""What the client is told of every kind of failure."""
+"""The error response to every kind of failure."""
 
 import json
 
@@ -31,14 +31,16 @@ class SlowReader(EngineError):
     ],
     ids=lambda value: f"{type(value).__name__} {value.code}" if isinstance(value, EngineError) else "",
 )
-def test_the_engines_errors(error: EngineError, status: int, type_: str, retry: dict[str, str]) -> None:
+def test_engine_errors_have_their_status_and_type(
+    error: EngineError, status: int, type_: str, retry: dict[str, str]
+) -> None:
     problem = errors.problem_for(error)
     assert (problem.status, problem.type, problem.message, problem.code) == (status, type_, "m", error.code)
     assert problem.headers == retry
     assert not problem.unexpected
 
 
-def test_the_field_at_fault() -> None:
+def test_a_request_error_names_the_field_at_fault() -> None:
     assert errors.problem_for(RequestError("m", param="max_tokens")).param == "max_tokens"
 
 
@@ -56,7 +58,7 @@ class Body(BaseModel):
         ([], None, "invalid_type"),
     ],
 )
-def test_validation(body: object, param: str | None, code: str) -> None:
+def test_a_validation_error_names_the_field_at_fault(body: object, param: str | None, code: str) -> None:
     with pytest.raises(ValidationError) as caught:
         Body.model_validate(body)
     problem = errors.problem_for(caught.value)
@@ -64,14 +66,14 @@ def test_validation(body: object, param: str | None, code: str) -> None:
     assert (param or "") in problem.message
 
 
-def test_a_body_that_pydantic_cannot_parse() -> None:
+def test_a_body_that_pydantic_cannot_parse_is_a_400() -> None:
     with pytest.raises(ValidationError) as caught:
         Body.model_validate_json(b"{")
     assert errors.problem_for(caught.value).code == "invalid_json"
 
 
 @pytest.mark.parametrize("loads", [json.loads, orjson.loads])
-def test_malformed_json(loads: object) -> None:
+def test_malformed_json_is_a_400(loads: object) -> None:
     assert callable(loads)
     with pytest.raises(json.JSONDecodeError) as caught:
         loads(b"{")
@@ -79,7 +81,7 @@ def test_malformed_json(loads: object) -> None:
     assert (problem.status, problem.code) == (400, "invalid_json")
 
 
-def test_starlettes_errors() -> None:
+def test_starlettes_errors_keep_their_status() -> None:
     problem = errors.problem_for(HTTPException(405, headers={"allow": "GET"}))
     assert (problem.status, problem.message, problem.code) == (405, "Method Not Allowed", "method_not_allowed")
     assert problem.headers == {"allow": "GET"}
@@ -87,7 +89,7 @@ def test_starlettes_errors() -> None:
     assert errors.problem_for(HTTPException(502)).type == "server_error"
 
 
-def test_our_own_refusals() -> None:
+def test_a_refused_error_keeps_its_problem() -> None:
     problem = Problem(status=418, message="m")
     assert errors.problem_for(RefusedError(problem)) is problem
 
@@ -102,12 +104,12 @@ def test_a_defect_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> N
     assert "a secret" in caplog.text
 
 
-def test_what_is_expected_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_expected_errors_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     errors.report(RequestError("m"))
     assert not caplog.records
 
 
-def test_the_response() -> None:
+def test_an_error_response_has_openais_shape() -> None:
     problem = Problem(status=429, message="m", type="t", code="c", param="p", headers={"retry-after": "1"})
     response = errors.response_for(problem)
     assert response.status_code == 429

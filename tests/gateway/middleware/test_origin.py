@@ -1,4 +1,4 @@
-"""A web page cannot spend the machine of whoever visits it."""
+"""The origin guard: a foreign web page cannot use the server through its visitor's browser."""
 
 import orjson
 import pytest
@@ -28,13 +28,13 @@ async def test_a_foreign_page_is_refused(origin: str) -> None:
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_its_preflight_is_refused() -> None:
+async def test_the_preflight_of_a_foreign_page_is_refused() -> None:
     async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
         preflight = request("OPTIONS", origin="https://evil.example", access_control_request_method="POST")
         assert (await site.ask(preflight)).status == 403
 
 
-async def test_who_is_no_browser_is_not_asked() -> None:
+async def test_a_request_without_an_origin_is_accepted() -> None:
     async with serving(scoped(OriginGuard(hello))) as site:
         assert (await site.ask(request(host="any.name"))).status == 200
 
@@ -65,13 +65,13 @@ async def test_an_allowed_page_gets_its_preflight(allowed: tuple[str, ...]) -> N
         assert answer.headers["access-control-allow-headers"] == "authorization, content-type"
 
 
-async def test_the_operator_may_write_an_origin_in_any_case() -> None:
+async def test_allowed_origins_are_case_insensitive() -> None:
     async with serving(scoped(OriginGuard(hello, ["https://APP.example/"]))) as site:
         answer = await site.ask(request(origin="https://app.example"))
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
 
 
-async def test_a_preflight_for_a_method_that_nobody_serves_is_refused_as_json() -> None:
+async def test_a_preflight_for_an_unsupported_method_is_refused_as_json() -> None:
     async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
         preflight = request("OPTIONS", origin=ALLOWED[0], access_control_request_method="FOO")
         answer = await site.ask(preflight)
@@ -80,13 +80,13 @@ async def test_a_preflight_for_a_method_that_nobody_serves_is_refused_as_json() 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "[::1]:8000", "192.168.1.5:8000", "localhost:8000", "localhost"])
-async def test_a_page_of_this_server_may_use_it(host: str) -> None:
+async def test_a_page_of_this_server_is_accepted(host: str) -> None:
     async with serving(scoped(OriginGuard(hello))) as site:
         assert (await site.ask(request(host=host, origin=f"http://{host}"))).status == 200
 
 
-async def test_a_page_that_renamed_this_machine_may_not() -> None:
-    """DNS rebinding: its origin is its own host, which now points here."""
+async def test_a_page_with_a_rebound_host_name_is_refused() -> None:
+    """DNS rebinding: its origin is its own host, which now resolves to this machine."""
     async with serving(scoped(OriginGuard(hello))) as site:
         assert (await site.ask(request(host="evil.example:8000", origin="http://evil.example:8000"))).status == 403
 

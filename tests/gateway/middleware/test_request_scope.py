@@ -1,4 +1,4 @@
-"""One request's scope: body, id, deadline, hang-up."""
+"""The scope of one request: body, id, deadline, hang-up."""
 
 import anyio
 import anyio.lowlevel
@@ -29,7 +29,7 @@ def error_of(answer: Answer) -> dict[str, str | None]:
 
 
 class Exchange:
-    """An ASGI server in memory: says what it is told to, then nothing."""
+    """An ASGI server in memory: it sends its scripted events, then waits."""
 
     def __init__(self, *messages: Message) -> None:
         self.messages = list(messages)
@@ -77,7 +77,7 @@ async def test_the_body_arrives_whole_and_once() -> None:
     ],
     ids=["declared", "chunked"],
 )
-async def test_a_body_over_its_limit(upload: bytes) -> None:
+async def test_a_body_over_its_limit_is_a_413(upload: bytes) -> None:
     async with serving(scoped(hello, body=100), ServerLimits(linger=0.05)) as site:
         answer = await site.ask(upload)
         assert answer.status == 413
@@ -86,7 +86,7 @@ async def test_a_body_over_its_limit(upload: bytes) -> None:
         assert (await site.ask(post(b"x" * 100))).status == 200
 
 
-async def test_a_body_that_is_too_slow() -> None:
+async def test_a_body_that_is_too_slow_is_a_408() -> None:
     async with serving(scoped(hello, body_timeout=0.05), ServerLimits(linger=0.05)) as site:
         client = site.client()
         client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
@@ -108,8 +108,8 @@ async def test_the_request_timeout_bounds_the_body() -> None:
 # Hang-ups, beyond those over real sockets in test_hangups.py
 
 
-async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
-    """Hypercorn reports one after every response; the application still has work to do then."""
+async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request() -> None:
+    """Hypercorn reports a disconnect after every response; the application still has work to do then."""
     exchange = Exchange(part(b""))
     ended = anyio.Event()
     callers: list[Caller] = []
@@ -127,7 +127,7 @@ async def test_a_disconnect_after_the_last_byte_cancels_nothing() -> None:
     assert [caller.closing.reason for caller in callers] == [""]
 
 
-async def test_another_server_gives_no_reason() -> None:
+async def test_a_disconnect_without_a_reason_has_a_default_one() -> None:
     exchange = Exchange(part(b""), {"type": "http.disconnect"})
     probe = Probe()
     await scoped(probe)(exchange.scope, exchange.receive, exchange.send)
@@ -135,7 +135,7 @@ async def test_another_server_gives_no_reason() -> None:
 
 
 async def test_the_scope_waits_for_the_release() -> None:
-    """When it returns, what the request held is free: that is what shielded clean-up counts on."""
+    """When it returns, the request holds no resource: shielded clean-up relies on that."""
     exchange = Exchange(part(b""), {"type": "http.disconnect"})
     released = anyio.Event()
 
@@ -165,7 +165,7 @@ async def test_an_exception_before_the_head_becomes_its_response() -> None:
         assert error_of(answer)["code"] == "queue_full"
 
 
-async def test_an_exception_after_the_head_goes_out_bare() -> None:
+async def test_an_exception_after_the_head_is_raised_to_the_server() -> None:
     exchange = Exchange(part(b""))
     failure = ValueError("late")
 
@@ -178,7 +178,7 @@ async def test_an_exception_after_the_head_goes_out_bare() -> None:
     assert caught.value is failure
 
 
-async def test_a_defect_shows_nothing_but_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_shows_only_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(_scope: Scope, _receive: Receive, _send: Send) -> None:
         raise ValueError("a secret")
 
@@ -192,7 +192,7 @@ async def test_a_defect_shows_nothing_but_the_request_id(caplog: pytest.LogCaptu
     assert "a secret" in str(record.exc_info[1])
 
 
-async def test_an_application_that_says_nothing_is_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_application_without_a_response_is_a_500(caplog: pytest.LogCaptureFixture) -> None:
     async def mute(_scope: Scope, _receive: Receive, _send: Send) -> None:
         return
 
@@ -202,7 +202,7 @@ async def test_an_application_that_says_nothing_is_a_defect(caplog: pytest.LogCa
     assert "ended without a response" in caplog.text
 
 
-async def test_starlette_inside_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_starlette_inside_a_request_scope_have_their_codes(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(_request: Request) -> JSONResponse:
         raise KeyError("a secret")
 
@@ -266,7 +266,7 @@ async def tell_id(scope: Scope, _receive: Receive, send: Send) -> None:
     await send(chunk(f"{caller_of(scope).request_id} {current_request_id.get()}".encode(), more=False))
 
 
-async def test_other_scopes_pass() -> None:
+async def test_scopes_other_than_http_are_passed_through() -> None:
     seen: list[str] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:

@@ -1,4 +1,4 @@
-"""A stream of server-sent events: when its head goes out, how it stays alive, how it ends."""
+"""A stream of server-sent events: its head, keep-alive and end."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ Step = Sequence[bytes] | Exception | Callable[[], Awaitable[Sequence[bytes]]]
 
 
 class Script:
-    """A source that plays steps: events to give, an error to raise, or a function to wait for."""
+    """A source that plays steps: events to yield, an error to raise, or a function to await."""
 
     def __init__(self, *steps: Step, opening: Exception | None = None, leaving: Exception | None = None) -> None:
         self.steps = list(steps)
@@ -67,7 +67,7 @@ class Reader:
     async def send(self, message: Message) -> None:
         self.messages.append(message)
         self.news.set()
-        await anyio.lowlevel.checkpoint()  # as where the kernel has no room: the message is taken all the same
+        await anyio.lowlevel.checkpoint()  # like a full kernel buffer: the message is still accepted
 
     @property
     def bodies(self) -> list[bytes]:
@@ -81,7 +81,7 @@ class Reader:
         await stream(self.scope, self.receive, self.send)
 
 
-async def test_what_is_ready_goes_out_in_one_send() -> None:
+async def test_ready_events_are_sent_together() -> None:
     script = Script([b"data: 1\n\n", b"data: 2\n\n"], [b"data: 3\n\n"], [])
     reader = Reader()
     await reader.run(EventStream(script))
@@ -108,7 +108,7 @@ async def test_the_head_waits_for_the_first_events() -> None:
     assert reader.bodies == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
-async def test_silence_is_filled_with_comments() -> None:
+async def test_keep_alive_comments_fill_silence() -> None:
     reader = Reader()
     release = anyio.Event()
 
@@ -128,10 +128,10 @@ async def test_silence_is_filled_with_comments() -> None:
     assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
-async def test_events_that_come_as_the_silence_ends_are_all_sent() -> None:
+async def test_events_that_arrive_with_the_keep_alive_timeout_are_all_sent() -> None:
     def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
         async def take() -> Sequence[bytes]:
-            await anyio.lowlevel.cancel_shielded_checkpoint()  # the silence ends here, and the events are there
+            await anyio.lowlevel.cancel_shielded_checkpoint()  # the keep-alive timeout ends here, with events ready
             return [event]
 
         return take
@@ -199,7 +199,7 @@ async def test_a_defect_after_the_head_is_logged(caplog: pytest.LogCaptureFixtur
     assert "a secret" in caplog.text
 
 
-async def test_another_dialect() -> None:
+async def test_the_end_and_the_error_encoding_are_configurable() -> None:
     def encode(problem: Problem) -> bytes:
         return f"data: {problem.code}\n\n".encode()
 
@@ -217,8 +217,8 @@ async def forever() -> list[bytes]:
 
 
 @pytest.mark.parametrize("gone", [False, True])
-async def test_cancelled_after_the_head(gone: bool) -> None:
-    """The source is left first; then, if somebody still listens, comes one error event."""
+async def test_a_cancel_after_the_head_ends_in_at_most_one_error_event(gone: bool) -> None:
+    """The source is closed first; then, if the client is still connected, one error event follows."""
     closing = Closing()
     script = Script([b"data: 1\n\n"], forever)
     reader = Reader(closing)
@@ -233,7 +233,7 @@ async def test_cancelled_after_the_head(gone: bool) -> None:
     assert b"DONE" not in b"".join(reader.bodies)
 
 
-async def test_cancelled_before_the_head_nothing_is_sent() -> None:
+async def test_a_cancel_before_the_head_sends_no_bytes() -> None:
     closing = Closing()
     reader = Reader(closing)
     async with anyio.create_task_group() as tasks:
@@ -244,7 +244,7 @@ async def test_cancelled_before_the_head_nothing_is_sent() -> None:
     assert reader.messages == []
 
 
-async def test_the_final_event_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_final_error_event_is_sent_within_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.middleware.sse.FINAL_EVENT_TIMEOUT", 0.01)
     closing = Closing()
     reader = Reader(closing)
@@ -261,7 +261,7 @@ async def test_the_final_event_is_bounded_in_time(monkeypatch: pytest.MonkeyPatc
             tasks.cancel_scope.cancel()
 
 
-async def test_over_the_wire_a_deadline_ends_in_an_error_event() -> None:
+async def test_a_deadline_ends_a_stream_over_the_wire_in_an_error_event() -> None:
     script = Script([b"data: 1\n\n"], forever)
     async with serving(scoped(EventStream(script), request_timeout=0.1)) as site:
         client = site.client()

@@ -1,4 +1,4 @@
-"""What the description allows in a body, and what the body's own reader takes: the same."""
+"""Request bodies: the description and the body's own reader accept the same values."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ NAMED = {"type": "function", "function": {"name": "f"}}
 
 
 def each(*values: Any) -> tuple[Any, ...]:
-    """Values of whatever types."""
+    """Return values of any types."""
     return values
 
 
@@ -115,13 +115,13 @@ def described(model: type[BaseModel], body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("model", "body"), TAKEN)
-def test_what_is_taken(model: type[BaseModel], body: dict[str, Any]) -> None:
+def test_a_valid_body_is_accepted_and_described(model: type[BaseModel], body: dict[str, Any]) -> None:
     model.model_validate(body)
     assert described(model, body)
 
 
 @pytest.mark.parametrize(("model", "body"), REFUSED)
-def test_what_is_refused(model: type[BaseModel], body: dict[str, Any]) -> None:
+def test_an_invalid_body_is_refused_and_not_described(model: type[BaseModel], body: dict[str, Any]) -> None:
     with pytest.raises((ValidationError, RequestError)):
         model.model_validate(body)
     assert not described(model, body)

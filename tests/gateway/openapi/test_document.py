@@ -1,4 +1,4 @@
-"""The description: whole, valid, and true of what it describes."""
+"""The description: complete, valid, and true of the server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ from gateway.apis.openai.responses.stored import Page
 from gateway.openapi.document import describe, plain_path
 from tests.gateway import description
 from tests.gateway.application import apis, app_of
-from tests.gateway.asgi import Call, get
+from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine
 
 JSON = {"content-type": "application/json", "x-request-id": "x"}
@@ -45,7 +45,7 @@ def routes_of(app: Any) -> list[Route]:
     return [route for route in app.routes if isinstance(route, Route)]
 
 
-def test_every_route_is_described_and_every_described_one_is_routed() -> None:
+def test_the_described_routes_are_those_of_the_server() -> None:
     routed = [
         (plain_path(route.path), method.lower())
         for route in routes_of(app_of(FakeEngine()))
@@ -55,13 +55,13 @@ def test_every_route_is_described_and_every_described_one_is_routed() -> None:
     assert sorted(routed) == sorted((path, method) for path, methods in paths.items() for method in methods)
 
 
-def test_it_is_what_openapi_asks_of_a_description() -> None:
+def test_the_document_is_valid_openapi() -> None:
     schemathesis.openapi.from_dict(description.document()).validate()
     identifiers = [endpoint.id for api in apis() for endpoint in api.endpoints]
     assert len(set(identifiers)) == len(identifiers)
 
 
-def test_every_schema_is_one_and_its_defaults_fit() -> None:
+def test_every_schema_is_valid_and_its_defaults_match_it() -> None:
     schemas = description.document()["components"]["schemas"]
     for schema in schemas.values():
         Draft202012Validator.check_schema(schema)
@@ -72,33 +72,33 @@ def test_every_schema_is_one_and_its_defaults_fit() -> None:
                 described_at.validate(described["default"])
 
 
-def test_no_two_schemas_want_the_same_name() -> None:
+def test_schema_names_are_unique() -> None:
     assert not [name for name in description.document()["components"]["schemas"] if "__" in name]
 
 
-def test_the_parameters_of_a_page() -> None:
+def test_a_page_has_its_query_parameters() -> None:
     endpoint = next(endpoint for api in apis() for endpoint in api.endpoints if endpoint.id == "listInputItems")
     assert [parameter["name"] for parameter in endpoint.query] == list(Page.model_fields)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", description.document()["paths"])
-async def test_another_method_is_told_those_that_are_described(path: str) -> None:
-    reply = await Call(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
+async def test_a_405_lists_the_described_methods(path: str) -> None:
+    reply = await AsgiCall(app_of(FakeEngine()), path.replace("{id}", "x"), method="TRACE").run()
     assert reply.status == 405
     methods = set((reply.header("allow") or "").lower().split(", ")) - {"head"}
     assert methods == description.document()["paths"][path].keys()
 
 
 @pytest.mark.anyio
-async def test_it_is_served() -> None:
+async def test_the_document_is_served() -> None:
     reply = await get(app_of(FakeEngine()), "/openapi.json")
     assert (reply.status, reply.header("content-type")) == (200, "application/json")
     assert reply.json == description.document()
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_is_not_as_described_is_noticed(wrong: str) -> None:
+def test_a_response_that_differs_from_the_description_is_detected(wrong: str) -> None:
     with pytest.raises((AssertionError, ValidationError, orjson.JSONDecodeError)):
         description.check(*WRONG[wrong])
 
@@ -106,7 +106,7 @@ def test_what_is_not_as_described_is_noticed(wrong: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("path", UNKNOWN)
-async def test_unknown_fields_are_described_as_they_are_taken(path: str, strict: bool) -> None:
+async def test_the_description_allows_unknown_fields_as_the_server_does(path: str, strict: bool) -> None:
     served = (await get(app_of(FakeEngine(), strict_fields=strict), "/openapi.json")).json
     (schema,) = served["paths"][path]["post"]["requestBody"]["content"].values()
     validator = Draft202012Validator({**served, **schema["schema"]})
@@ -115,7 +115,7 @@ async def test_unknown_fields_are_described_as_they_are_taken(path: str, strict:
 
 
 @pytest.mark.anyio
-async def test_it_is_made_when_it_is_first_asked_for_and_then_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_document_is_made_at_the_first_request_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[bool] = []
 
     def make(*_apis: object, strict: bool) -> dict[str, Any]:
@@ -125,6 +125,6 @@ async def test_it_is_made_when_it_is_first_asked_for_and_then_kept(monkeypatch: 
     monkeypatch.setattr("gateway.openapi.endpoint.describe", make)
     app = app_of(FakeEngine(), strict_fields=True)
     assert made == []
-    replies = [await Call(app, "/openapi.json", method="HEAD").run() for _ in range(2)]
+    replies = [await AsgiCall(app, "/openapi.json", method="HEAD").run() for _ in range(2)]
     assert [reply.status for reply in replies] == [200, 200]
     assert made == [True]

@@ -1,4 +1,4 @@
-"""Tiny ASGI applications that tell what happened to them."""
+"""Tiny ASGI applications that record their events."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ def chunk(body: bytes, *, more: bool = True) -> Message:
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
-    """Echoes the request's path and body."""
+    """Echo the request's path and body."""
     body = (await receive())["body"]
     await send(OK)
     await send(chunk(scope["path"].encode() + b" " + body, more=False))
@@ -25,16 +25,13 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 
 @dataclass
 class Probe:
-    """Waits for ever, streaming or not, until it is cancelled.
-
-    Attributes:
-        entered: a request reached it.
-        cancelled: its task was cancelled; `closing` then says why.
-    """
+    """Waits for ever, streaming or not, until it is cancelled."""
 
     stream: bool = False
     entered: anyio.Event = field(default_factory=anyio.Event)
+    """Set once a request has arrived."""
     cancelled: anyio.Event = field(default_factory=anyio.Event)
+    """Set once the task is cancelled; `closing` then has the reason."""
     closing: Closing = field(default_factory=Closing)
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -51,7 +48,7 @@ class Probe:
 
 
 async def ticker(_scope: Scope, _receive: Receive, send: Send) -> None:
-    """Streams numbers for as long as somebody listens."""
+    """Stream numbers until the client is gone."""
     await send(OK)
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 and clients that write raw bytes to it, for whatever a well-behaved client cannot do."""
+"""A server on 127.0.0.1 and clients that write raw bytes to it, for input that a correct client cannot send."""
 
 import socket
 import struct
@@ -33,7 +33,7 @@ class Answer:
 
 
 class Client:
-    """One socket, with nothing between the test and the wire."""
+    """A client socket without any protocol."""
 
     def __init__(self, port: int, receive_buffer: int | None = None) -> None:
         self.sock = socket.socket()
@@ -52,7 +52,7 @@ class Client:
         return self.sock.fileno() >= 0
 
     def write(self, data: bytes) -> None:
-        """For what surely fits in the kernel's buffer."""
+        """Write bytes that surely fit in the kernel's buffer."""
         assert self.sock.send(data) == len(data)
 
     async def send(self, data: bytes) -> None:
@@ -68,7 +68,7 @@ class Client:
                 return self.sock.recv(65536)
 
     async def see(self, marker: bytes) -> None:
-        """Wait until `marker` has come. Everything stays to be read."""
+        """Wait until `marker` has come. All bytes stay readable."""
         while marker not in self._received:
             data = await self.receive()
             assert data, f"connection ended before {marker!r}: {self._received!r}"
@@ -81,14 +81,14 @@ class Client:
         return found
 
     async def read_to_end(self) -> bytes:
-        """All that comes before FIN. Raises ConnectionResetError on a reset."""
+        """Return all bytes before FIN. Raises ConnectionResetError on a reset."""
         while data := await self.receive():
             self._received += data
         found, self._received = self._received, b""
         return found
 
     async def is_closed(self) -> bool:
-        """Wait for FIN or a reset, passing over what comes before."""
+        """Wait for FIN or a reset, ignoring the bytes before it."""
         try:
             await self.read_to_end()
         except ConnectionError:
@@ -96,7 +96,7 @@ class Client:
         return True
 
     async def answer(self, method: str = "GET") -> Answer:
-        """The next response, whole. Raises `h11.RemoteProtocolError` where it is cut short."""
+        """Return the next response, whole. Raises `h11.RemoteProtocolError` if it is cut short."""
         parser = h11.Connection(h11.CLIENT)
         parser.send(h11.Request(method=method, target="/", headers=[("host", "localhost")]))
         parser.send(h11.EndOfMessage())
@@ -149,7 +149,7 @@ class Site:
         return client
 
     async def ask(self, request: bytes) -> Answer:
-        """One request on a connection of its own."""
+        """Send one request on a new connection and return its answer."""
         client = self.client()
         await client.send(request)
         answer = await client.answer()
@@ -168,7 +168,7 @@ def listen(backlog: int = 16) -> socket.socket:
 async def serving(
     app: ASGIApp, limits: ServerLimits | None = None, listener: socket.socket | None = None
 ) -> AsyncIterator[Site]:
-    """Serve `app`; on leaving, shut down and wait for the server's end. Nothing here may take 20 seconds."""
+    """Serve `app`; on exit, shut down and wait for the server's end. No test may take 20 seconds here."""
     listener = listener or listen()
     site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1)), listener.getsockname()[1])
 

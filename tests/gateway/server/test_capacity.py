@@ -1,4 +1,4 @@
-"""As many connections as slots and queue need, and the open files for them."""
+"""The connection limit, from slots and queue, and the limit of open files for it."""
 
 import resource
 from pathlib import Path
@@ -10,7 +10,7 @@ from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, TooManyFiles
 
 
 class Limits:
-    """The system's bounds of open files, as far as a process sees them."""
+    """The system's limits of open files, as a process sees them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> None:
         self.now = (soft, hard)
@@ -22,27 +22,25 @@ class Limits:
 
 
 @pytest.mark.parametrize(("slots", "queue_limit"), [(1, 1), (8, 256), (256, 100_000)])
-def test_every_request_that_may_run_or_wait_has_a_connection_and_some_are_to_spare(
-    slots: int, queue_limit: int
-) -> None:
+def test_the_connection_limit_exceeds_slots_and_queue(slots: int, queue_limit: int) -> None:
     assert connections_for(slots, queue_limit) == slots + queue_limit + SPARE_CONNECTIONS
 
 
 @pytest.mark.parametrize("limits", [(1000, 1000), (1000, resource.RLIM_INFINITY), (resource.RLIM_INFINITY,) * 2])
-def test_limits_that_suffice_stay(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
+def test_sufficient_file_limits_are_unchanged(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
     system = Limits(monkeypatch, *limits)
     allow(1000 - OTHER_FILES)
     assert system.now == limits
 
 
 @pytest.mark.parametrize("hard", [1001, resource.RLIM_INFINITY])
-def test_a_soft_limit_is_raised(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
+def test_the_soft_file_limit_is_raised(monkeypatch: pytest.MonkeyPatch, hard: int) -> None:
     system = Limits(monkeypatch, 1000, hard)
     allow(1001 - OTHER_FILES)
     assert system.now == (1001, hard)
 
 
-def test_a_hard_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hard_file_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     system = Limits(monkeypatch, 500, 1000)
     with pytest.raises(TooManyFilesError, match="need 1001 open files, and this process may have 1000;"):
         allow(1001 - OTHER_FILES)

@@ -1,4 +1,4 @@
-"""When a connection stays, and when it really closes."""
+"""The life of a connection: keep-alive, timeouts and close."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -117,7 +117,7 @@ async def test_empty_lines_between_requests_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("request_", [post(version="1.0"), post(headers="connection: close\r\n")], ids=["1.0", "close"])
-async def test_a_line_end_behind_a_last_request_is_no_error(request_: bytes) -> None:
+async def test_a_line_end_after_the_last_request_is_no_error(request_: bytes) -> None:
     async with serving(scoped(hello)) as site:
         client = site.client()
         client.write(request_ + b"\r\n")
@@ -137,7 +137,7 @@ async def test_a_request_may_come_byte_by_byte() -> None:
         assert (await client.answer()).body == b"/ slow"
 
 
-async def test_the_request_as_the_application_sees_it() -> None:
+async def test_the_application_gets_the_path_query_and_headers() -> None:
     seen: list[Scope] = []
 
     async def look(scope: Scope, _receive: Receive, send: Send) -> None:
@@ -155,7 +155,7 @@ async def test_the_request_as_the_application_sees_it() -> None:
         assert (scope["client"], scope["server"]) == (client.sock.getsockname(), client.sock.getpeername())
 
 
-async def test_a_connection_may_be_ended_before_it_runs() -> None:
+async def test_a_connection_may_be_closed_before_it_runs() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         connection = Connection(hello, ServerContext(ServerLimits()), ours, ("127.0.0.1", 1))
@@ -175,7 +175,7 @@ WHY_OVER = {
 
 
 @pytest.mark.parametrize("case", WHY_OVER)
-async def test_a_connection_knows_why_it_is_over(case: str) -> None:
+async def test_a_connection_has_the_reason_of_its_end(case: str) -> None:
     request, reason = WHY_OVER[case]
 
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
@@ -199,7 +199,7 @@ async def accepted(site: Site) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def test_head_has_no_body() -> None:
+async def test_a_response_to_head_has_no_body() -> None:
     async with serving(scoped(hello)) as site:
         client = site.client()
         client.write(b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A client that leaves is noticed at once, however it leaves and whatever it sent before."""
+"""Hang-ups of clients: detected at once, in every form and after any bytes."""
 
 import importlib.metadata
 import logging
@@ -42,7 +42,7 @@ async def everything_ends(site: Site, probe: Probe) -> None:
 @pytest.mark.parametrize("stream", [False, True], ids=["waiting", "streaming"])
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("leave", LEAVE)
-async def test_leaving_cancels_the_request(leave: str, before: str, stream: bool) -> None:
+async def test_a_hang_up_cancels_the_request(leave: str, before: str, stream: bool) -> None:
     probe = Probe(stream=stream)
     async with serving(scoped(probe)) as site:
         client = site.client()
@@ -58,7 +58,7 @@ async def test_leaving_cancels_the_request(leave: str, before: str, stream: bool
 
 
 @pytest.mark.parametrize("headers", ["", "connection: close\r\n"], ids=["staying", "closing"])
-async def test_leaving_behind_bytes_that_came_later(headers: str) -> None:
+async def test_a_hang_up_after_pipelined_bytes_cancels_the_request(headers: str) -> None:
     probe = Probe(stream=True)
     async with serving(scoped(probe)) as site:
         client = site.client()
@@ -76,7 +76,7 @@ def is_cancel_in_body(record: logging.LogRecord, request_id: str, reason: str) -
 
 
 @pytest.mark.parametrize("leave", LEAVE)
-async def test_leaving_inside_the_body_is_one_line_of_the_log(leave: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hang_up_inside_the_body_is_one_line_of_the_log(leave: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     probe = Probe()
     async with serving(scoped(probe)) as site:
@@ -94,7 +94,7 @@ async def test_leaving_inside_the_body_is_one_line_of_the_log(leave: str, caplog
     assert is_cancel_in_body(record, "half", reason)
 
 
-async def test_leaving_at_once_with_a_complete_request() -> None:
+async def test_a_hang_up_right_after_a_complete_request_cancels_it() -> None:
     probe = Probe()
     async with serving(scoped(probe)) as site:
         client = site.client()
@@ -103,12 +103,12 @@ async def test_leaving_at_once_with_a_complete_request() -> None:
         await everything_ends(site, probe)
 
 
-async def test_what_was_pipelined_is_not_run_for_a_client_that_is_gone() -> None:
+async def test_pipelined_requests_of_a_client_that_left_are_not_run() -> None:
     paths: list[str] = []
     told, ended = anyio.Event(), anyio.Event()
 
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
-        """Completes its response although the client is gone."""
+        """Complete the response although the client is gone."""
         paths.append(scope["path"])
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -127,7 +127,7 @@ async def test_what_was_pipelined_is_not_run_for_a_client_that_is_gone() -> None
 
 
 @pytest.mark.parametrize("headers", ["", "connection: close\r\n"], ids=["staying", "closing"])
-async def test_sending_far_ahead_of_its_turn_is_a_hang_up(headers: str) -> None:
+async def test_a_client_that_sends_too_far_ahead_is_hung_up(headers: str) -> None:
     probe = Probe()
     async with serving(scoped(probe), ServerLimits(ahead=1000, linger=0.05)) as site:
         client = site.client()
@@ -138,7 +138,7 @@ async def test_sending_far_ahead_of_its_turn_is_a_hang_up(headers: str) -> None:
     assert probe.closing.reason == "client sent too much before its turn"
 
 
-async def test_nor_does_a_late_response_keep_such_a_connection() -> None:
+async def test_a_late_response_does_not_keep_a_connection_that_sent_too_far_ahead() -> None:
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -166,8 +166,8 @@ async def test_a_broken_body_ends_the_request(caplog: pytest.LogCaptureFixture) 
     assert is_cancel_in_body(record, "broken", "client broke the protocol")
 
 
-async def test_a_host_that_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel gives it up after the bounds of the TCP options, and says so once."""
+async def test_a_vanished_host_cancels_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel gives the connection up after the limits of the TCP options, and reports it once."""
 
     async def give_up(_transport: Transport) -> bytes:
         await probe.entered.wait()
@@ -184,7 +184,7 @@ async def test_a_host_that_vanished(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.closing.reason == "client vanished"
 
 
-async def test_leaving_between_requests_is_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hang_up_between_requests_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     probe = Probe()
     async with serving(scoped(probe)) as site:
         client = site.client()

@@ -8,7 +8,7 @@ import pytest
 from gateway.server.listen import close, listen, url
 
 
-def test_a_free_port_is_taken_and_told() -> None:
+def test_a_free_port_is_chosen_and_reported() -> None:
     sockets = listen("127.0.0.1", 0)
     (sock,) = sockets
     assert url(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -24,7 +24,7 @@ def test_every_address_of_a_name_has_the_same_port() -> None:
     close(sockets)
 
 
-def test_an_address_with_colons_is_told_in_brackets() -> None:
+def test_an_ipv6_address_is_shown_in_brackets() -> None:
     class Fake:
         family = socket.AF_INET6
 
@@ -34,7 +34,7 @@ def test_an_address_with_colons_is_told_in_brackets() -> None:
     assert url(Fake()) == "http://[::1]:8000"  # type: ignore[arg-type]
 
 
-def test_a_port_that_is_taken() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     sockets = listen("127.0.0.1", 0)
     with pytest.raises(OSError, match="Address already in use") as caught:
         listen("127.0.0.1", sockets[0].getsockname()[1])
@@ -42,7 +42,7 @@ def test_a_port_that_is_taken() -> None:
     close(sockets)
 
 
-def test_an_address_of_another_machine() -> None:
+def test_an_address_of_another_machine_is_an_error() -> None:
     with pytest.raises(OSError, match="assign") as caught:
         listen("192.0.2.1", 0)
     assert caught.value.errno == errno.EADDRNOTAVAIL
@@ -59,7 +59,7 @@ def test_an_address_this_machine_lacks_is_left_out_if_another_is_left(monkeypatc
     close(sockets)
 
 
-def test_nothing_stays_open_when_one_of_several_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_socket_stays_open_if_one_of_several_addresses_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = listen("127.0.0.1", 0)
     port = taken[0].getsockname()[1]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found("127.0.0.2", "127.0.0.1"))

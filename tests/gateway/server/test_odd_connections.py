@@ -1,4 +1,4 @@
-"""No single connection, however odd, takes the server or a neighbour down."""
+"""Unusual connections: none of them affects the server or another client."""
 
 import errno
 import socket
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def http2(headers: list[tuple[bytes, bytes]], body: bytes | None = None) -> bytes:
-    """What a client that takes HTTP/2 for granted writes."""
+    """Return the bytes of a client that assumes HTTP/2."""
     config = h2.config.H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False)
     connection = h2.connection.H2Connection(config)
     connection.initiate_connection()
@@ -47,7 +47,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ODD)
-async def test_it_is_answered_closed_and_forgotten(odd: str) -> None:
+async def test_an_invalid_request_is_answered_and_its_connection_closed(odd: str) -> None:
     data, status = ODD[odd]
     async with serving(scoped(ticker), ServerLimits(head=8192, linger=0.05, grace=0)) as site:
         neighbour = site.client()
@@ -98,7 +98,7 @@ async def test_protocols_are_never_switched(switch: str) -> None:
         assert (answer.status, answer.body) == (404, b"not here")
 
 
-async def test_data_after_an_early_413() -> None:
+async def test_data_after_an_early_413_is_discarded() -> None:
     async with serving(scoped(hello, body=10), ServerLimits(linger=0.05)) as site:
         client = site.client()
         client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
@@ -112,8 +112,8 @@ async def test_data_after_an_early_413() -> None:
 
 
 @pytest.mark.parametrize("length", ["declared", "chunked"])
-async def test_an_early_reply_to_an_upload_leaks_nothing(length: str) -> None:
-    """The client writes megabytes that nobody reads, and still gets the answer rather than a reset."""
+async def test_an_early_reply_to_an_upload_leaks_no_connection(length: str) -> None:
+    """The client writes megabytes that the server does not read, and still gets the answer rather than a reset."""
     size = 4 << 20
     declared = f"content-length: {size}\r\n" if length == "declared" else "transfer-encoding: chunked\r\n"
     head = f"POST / HTTP/1.1\r\nhost: x\r\n{declared}\r\n".encode()
@@ -127,7 +127,7 @@ async def test_an_early_reply_to_an_upload_leaks_nothing(length: str) -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_an_application_that_never_reads_the_body_leaks_nothing() -> None:
+async def test_an_application_that_never_reads_the_body_leaks_no_connection() -> None:
     async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(OK)
         await send(chunk(b"early", more=False))
@@ -140,7 +140,7 @@ async def test_an_application_that_never_reads_the_body_leaks_nothing() -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_a_body_that_nobody_takes_ends_the_connection() -> None:
+async def test_an_unread_body_ends_the_connection() -> None:
     closed, told = anyio.Event(), anyio.Event()
 
     async def slow(_scope: Scope, receive: Receive, _send: Send) -> None:
@@ -209,7 +209,7 @@ async def test_a_defect_in_the_protocol_ends_its_connection_only(
 
 
 class FullListener(socket.socket):
-    """A listener whose client was faster to leave, and that then has no file left for the next."""
+    """A listener that lost its first client already, and has no file descriptor for the next."""
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         if FAILURES:
@@ -220,7 +220,7 @@ class FullListener(socket.socket):
 FAILURES: list[OSError] = []
 
 
-async def test_running_out_of_files_passes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_server_recovers_from_a_lack_of_files(caplog: pytest.LogCaptureFixture) -> None:
     FAILURES[:] = [OSError(errno.EMFILE, "Too many open files"), BlockingIOError()]
     listener = FullListener(fileno=listen().detach())
     async with serving(scoped(hello), listener=listener) as site:

@@ -1,4 +1,4 @@
-"""Many clients that send odd things and leave at odd moments leave nothing behind."""
+"""Many clients with random invalid input and random hang-ups."""
 
 import contextlib
 import random
@@ -37,7 +37,7 @@ async def misbehave(site: Site, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_they_leave_nothing_behind(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_random_clients_leave_no_connection_behind(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(scoped(app), ServerLimits(grace=0), listen(backlog=TASKS * CLIENTS)) as site:
         async with anyio.create_task_group() as tasks:
             for number in range(TASKS):

@@ -1,4 +1,4 @@
-"""The server ends in bounded time, and says so to whoever still listens."""
+"""Shutdown of the server in bounded time, with a definite answer to every connected client."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ async def test_a_running_request_may_end_within_the_grace_period() -> None:
         await site.stopped.wait()
 
 
-async def test_after_it_a_request_without_a_response_is_told_503() -> None:
+async def test_a_request_without_a_response_is_503_after_the_grace_period() -> None:
     probe = Probe()
     async with serving(scoped(probe), HASTY) as site:
         client = site.client()
@@ -71,7 +71,7 @@ async def test_after_it_a_request_without_a_response_is_told_503() -> None:
     assert probe.closing.reason == "the server is shutting down"
 
 
-async def test_after_it_a_request_without_its_body_is_told_503() -> None:
+async def test_a_request_without_its_body_is_503_after_the_grace_period() -> None:
     async with serving(scoped(hello), HASTY) as site:
         client = site.client()
         client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\nexpect: 100-continue\r\n\r\n")
@@ -82,7 +82,7 @@ async def test_after_it_a_request_without_its_body_is_told_503() -> None:
 
 
 class Source:
-    """Gives one event, then nothing; remembers when it was left."""
+    """A source that yields one event, then waits; it records its close."""
 
     def __init__(self) -> None:
         self.left = anyio.Event()
@@ -101,7 +101,7 @@ class Source:
         return [self._events.pop()]
 
 
-async def test_after_it_a_stream_ends_with_one_error_event() -> None:
+async def test_a_stream_ends_with_one_error_event_after_the_grace_period() -> None:
     source = Source()
     async with serving(scoped(EventStream(source)), HASTY) as site:
         client = site.client()
@@ -117,7 +117,7 @@ async def test_after_it_a_stream_ends_with_one_error_event() -> None:
     assert source.left.is_set()
 
 
-async def test_a_client_that_stopped_reading_cannot_hold_it() -> None:
+async def test_a_client_that_does_not_read_cannot_delay_the_shutdown() -> None:
     async def flood(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(OK)
         blocked.set()
@@ -133,7 +133,7 @@ async def test_a_client_that_stopped_reading_cannot_hold_it() -> None:
         await site.stopped.wait()
 
 
-async def test_an_event_stream_whose_client_stopped_reading_cannot_hold_it() -> None:
+async def test_an_event_stream_to_a_client_that_does_not_read_cannot_delay_the_shutdown() -> None:
     source = Source()
     source._take = flood_of_events  # type: ignore[method-assign]
     async with serving(scoped(EventStream(source)), HASTY) as site:
@@ -149,7 +149,7 @@ async def flood_of_events() -> Sequence[bytes]:
     return [b"x" * 65536]
 
 
-async def test_an_application_that_hears_nothing_is_cancelled() -> None:
+async def test_an_application_that_ignores_events_is_cancelled_at_shutdown() -> None:
     entered, cancelled = anyio.Event(), anyio.Event()
 
     async def deaf(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -170,7 +170,7 @@ async def test_an_application_that_hears_nothing_is_cancelled() -> None:
         assert await client.is_closed()
 
 
-async def test_what_it_cuts_off_never_looks_complete_to_http_1_0() -> None:
+async def test_a_response_cut_by_the_shutdown_never_looks_complete_to_http_1_0() -> None:
     async def deaf(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(OK)
         await send(chunk(b"so far"))
@@ -186,8 +186,8 @@ async def test_what_it_cuts_off_never_looks_complete_to_http_1_0() -> None:
             await client.read_to_end()
 
 
-async def test_a_connection_that_has_not_begun_is_no_reason_to_wait() -> None:
-    """Accepted in the moment of the shutdown, with no grace at all."""
+async def test_a_connection_without_a_request_does_not_delay_the_shutdown() -> None:
+    """Accepted at the moment of the shutdown, without a grace period."""
     async with serving(scoped(hello), ServerLimits(grace=0, close_timeout=0)) as site:
         site.client().write(b"GET")
         site.shutdown.set()
@@ -214,5 +214,5 @@ async def test_serve_can_be_cancelled() -> None:
     assert listener.fileno() == -1
 
 
-async def test_the_close_timeout_outlasts_an_engine_that_does_not_answer_and_the_final_event() -> None:
+async def test_the_final_phase_outlasts_the_answer_timeout_and_the_final_error_event() -> None:
     assert ServerLimits().close_timeout > Supervision().answer_timeout + FINAL_EVENT_TIMEOUT

@@ -1,4 +1,4 @@
-"""A client that stops reading holds nothing for long."""
+"""Clients that stop reading: their requests end within a time limit."""
 
 import anyio
 import pytest
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Flood(Probe):
-    """Streams as fast as it may."""
+    """Streams as fast as possible."""
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         self.closing = caller_of(scope).closing
@@ -39,7 +39,7 @@ async def test_the_write_timeout_cancels_the_request() -> None:
     assert flood.closing.reason == "client stopped reading"
 
 
-async def test_an_application_is_told_by_disconnect() -> None:
+async def test_a_slow_reader_is_reported_as_a_disconnect() -> None:
     told = anyio.Event()
 
     async def listen(receive: Receive) -> None:
@@ -60,8 +60,8 @@ async def test_an_application_is_told_by_disconnect() -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_a_sender_that_ignores_the_hang_up_starves_nobody() -> None:
-    """It sends for ever; a neighbour's stream goes on beside it."""
+async def test_a_sender_that_ignores_the_hang_up_starves_no_other_stream() -> None:
+    """The application sends for ever; another client's stream continues beside it."""
     neighbour_began, sent_beside_it = anyio.Event(), anyio.Event()
 
     async def ignorant(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +87,7 @@ async def test_a_sender_that_ignores_the_hang_up_starves_nobody() -> None:
 
 
 async def test_a_cancelled_request_does_not_wait_for_its_reader() -> None:
-    """The deadline strikes while the application waits in `send`."""
+    """The deadline passes while the application waits in `send`."""
     flood = Flood()
     async with serving(scoped(flood, request_timeout=0.1)) as site:
         client = site.client(receive_buffer=4096)

@@ -1,4 +1,4 @@
-"""Sending without waiting where the kernel has room, and within a bound where it has not."""
+"""The transport: sends without waiting while the kernel's buffer has room, else within a time limit."""
 
 import socket
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ async def drain(peer: socket.socket, size: int) -> bytes:
     return received
 
 
-async def test_a_send_with_room_waits_for_nobody(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_send_with_room_completes_at_once(sockets: tuple[socket.socket, socket.socket]) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     coroutine = transport.send(b"at once")
@@ -68,7 +68,7 @@ async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: tuple[socket.s
             assert await drain(peer, len(MUCH) + 6) == MUCH + b"second"
 
 
-async def test_a_cancelled_send_tears_nothing(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: tuple[socket.socket, socket.socket]) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     with anyio.fail_after(20):
@@ -87,7 +87,7 @@ async def test_a_peer_that_does_not_read_is_given_up(sockets: tuple[socket.socke
         await transport.send(MUCH)
 
 
-async def test_finishing_with_bytes_unsent_is_no_clean_end(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_finishing_with_unsent_bytes_is_a_reset(sockets: tuple[socket.socket, socket.socket]) -> None:
     transport = Transport(sockets[0], 0.05)
     with anyio.move_on_after(0):
         await transport.send(MUCH)
@@ -95,7 +95,7 @@ async def test_finishing_with_bytes_unsent_is_no_clean_end(sockets: tuple[socket
     assert transport.closed
 
 
-async def test_closing_wakes_who_waits(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_closing_wakes_a_waiting_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
     transport = Transport(sockets[0], 5)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:

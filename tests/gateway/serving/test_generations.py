@@ -1,4 +1,4 @@
-"""How requests wait, and how they are left."""
+"""Generations: the queue, deadlines and hang-ups."""
 
 import anyio
 import anyio.lowlevel
@@ -6,7 +6,7 @@ import pytest
 
 from engine import Finished, FinishReason, SlowReader, Text
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
 
 pytestmark = pytest.mark.anyio
@@ -24,11 +24,11 @@ def wait_in_queue(generation: FakeGeneration) -> None:
 
 
 def say_nothing(_generation: FakeGeneration) -> None:
-    """Leaves the queue, and then nothing comes."""
+    """Leave the queue and generate no token."""
 
 
-def call_of(engine: FakeEngine, name: str, **changes: object) -> Call:
-    return Call(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
+def call_of(engine: FakeEngine, name: str, **changes: object) -> AsgiCall:
+    return AsgiCall(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
 
 
 async def until_asked(engine: FakeEngine) -> FakeGeneration:
@@ -38,7 +38,7 @@ async def until_asked(engine: FakeEngine) -> FakeGeneration:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_too_long_in_the_queue_is_a_503(name: str) -> None:
+async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     engine = FakeEngine(wait_in_queue)
     call = await call_of(engine, name, queue_timeout=0.001).run()
     assert (call.status, call.json["error"]["code"]) == (503, "queue_timeout")
@@ -46,7 +46,7 @@ async def test_too_long_in_the_queue_is_a_503(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_the_queues_deadline_does_not_touch_what_has_left_the_queue(name: str) -> None:
+async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) -> None:
     engine = FakeEngine(say_nothing)
     call = call_of(engine, name, queue_timeout=1e-9)
     async with anyio.create_task_group() as tasks:
@@ -60,7 +60,7 @@ async def test_the_queues_deadline_does_not_touch_what_has_left_the_queue(name: 
 
 @pytest.mark.parametrize("script", [wait_in_queue, say_nothing])
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_client_that_leaves_takes_its_request_along(name: str, script: Script) -> None:
+async def test_a_hang_up_cancels_the_request(name: str, script: Script) -> None:
     engine = FakeEngine(script)
     call = call_of(engine, name)
     async with anyio.create_task_group() as tasks:
@@ -72,7 +72,7 @@ async def test_a_client_that_leaves_takes_its_request_along(name: str, script: S
 
 
 @pytest.mark.parametrize("name", ["/v1/completions stream", "/generate stream"])
-async def test_a_client_that_leaves_a_stream_in_the_middle(name: str) -> None:
+async def test_a_hang_up_inside_a_stream_cancels_the_request(name: str) -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = call_of(engine, name)
     async with anyio.create_task_group() as tasks:
@@ -84,20 +84,20 @@ async def test_a_client_that_leaves_a_stream_in_the_middle(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_deadline_in_total_is_a_504(name: str) -> None:
+async def test_the_total_deadline_is_a_504(name: str) -> None:
     engine = FakeEngine(say_nothing)
     call = await call_of(engine, name, request_timeout=0.05).run()
     assert (call.status, call.json["error"]["code"]) == (504, "deadline_exceeded")
     assert engine.generations[0].left == "the request's deadline passed"
 
 
-async def test_the_engine_knows_how_patient_we_are() -> None:
+async def test_client_patience_reaches_the_engine() -> None:
     engine = FakeEngine()
     await post(app_of(engine, client_patience=2.5), "/v1/completions", {"prompt": "x", "stream": True})
     assert engine.patience == 2.5
 
 
-async def test_a_slow_reader_is_told_so() -> None:
+async def test_a_slow_reader_gets_an_error_event() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
     call = call_of(engine, "/v1/completions stream")
     async with anyio.create_task_group() as tasks:

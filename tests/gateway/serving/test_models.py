@@ -1,4 +1,4 @@
-"""The registry: which model a request gets, by name and by task."""
+"""The registry: the model of a request, by name and by task."""
 
 from pathlib import Path
 

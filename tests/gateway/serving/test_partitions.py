@@ -1,11 +1,11 @@
-"""Whose cached prompts a request may share: by its `cache_salt`, and by its credentials where that is switched on."""
+"""Cache partitions: by `cache_salt`, and by credentials if that is switched on."""
 
 import orjson
 import pytest
 
 from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call
+from tests.gateway.asgi import AsgiCall
 
 pytestmark = pytest.mark.anyio
 
@@ -20,29 +20,29 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 async def partition_of(name: str, *, key: str = "", switched_on: bool = False, **fields: object) -> str:
-    """What the engine is told of a request with this key."""
+    """Return the cache partition of a request with this key."""
     engine = chatting(answering("a"))
     headers = {"authorization": f"Bearer {key}"} if key else {}
     app = app_of(engine, partition_cache=switched_on)
-    call = await Call(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
+    call = await AsgiCall(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
     assert call.status == 200
     (generation,) = engine.generations
     return generation.request.cache_partition
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_salt_is_a_partition_of_its_own_and_keys_are_not(name: str) -> None:
+async def test_a_salt_is_a_partition_and_an_api_key_is_not(name: str) -> None:
     assert await partition_of(name) == await partition_of(name, key="a") == ""
     assert await partition_of(name, cache_salt="mine", key="a") == "mine"
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_keys_are_partitions_where_that_is_switched_on(name: str) -> None:
+async def test_api_keys_are_partitions_only_if_switched_on(name: str) -> None:
     asked = [("", {}), ("a", {}), ("b", {}), ("a", {"cache_salt": "mine"}), ("b", {"cache_salt": "mine"})]
     partitions = [await partition_of(name, key=key, switched_on=True, **fields) for key, fields in asked]
     assert len(set(partitions)) == len(asked)
     assert partitions == [await partition_of(name, key=key, switched_on=True, **fields) for key, fields in asked]
 
 
-async def test_the_engine_is_not_told_a_key() -> None:
+async def test_the_engine_never_gets_an_api_key() -> None:
     assert "secret" not in await partition_of("/generate", key="secret", switched_on=True)

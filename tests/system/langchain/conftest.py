@@ -1,4 +1,4 @@
-"""LangChain's models, for the one that the program carries."""
+"""LangChain's models, connected to the embedded model of the program."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -11,13 +11,13 @@ from tests.program import GUARD, Embedded
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """LangChain's async forms run on asyncio alone."""
+    """The backend of LangChain's async forms, which run on asyncio only."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def options(embedded: Embedded) -> Iterator[dict[str, Any]]:
-    """What every one of them is made with: another base URL. They do not close an HTTP client of their own making."""
+    """Options of every LangChain model: a base URL, and an HTTP client, because LangChain does not close its own."""
     with DefaultHttpxClient() as http:
         own = {"base_url": embedded.url, "api_key": "none", "model": "tiny", "max_retries": 0, "timeout": GUARD}
         yield {**own, "http_client": http}
@@ -25,12 +25,12 @@ def options(embedded: Embedded) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 async def async_options(options: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-    """The same, for the async forms."""
+    """Options of the async forms."""
     async with DefaultAsyncHttpxClient() as http:
         yield {**options, "http_async_client": http}
 
 
 @pytest.fixture(autouse=True)
 def no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LangChain may count tokens by OpenAI's own vocabularies, which are not ours, and would fetch them."""
+    """Stop LangChain from downloading OpenAI's vocabularies, with which it may count tokens."""
     monkeypatch.setattr("tiktoken.load.read_file", None)

@@ -1,4 +1,4 @@
-"""LangChain's agent: it calls a tool that runs here, and answers from what that gives."""
+"""LangChain's agent: it calls a local tool, and answers from its result."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ TOOLS: list[BaseTool] = [add, get_weather]
 
 @pytest.fixture(params=[False, True], ids=["chat completions", "responses"])
 def by_responses(request: pytest.FixtureRequest) -> bool:
-    """Which of the two routes LangChain is told to take."""
+    """The route that LangChain uses."""
     route: bool = request.param
     return route
 

@@ -1,4 +1,4 @@
-"""LangChain's `ChatOpenAI`, by chat completions and by responses: what it is told is right, and comes in its types."""
+"""LangChain's `ChatOpenAI` over chat completions and over responses: right answers, in its types."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -34,7 +34,7 @@ class Add(BaseModel):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["chat completions", "responses"])
 def by_responses(request: pytest.FixtureRequest) -> bool:
-    """Which of the two routes LangChain is told to take."""
+    """The route that LangChain uses."""
     route: bool = request.param
     return route
 
@@ -58,14 +58,14 @@ def check_usage(message: AIMessage) -> None:
     assert usage["input_tokens"] > 0 < usage["output_tokens"]
 
 
-def test_invoke(model: ChatOpenAI) -> None:
+def test_invoke_returns_the_answer(model: ChatOpenAI) -> None:
     message = model.invoke([SystemMessage("Be brief."), HumanMessage(SUM)])
     assert message.text == TOLD
     assert message.response_metadata["model_name"] == "tiny"
     check_usage(message)
 
 
-def test_stream(model: ChatOpenAI) -> None:
+def test_stream_joins_to_the_answer(model: ChatOpenAI) -> None:
     chunks = list(model.stream(SUM))
     assert len(chunks) > 3
     whole = joined(chunks)
@@ -73,11 +73,11 @@ def test_stream(model: ChatOpenAI) -> None:
     check_usage(whole)
 
 
-def test_batch(model: ChatOpenAI) -> None:
+def test_batch_returns_every_answer(model: ChatOpenAI) -> None:
     assert [message.text for message in model.batch([SUM] * 3)] == [TOLD] * 3
 
 
-async def test_async_forms(async_options: dict[str, Any], by_responses: bool) -> None:
+async def test_async_forms_return_the_same_answers(async_options: dict[str, Any], by_responses: bool) -> None:
     model = ChatOpenAI(**async_options, temperature=0, use_responses_api=by_responses)
     assert (await model.ainvoke(SUM)).text == TOLD
     assert "".join([chunk.text async for chunk in model.astream(SUM)]) == TOLD
@@ -106,13 +106,13 @@ def test_a_call_can_be_demanded(model: ChatOpenAI, choice: str) -> None:
     assert [call["args"] for call in bound.invoke(SUM).tool_calls] == [{"a": 17, "b": 25}]
 
 
-def test_strict_tools(model: ChatOpenAI) -> None:
+def test_strict_tools_get_valid_arguments(model: ChatOpenAI) -> None:
     (call,) = model.bind_tools([Add], strict=True, tool_choice="Add", parallel_tool_calls=False).invoke(SUM).tool_calls
     assert Add(**call["args"]) == Add(a=17, b=25)
 
 
 class Named(BaseModel):
-    """Whom it is about."""
+    """The person in a text."""
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(max_length=20)
@@ -141,20 +141,20 @@ def test_structured_output_by_mode(model: ChatOpenAI) -> None:
     assert model.with_structured_output(None, method="json_mode").invoke(NAMED) == {"name": "Ann"}
 
 
-def test_what_can_never_succeed_is_a_bad_request(model: ChatOpenAI) -> None:
+def test_an_impossible_request_is_a_bad_request(model: ChatOpenAI) -> None:
     with pytest.raises(BadRequestError) as caught:
         model.invoke(SUM, temperature=3)
     assert caught.value.param == "temperature"
 
 
-def test_log_probabilities(options: dict[str, Any]) -> None:
+def test_log_probabilities_are_returned(options: dict[str, Any]) -> None:
     model = ChatOpenAI(**options, temperature=0, logprobs=True, top_logprobs=2)
     told = model.invoke(SUM).response_metadata["logprobs"]["content"]
     assert "".join(token["token"] for token in told) == TOLD
     assert all(len(token["top_logprobs"]) == 2 for token in told)
 
 
-def test_several_choices(options: dict[str, Any]) -> None:
+def test_several_choices_are_generated(options: dict[str, Any]) -> None:
     (generations,) = (
         ChatOpenAI(**options, temperature=2, n=3, seed=1, max_completion_tokens=4)
         .generate([[HumanMessage(SUM)]])
@@ -163,7 +163,7 @@ def test_several_choices(options: dict[str, Any]) -> None:
     assert len(generations) == 3
 
 
-def test_it_goes_on_from_an_earlier_response(options: dict[str, Any]) -> None:
+def test_a_response_continues_an_earlier_one(options: dict[str, Any]) -> None:
     model = ChatOpenAI(**options, temperature=0, use_responses_api=True, use_previous_response_id=True)
     first = model.invoke("Hello!")
     second = model.invoke([HumanMessage("Hello!"), first, HumanMessage(SUM)])

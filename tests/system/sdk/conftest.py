@@ -1,4 +1,4 @@
-"""OpenAI's own client, for the model that the program carries."""
+"""OpenAI's own client, connected to the embedded model of the program."""
 
 import pytest
 

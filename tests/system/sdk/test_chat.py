@@ -1,4 +1,4 @@
-"""Chat by OpenAI's own client: what it is told is right, and comes in its types."""
+"""Chat by OpenAI's own client: right answers, in its types."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.system.answers import ALIKE
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -28,7 +28,7 @@ def content(answer: ChatCompletion) -> str | None:
     return choice.message.content
 
 
-def test_an_answer(client: OpenAI) -> None:
+def test_a_whole_answer_has_its_text_and_usage(client: OpenAI) -> None:
     answer = client.chat.completions.create(**SUM)
     assert (answer.object, answer.model) == ("chat.completion", "tiny")
     assert answer.id.startswith("chatcmpl-")
@@ -49,7 +49,7 @@ def test_both_names_of_the_limit_count(client: OpenAI, limit: str) -> None:
     assert TOLD.startswith(str(content(answer)))
 
 
-def test_a_stream(client: OpenAI) -> None:
+def test_a_stream_joins_to_the_answer(client: OpenAI) -> None:
     with client.chat.completions.create(**SUM, stream=True, stream_options={"include_usage": True}) as stream:
         *chunks, last = stream
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TOLD
@@ -58,7 +58,7 @@ def test_a_stream(client: OpenAI) -> None:
     assert last.usage == client.chat.completions.create(**SUM).usage
 
 
-def test_the_helper_for_streams(client: OpenAI) -> None:
+def test_the_stream_helper_gives_typed_events(client: OpenAI) -> None:
     with client.chat.completions.stream(**SUM, logprobs=True) as stream:
         events = list(stream)
         final = stream.get_final_completion()
@@ -86,7 +86,7 @@ def test_a_prediction_changes_the_time_and_not_the_answer(client: OpenAI) -> Non
     assert (guessed.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 2
 
 
-async def test_the_async_client(async_client: AsyncOpenAI) -> None:
+async def test_the_async_client_gets_the_same_answer(async_client: AsyncOpenAI) -> None:
     assert content(await async_client.chat.completions.create(**SUM)) == TOLD
     stream = await async_client.chat.completions.create(**SUM, stream=True)
     assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == TOLD
@@ -105,7 +105,7 @@ CONVERSATIONS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
-def test_conversations(client: OpenAI, conversation: str) -> None:
+def test_conversations_of_every_form_are_answered(client: OpenAI, conversation: str) -> None:
     assert content(client.chat.completions.create(**{**SUM, "messages": CONVERSATIONS[conversation]})) == TOLD
 
 
@@ -117,7 +117,7 @@ def test_several_choices_repeat_with_the_seed(client: OpenAI) -> None:
     assert len({choice.message.content for choice in first.choices}) > 1
 
 
-def test_log_probabilities(client: OpenAI) -> None:
+def test_log_probabilities_are_returned(client: OpenAI) -> None:
     (choice,) = client.chat.completions.create(**SUM, logprobs=True, top_logprobs=3).choices
     assert choice.logprobs is not None
     tokens = choice.logprobs.content or []
@@ -167,7 +167,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_can_never_succeed_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
+def test_an_impossible_request_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
     fields, param = BAD[bad]
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**{**SUM, "stream": stream, **fields})

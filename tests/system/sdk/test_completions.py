@@ -1,4 +1,4 @@
-"""OpenAI's own client, sync and async, against the program on a real model: it gets what it asks for, in its types."""
+"""OpenAI's own client, sync and async, against the program on a real model: right answers, in its types."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from tests.system.served import GUARD
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -50,7 +50,7 @@ async def until_idle(client: AsyncOpenAI) -> None:
 
 @asynccontextmanager
 async def full_house(client: AsyncOpenAI) -> AsyncIterator[None]:
-    """Two streams decode and one request waits, which is all there is room for: of two more, one was refused."""
+    """Fill both slots with streams and the queue with one request: of two further requests, one was refused."""
     streams = [await client.completions.create(model="tiny", stream=True, **ON_AND_ON) for _ in range(2)]
     for stream in streams:
         await anext(stream)
@@ -84,7 +84,7 @@ def texts(answer: Completion) -> list[str]:
     return [choice.text for choice in answer.choices]
 
 
-def test_a_completion(client: OpenAI) -> None:
+def test_a_completion_has_its_text_and_usage(client: OpenAI) -> None:
     answer = greedy(client)
     assert (answer.object, answer.model) == ("text_completion", "tiny")
     assert answer.id.startswith("cmpl-")
@@ -126,7 +126,7 @@ def test_the_usage_comes_in_a_chunk_of_its_own(client: OpenAI) -> None:
 
 
 def test_three_choices_differ_and_repeat_with_the_seed(client: OpenAI) -> None:
-    """There are more choices than slots."""
+    """The request has more choices than there are slots."""
     first, second = (
         texts(client.completions.create(model="tiny", prompt=PROMPT, n=3, seed=5, max_tokens=24)) for _ in range(2)
     )
@@ -143,7 +143,7 @@ def test_choices_stream_side_by_side(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
-def test_a_seed_repeats(client: OpenAI, seed: int) -> None:
+def test_a_seed_repeats_its_text(client: OpenAI, seed: int) -> None:
     first, second = (
         texts(client.completions.create(model="tiny", prompt=PROMPT, seed=seed, max_tokens=32)) for _ in range(2)
     )
@@ -152,12 +152,12 @@ def test_a_seed_repeats(client: OpenAI, seed: int) -> None:
     assert texts(other) != first
 
 
-def test_each_of_several_prompts_gets_what_it_gets_alone(client: OpenAI) -> None:
+def test_each_of_several_prompts_gets_the_same_text_as_alone(client: OpenAI) -> None:
     prompts = ["Once upon a time", "The dog"]
     assert texts(greedy(client, prompts)) == [texts(greedy(client, prompt))[0] for prompt in prompts]
 
 
-def test_prompts_of_token_ids(client: OpenAI) -> None:
+def test_prompts_of_token_ids_equal_those_of_text(client: OpenAI) -> None:
     prompts = [[1, 400, 410], [1, 5]]
     both = greedy(client, prompts)
     assert both.usage is not None
@@ -182,7 +182,7 @@ def test_a_bias_forces_a_token(client: OpenAI) -> None:
     assert forced[0].choices[0].text == piece * 4 != ""
 
 
-def test_log_probabilities_of_an_echoed_prompt(client: OpenAI) -> None:
+def test_an_echoed_prompt_has_log_probabilities(client: OpenAI) -> None:
     """As evaluations score a text: every token but the first has one."""
     (choice,) = greedy(client, max_tokens=4, echo=True, logprobs=2).choices
     told = choice.logprobs
@@ -208,21 +208,21 @@ def test_a_stream_has_the_same_log_probabilities(client: OpenAI) -> None:
         assert_alike(streamed, getattr(whole, field))
 
 
-def test_the_best_of_several_comes_alone(client: OpenAI) -> None:
+def test_best_of_returns_only_the_best_choice(client: OpenAI) -> None:
     answer = client.completions.create(model="tiny", prompt=PROMPT, best_of=3, seed=5, max_tokens=8)
     assert len(answer.choices) == 1
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 24
 
 
-def test_no_tokens_may_be_asked_for(client: OpenAI) -> None:
+def test_max_tokens_0_returns_an_empty_text(client: OpenAI) -> None:
     answer = greedy(client, max_tokens=0)
     assert texts(answer) == [""]
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 0
 
 
-def test_models(client: OpenAI) -> None:
+def test_models_are_listed_and_retrieved(client: OpenAI) -> None:
     (model,) = client.models.list().data
     assert (model.id, model.object) == ("tiny", "model")
     assert client.models.retrieve("tiny") == model
@@ -246,7 +246,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_can_never_succeed_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
+def test_an_impossible_request_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
     fields, param, code = BAD[bad]
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**{"model": "tiny", "prompt": PROMPT, "stream": stream, **fields})
@@ -267,14 +267,14 @@ def test_every_answer_has_an_id(client: OpenAI) -> None:
     assert chosen._request_id == "chosen-by-me"
 
 
-def test_raw_responses(client: OpenAI) -> None:
+def test_raw_responses_have_headers(client: OpenAI) -> None:
     raw = client.completions.with_raw_response.create(model="tiny", prompt=PROMPT, temperature=0)
     assert raw.status_code == 200
     assert raw.headers["content-type"] == "application/json"
     assert raw.headers["x-request-id"] == raw.parse()._request_id
 
 
-def test_streaming_responses(client: OpenAI) -> None:
+def test_streaming_responses_are_read_as_they_arrive(client: OpenAI) -> None:
     asked: dict[str, Any] = {"model": "tiny", "prompt": PROMPT, "temperature": 0}
     with client.completions.with_streaming_response.create(**asked, stream=True) as response:
         lines = [line for line in response.iter_lines() if line]

@@ -1,4 +1,4 @@
-"""Embeddings by OpenAI's own client, of the model that also generates."""
+"""Embeddings by OpenAI's own client, from the model that also generates."""
 
 import base64
 import math
@@ -31,10 +31,10 @@ def test_vectors_of_length_one_in_the_order_of_the_texts(client: OpenAI) -> None
     assert answer.usage.prompt_tokens == answer.usage.total_tokens > alone.usage.prompt_tokens
 
 
-async def test_floats_base64_and_tokens_say_the_same(
+async def test_floats_base64_and_tokens_give_the_same_vectors(
     embedded: Embedded, client: OpenAI, async_client: AsyncOpenAI
 ) -> None:
-    """The SDK asks for base64 unless told otherwise, and decodes it."""
+    """The SDK asks for base64 by default, and decodes it."""
     floats = client.embeddings.create(model="tiny", input=TEXTS[0], encoding_format="float").data[0].embedding
     by_default = await async_client.embeddings.create(model="tiny", input=TEXTS[0])
     assert by_default.data[0].embedding == pytest.approx(floats)
@@ -45,7 +45,7 @@ async def test_floats_base64_and_tokens_say_the_same(
     assert client.embeddings.create(model="tiny", input=tokens).data[0].embedding == pytest.approx(floats)
 
 
-def test_fewer_dimensions(client: OpenAI) -> None:
+def test_fewer_dimensions_are_returned_on_request(client: OpenAI) -> None:
     answer = client.embeddings.create(model="tiny", input=TEXTS, dimensions=8)
     for part in answer.data:
         assert len(part.embedding) == 8
@@ -53,7 +53,7 @@ def test_fewer_dimensions(client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize(("fields", "param"), [({"dimensions": 100_000}, "dimensions"), ({"input": []}, "input")])
-def test_what_can_never_succeed_is_a_bad_request(client: OpenAI, fields: dict[str, Any], param: str) -> None:
+def test_an_impossible_request_is_a_bad_request(client: OpenAI, fields: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.embeddings.create(**{"model": "tiny", "input": TEXTS, **fields})
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""Whichever way OpenAI's client leaves, its request is cancelled: the server says so, and what was freed."""
+"""Every way in which OpenAI's client drops a request: the server cancels it and logs the freed tokens."""
 
 import re
 import time
@@ -15,7 +15,7 @@ from tests.program import GUARD, Embedded, said
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -30,7 +30,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 
 def asked(route: str, request_id: str) -> dict[str, Any]:
-    """A request that goes on until the context is full."""
+    """Return the fields of a request that runs until the context is full."""
     headers = {"x-request-id": request_id}
     return {"model": "tiny", "extra_body": ON, "extra_headers": headers, **ROUTES[route]}
 
@@ -44,7 +44,7 @@ def create(client: OpenAI | AsyncOpenAI, route: str) -> Callable[..., Any]:
 
 
 def ended(embedded: Embedded, request_id: str) -> tuple[str, int]:
-    """Wait until the server says that the request is cancelled; its phase, and how many tokens that freed."""
+    """Wait until the server logs the cancel of the request; return its phase and the number of freed tokens."""
     line = said(embedded.process, f"request cancelled request_id={request_id} ")
     found = re.search(r'reason="client (?:closed|reset) the connection" phase=(\w+) .* freed=(\d+)', line)
     assert found, line
@@ -52,7 +52,7 @@ def ended(embedded: Embedded, request_id: str) -> tuple[str, int]:
 
 
 def freed(embedded: Embedded, request_id: str) -> int:
-    """The tokens that were freed, of a request that must have been decoding."""
+    """Return the number of freed tokens of a request that must have been decoding."""
     phase, tokens = ended(embedded, request_id)
     assert phase == "decode"
     return tokens
@@ -68,12 +68,12 @@ def until_it_decodes(embedded: Embedded, request_id: str) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_timeout(embedded: Embedded, client: OpenAI, route: str) -> None:
+def test_a_client_timeout_cancels_the_request(embedded: Embedded, client: OpenAI, route: str) -> None:
     phase, tokens = "", 0
     for timeout in TIMEOUTS:
         if phase != "decode":
             request_id = f"late-{route}-{timeout}"
-            hasty = client.with_options(timeout=openai.Timeout(GUARD, read=timeout))  # which counts once all is sent
+            hasty = client.with_options(timeout=openai.Timeout(GUARD, read=timeout))  # starts when the request is sent
             with pytest.raises(openai.APITimeoutError):
                 create(hasty, route)(**asked(route, request_id))
             phase, tokens = ended(embedded, request_id)
@@ -82,14 +82,14 @@ def test_a_timeout(embedded: Embedded, client: OpenAI, route: str) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_the_end_of_a_with_block(embedded: Embedded, client: OpenAI, route: str) -> None:
+def test_leaving_a_stream_block_cancels_the_request(embedded: Embedded, client: OpenAI, route: str) -> None:
     with create(client, route)(**asked(route, f"block-{route}"), stream=True) as stream:
         next(stream)
         until_it_decodes(embedded, f"block-{route}")
     assert freed(embedded, f"block-{route}") > 0
 
 
-def test_the_end_of_a_helpers_block(embedded: Embedded, client: OpenAI) -> None:
+def test_leaving_a_stream_helper_block_cancels_the_request(embedded: Embedded, client: OpenAI) -> None:
     with client.chat.completions.stream(**asked("chat.completions", "helper")) as stream:
         next(stream)
         until_it_decodes(embedded, "helper")
@@ -97,7 +97,7 @@ def test_the_end_of_a_helpers_block(embedded: Embedded, client: OpenAI) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-async def test_a_cancelled_task(
+async def test_a_cancelled_task_cancels_the_request(
     embedded: Embedded, async_client: AsyncOpenAI, route: str, anyio_backend_name: str
 ) -> None:
     request_id = f"task-{route}-{anyio_backend_name}"

@@ -1,4 +1,4 @@
-"""Responses by OpenAI's own client: what it is told is right, is kept, and can be gone on from."""
+"""Responses by OpenAI's own client: right answers, in its types, stored and continued."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -29,7 +29,7 @@ ADD: FunctionToolParam = {
 }
 
 
-def test_a_response(client: OpenAI) -> None:
+def test_a_whole_response_has_its_text_and_usage(client: OpenAI) -> None:
     response = client.responses.create(**SUM, instructions="You add.", metadata={"for": "a test"})
     assert (response.object, response.status, response.model) == ("response", "completed", "tiny")
     assert response.id.startswith("resp_")
@@ -39,7 +39,7 @@ def test_a_response(client: OpenAI) -> None:
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
 
 
-def test_a_stream_of_typed_events(client: OpenAI) -> None:
+def test_a_stream_gives_typed_events(client: OpenAI) -> None:
     with client.responses.stream(**SUM) as stream:
         events = list(stream)
         final = stream.get_final_response()
@@ -51,7 +51,7 @@ def test_a_stream_of_typed_events(client: OpenAI) -> None:
     assert final.output_text == TOLD
 
 
-async def test_the_async_client(async_client: AsyncOpenAI) -> None:
+async def test_the_async_client_gets_the_same_response(async_client: AsyncOpenAI) -> None:
     response = await async_client.responses.create(**SUM)
     assert response.output_text == TOLD
     events = await async_client.responses.create(**SUM, stream=True)
@@ -62,7 +62,7 @@ async def test_the_async_client(async_client: AsyncOpenAI) -> None:
         await async_client.responses.retrieve(response.id)
 
 
-def test_it_goes_on_from_an_earlier_one(client: OpenAI) -> None:
+def test_a_response_continues_an_earlier_one(client: OpenAI) -> None:
     first = client.responses.create(**{**SUM, "input": "Hello!"})
     second = client.responses.create(**SUM, previous_response_id=first.id)
     alone = client.responses.create(**SUM)
@@ -73,7 +73,7 @@ def test_it_goes_on_from_an_earlier_one(client: OpenAI) -> None:
     assert second.usage.input_tokens > alone.usage.input_tokens
 
 
-def test_kept_unless_told_otherwise_and_until_deleted(client: OpenAI) -> None:
+def test_a_response_is_stored_by_default_and_until_deleted(client: OpenAI) -> None:
     kept, forgotten = client.responses.create(**SUM), client.responses.create(**SUM, store=False)
     assert client.responses.retrieve(kept.id) == kept
     client.responses.delete(kept.id)
@@ -105,7 +105,7 @@ def test_a_call_is_streamed(client: OpenAI) -> None:
     assert done.item.name == "add"
 
 
-def test_raw_and_streaming_responses(client: OpenAI) -> None:
+def test_raw_and_streaming_responses_are_readable(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(**SUM)
     assert raw.headers["x-request-id"] == raw.parse()._request_id
     with client.responses.with_streaming_response.create(**SUM, stream=True) as response:
@@ -117,7 +117,7 @@ def test_raw_and_streaming_responses(client: OpenAI) -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a tool of OpenAI's own": ({"tools": [{"type": "web_search"}]}, "tools[0]"),
     "absurd": ({"temperature": 3}, "temperature"),
-    "an id that nobody gave": ({"previous_response_id": "resp_none"}, "previous_response_id"),
+    "an unknown id": ({"previous_response_id": "resp_none"}, "previous_response_id"),
     "a picture": (
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,", "detail": "auto"}]}]},
         "input[0].content[0]",
@@ -127,7 +127,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_can_never_succeed_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
+def test_an_impossible_request_is_a_bad_request(client: OpenAI, bad: str, stream: bool) -> None:
     fields, param = BAD[bad]
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(**{**SUM, "stream": stream, **fields})

@@ -1,4 +1,4 @@
-"""Answers of a given form by OpenAI's own client: whatever the model makes of the question, the form is kept."""
+"""Structured answers by OpenAI's own client: the form is kept, whatever the model prefers."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -39,7 +39,7 @@ def test_a_stream_is_parsed_into_a_model(client: OpenAI) -> None:
     assert isinstance(done.parsed, Review)
 
 
-def test_a_cut_answer_is_no_model(client: OpenAI) -> None:
+def test_an_answer_cut_by_its_length_is_not_parsed(client: OpenAI) -> None:
     with pytest.raises(openai.LengthFinishReasonError):
         client.chat.completions.parse(**SUM, response_format=Review, max_tokens=3)
 
@@ -61,12 +61,12 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_forms_beyond_openais(client: OpenAI, form: str) -> None:
+def test_constraints_beyond_openais_are_kept(client: OpenAI, form: str) -> None:
     answer = client.chat.completions.create(**SUM, max_tokens=20, extra_body=FORMS[form])
     assert answer.choices[0].message.content == "17+25=42"
 
 
-def test_a_completion_is_an_object_of_the_schema(client: OpenAI) -> None:
+def test_a_completion_matches_its_schema(client: OpenAI) -> None:
     answer = client.completions.create(
         model="tiny",
         prompt="17+25=",

@@ -1,4 +1,4 @@
-"""Tools by OpenAI's own client: the model calls one, is told its result, and answers from it."""
+"""Tools by OpenAI's own client: the model calls one, gets its result, and answers from it."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 pytestmark = [
     pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio tells of it.
+    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
     pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
 ]
 
@@ -65,7 +65,7 @@ def test_a_call_its_result_and_the_answer(
     assert only_message(second, "stop").content == told
 
 
-def test_a_stream_of_a_call(client: OpenAI) -> None:
+def test_a_call_is_streamed(client: OpenAI) -> None:
     chunks = list(client.chat.completions.create(**asked(user(SUM)), stream=True))
     pieces = [piece for chunk in chunks for piece in chunk.choices[0].delta.tool_calls or []]
     functions = [piece.function for piece in pieces if piece.function]
@@ -82,7 +82,7 @@ def test_arguments_are_parsed_into_models(client: OpenAI) -> None:
     assert [call.function.parsed_arguments for call in message.tool_calls or []] == [Add(a=17, b=25)]
 
 
-async def test_the_helper_for_streams(client: OpenAI, async_client: AsyncOpenAI) -> None:
+async def test_the_stream_helper_parses_arguments(client: OpenAI, async_client: AsyncOpenAI) -> None:
     with client.chat.completions.stream(**asked(user(SUM))) as stream:
         done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
     assert [(event.name, event.parsed_arguments) for event in done] == [("add", Add(a=17, b=25))]
@@ -91,7 +91,7 @@ async def test_the_helper_for_streams(client: OpenAI, async_client: AsyncOpenAI)
     assert [call.function.parsed_arguments for call in message.tool_calls or []] == [Add(a=17, b=25)]
 
 
-def test_tools_need_not_be_used(client: OpenAI) -> None:
+def test_the_model_may_answer_without_a_call(client: OpenAI) -> None:
     free = only_message(client.chat.completions.create(**asked(user("Hello!"))), "stop")
     assert (free.content or "").startswith("Hello!")
     assert free.tool_calls is None

@@ -1,4 +1,4 @@
-"""Which texts are embedded when: shares, turns, cancels and counts, with an embedder that checks every pass."""
+"""The embedding scheduler: shares, turns, cancels and counts, with an embedder that checks every pass."""
 
 import random
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from engine.testing.fake_embedder import FakeEmbedder, vector_of
 
 @dataclass
 class Driver:
-    """Steps one scheduler over one embedder and keeps all news by key."""
+    """Steps one scheduler over one embedder and keeps all events by key."""
 
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     queue_limit: int = 100
@@ -35,7 +35,7 @@ class Driver:
         return self.scheduler.cancel(key)
 
     def plan(self, *, hurried: bool = False) -> EmbeddingPlan:
-        """The next pass, before which the cells of ended texts are dropped; an empty one where there is no demand."""
+        """Plan the next pass after dropping the cells of ended texts; the plan is empty without demand."""
         turn = Turn.BULK if self.scheduler.demand().bulk else None
         work = self.scheduler.plan(turn, contended=hurried)
         for change in work.changes:
@@ -63,7 +63,7 @@ class Driver:
             self.news.setdefault(key, []).append(event)
 
 
-def test_every_text_is_embedded_whole_and_told_once() -> None:
+def test_every_text_is_embedded_whole_and_reported_once() -> None:
     driver = Driver()
     driver.add(1, 3, 200, 1)
     driver.drain()
@@ -118,7 +118,7 @@ def test_cells_bound_the_texts_under_way() -> None:
     assert [chunk.text.index for chunk in driver.step()] == [1]
 
 
-def test_a_full_queue_is_busy_and_what_has_started_does_not_count() -> None:
+def test_a_full_queue_is_busy_and_started_requests_do_not_count() -> None:
     driver = Driver(FakeEmbedder(texts=1), queue_limit=2)
     driver.add(1, 100)
     driver.step()
@@ -129,14 +129,14 @@ def test_a_full_queue_is_busy_and_what_has_started_does_not_count() -> None:
     assert caught.value.code == "queue_full"
 
 
-def test_a_cancel_of_what_waits_is_answered_at_once() -> None:
+def test_a_cancel_of_a_waiting_request_is_answered_at_once() -> None:
     driver = Driver()
     driver.add(1, 3, 4)
     assert driver.cancel(1) == Released("queued", 0, 0)
     assert not driver.scheduler.busy
 
 
-def test_a_cancel_of_what_is_under_way_is_told_when_its_cells_are_dropped() -> None:
+def test_a_cancel_of_a_running_request_is_answered_when_its_cells_are_dropped() -> None:
     driver = Driver()
     driver.add(1, 100)
     driver.add(2, 100)
@@ -150,7 +150,7 @@ def test_a_cancel_of_what_is_under_way_is_told_when_its_cells_are_dropped() -> N
     assert driver.news[2] == [Embedded(0, vector_of([2] * 100))]
 
 
-def test_a_pass_is_abandoned_when_nobody_in_it_is_left() -> None:
+def test_a_pass_is_abandoned_when_all_its_requests_are_cancelled() -> None:
     driver = Driver()
     driver.add(1, 5)
     driver.add(2, 5)
@@ -165,7 +165,7 @@ def test_a_pass_is_abandoned_when_nobody_in_it_is_left() -> None:
     assert driver.metrics().aborted == 1
 
 
-def test_what_was_cancelled_during_a_pass_gets_nothing_of_it() -> None:
+def test_a_request_cancelled_during_a_pass_gets_no_result_of_it() -> None:
     driver = Driver()
     driver.add(1, 5)
     driver.add(2, 5)
@@ -199,7 +199,7 @@ def test_without_an_embedder_every_request_fails() -> None:
     assert not driver.scheduler.busy
 
 
-def test_figures_count_what_was_done() -> None:
+def test_metrics_count_the_finished_work() -> None:
     driver = Driver()
     driver.add(1, 100, 3)
     driver.step()
@@ -210,7 +210,7 @@ def test_figures_count_what_was_done() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_comes_and_goes_every_request_ends_once_and_nothing_is_held(seed: int) -> None:
+def test_random_requests_and_cancels_each_end_once_and_hold_no_cells(seed: int) -> None:
     rng = random.Random(seed)
     splits = rng.random() < 0.5
     driver = Driver(FakeEmbedder(rows=64, cells=200, texts=3, splits=splits))

@@ -9,11 +9,11 @@ from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import request
 
 WEIGHT_PASS = 100
-"""Cells that move in its time."""
+"""Cells that move in the time of one."""
 
 
 def crowd(slots: int, *cells: int | None, weight_pass: int = WEIGHT_PASS) -> tuple[KVLedger, list[Sequence]]:
-    """A ledger, and the sequences in its first slots that hold so many cells each; None leaves a slot free."""
+    """Return a ledger, and the sequences in its first slots with so many cells each; None leaves a slot free."""
     ledger = KVLedger(slots, FakeModel(cells_per_weight_pass=weight_pass).traits)
     held = []
     for _ in cells:
@@ -64,7 +64,7 @@ def test_a_long_sequence_moves_when_the_gap_has_cost_as_much() -> None:
     assert places(rows) == [0, 1]
 
 
-def test_what_a_gap_has_cost_is_forgotten_once_it_is_closed() -> None:
+def test_the_cost_of_a_gap_is_reset_once_it_is_closed() -> None:
     ledger, rows = crowd(4, 350, None, 350)
     compactor = Compactor(ledger)
     for _ in range(3):
@@ -74,14 +74,14 @@ def test_what_a_gap_has_cost_is_forgotten_once_it_is_closed() -> None:
     assert places(rows) == [0, 2]
 
 
-def test_who_computes_a_prompt_between_the_rows_gives_way_to_them() -> None:
+def test_a_prefill_between_the_decode_rows_gives_way_to_them() -> None:
     ledger, held = crowd(3, 10, 20, 10)
     Compactor(ledger).gather([held[0], held[2]])
     assert abs(held[0].seq_id - held[2].seq_id) == 1
     assert sorted(places(held)) == [0, 1, 2]
 
 
-def test_only_so_much_is_moved_before_one_pass() -> None:
+def test_moves_before_one_pass_are_bounded() -> None:
     ledger, rows = crowd(8, *(COPIED_AT_ONCE, None) * 2, COPIED_AT_ONCE, weight_pass=4 * COPIED_AT_ONCE)
     compactor = Compactor(ledger)
     compactor.gather(rows)

@@ -1,4 +1,4 @@
-"""The ledger: every slot is free or held, what stays resident is reused by its tokens, and neighbours stay together."""
+"""The ledger: every slot is free or held, resident prefixes are reused by their tokens, neighbours stay together."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_no_slot_is_leased_twice() -> None:
         ledger.release(first, keep=False)
 
 
-def test_a_cancelled_sequence_leaves_nothing() -> None:
+def test_a_cancelled_sequence_leaves_no_cells() -> None:
     ledger = KVLedger(2, FakeModel().traits)
     leased = hold(ledger)
     leased.computed = 2
@@ -52,7 +52,7 @@ def test_a_cancelled_sequence_leaves_nothing() -> None:
     assert ledger.take_changes() == ()
 
 
-def test_a_prompt_starts_from_what_is_resident_but_computes_its_last_token() -> None:
+def test_a_prompt_reuses_the_resident_prefix_but_computes_its_last_token() -> None:
     ledger = KVLedger(1, FakeModel().traits)
     keep(ledger, hold(ledger, 1, 2, 3, 4))
     assert ledger.cached_tokens == 4
@@ -127,7 +127,7 @@ def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> No
     assert hold(ledger, *LONG, 7).computed == len(LONG)
 
 
-def test_little_is_not_copied_from_much() -> None:
+def test_a_short_part_of_a_long_prefix_is_not_copied() -> None:
     ledger = KVLedger(2, FakeModel().traits)
     first = hold(ledger, *LONG, *range(1000, 1000 + COPY_COST * 2 * WORTH_COPYING))
     first.computed = first.prompt
@@ -172,7 +172,7 @@ def test_a_sequence_without_cells_moves_without_a_copy() -> None:
 @pytest.mark.parametrize(
     ("computed", "changes"), [(1, (Swap(2, 1),)), (0, (Copy(1, 2, 3), Removal(1, 0)))], ids=["begun", "new"]
 )
-def test_what_a_free_slot_keeps_moves_the_other_way(computed: int, changes: tuple[CellChange, ...]) -> None:
+def test_a_cached_prefix_in_a_free_slot_moves_the_other_way(computed: int, changes: tuple[CellChange, ...]) -> None:
     ledger = KVLedger(3, FakeModel().traits)
     held = [hold(ledger) for _ in range(3)]
     keep(ledger, held[1])

@@ -1,4 +1,4 @@
-"""How much of two beginnings is the same."""
+"""The common prefix of two token lists."""
 
 import pytest
 

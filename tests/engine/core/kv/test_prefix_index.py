@@ -1,4 +1,4 @@
-"""What the index finds is what a look at each prefix would find, and it takes no such look."""
+"""The prefix index: the same results as a linear search, with fewer comparisons."""
 
 import random
 

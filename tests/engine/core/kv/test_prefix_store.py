@@ -1,4 +1,4 @@
-"""A prefix outlives its slot in host memory: counted in tokens computed, saved and restored."""
+"""Prefixes that outlive their slots in host memory, counted in tokens computed, saved and restored."""
 
 import itertools
 import random
@@ -19,7 +19,7 @@ STRANGERS = itertools.count(1000)
 
 
 def other(number: int, length: int = 200) -> str:
-    """A text that begins like no other."""
+    """Return a text with a beginning of its own."""
     return f"{number:04}"[::-1] + "".join(random.Random(number).choices("wxyz", k=length))
 
 
@@ -28,7 +28,7 @@ def driven(slots: int = 2, budget: int = ROOM, *, context: int = 2048, can_trim:
 
 
 def ask(driver: Driver, *prompts: str, **fields: object) -> int:
-    """Have prompts answered, one after another; gives how many tokens were computed for them."""
+    """Answer prompts one after another; return the number of tokens computed for them."""
     before = computed(driver)
     for prompt in prompts:
         driver.add(prompt, **{"max_tokens": 1, **fields})
@@ -37,7 +37,7 @@ def ask(driver: Driver, *prompts: str, **fields: object) -> int:
 
 
 def ask_at_once(driver: Driver, prompts: list[str]) -> int:
-    """The same, all at a time."""
+    """Answer prompts all at once; return the number of tokens computed for them."""
     before = computed(driver)
     for prompt in prompts:
         driver.add(prompt, max_tokens=1)
@@ -46,7 +46,7 @@ def ask_at_once(driver: Driver, prompts: list[str]) -> int:
 
 
 def crowd_out(driver: Driver) -> None:
-    """Have every slot overwritten."""
+    """Overwrite every slot."""
     ask_at_once(driver, [other(next(STRANGERS)) for _ in driver.ledger.slots])
     assert not any(bytes(slot.cached).startswith(PREFIX[:9].encode()) for slot in driver.ledger.slots)
 
@@ -57,7 +57,7 @@ def computed(driver: Driver) -> int:
 
 
 def stored(driver: Driver) -> list[int]:
-    """The sizes of what is stored, the least recently used first."""
+    """Return the sizes of the stored prefixes, the least recently used first."""
     return [one.size for one in driver.store]
 
 
@@ -87,21 +87,21 @@ def test_many_requests_over_one_prefix_compute_it_once_and_not_again_from_the_st
         assert sum(bytes(tokens).startswith(PREFIX.encode()) for tokens in driver.run.saved.values()) == 1
 
 
-def test_a_longer_prefix_supersedes_what_it_begins_with() -> None:
+def test_a_longer_prefix_supersedes_its_own_prefixes() -> None:
     driver = driven(1)
     ask(driver, PREFIX, other(1), PREFIX + "x" * WORTH_SAVING, other(2))
     assert stored(driver) == [204, 640]
     assert driver.scheduler.metrics().saved_tokens == 512 + 204 + 640
 
 
-def test_what_is_kept_elsewhere_or_soon_computed_again_is_not_saved() -> None:
+def test_a_prefix_cached_elsewhere_or_cheap_to_compute_is_not_saved() -> None:
     driver = driven(2)
     ask_at_once(driver, [PREFIX, other(1, WORTH_SAVING - 5)])
     ask_at_once(driver, [PREFIX + "x", other(2)])
     assert stored(driver) == [], "one was short, and the other was extended where it lay"
 
 
-def test_what_a_neighbour_has_is_not_saved() -> None:
+def test_a_prefix_of_a_running_neighbour_is_not_saved() -> None:
     ledger = KVLedger(2, FakeModel().traits, PrefixStore(ROOM, bytes_of))
     running, ended = lease(ledger, [1] * 400), lease(ledger, [1] * 400)
     running.computed, ended.computed = 300, 400
@@ -111,7 +111,7 @@ def test_what_a_neighbour_has_is_not_saved() -> None:
     assert not list(ledger.store)
 
 
-def test_a_little_more_of_something_long_is_not_saved_again() -> None:
+def test_a_long_prefix_is_not_saved_again_for_a_few_more_tokens() -> None:
     driver = driven(1, context=2 * COPY_COST * WORTH_SAVING)
     long = PREFIX * (COPY_COST * WORTH_SAVING // len(PREFIX) + 1)
     much = len(long) // COPY_COST
@@ -134,14 +134,14 @@ def test_the_least_recently_used_prefix_goes_first_and_the_budget_holds() -> Non
     assert 1024 not in stored(driver), "what is larger than all room goes nowhere"
 
 
-def test_a_store_of_no_bytes_stores_nothing() -> None:
+def test_a_store_of_no_bytes_stores_no_prefix() -> None:
     driver = driven(1, 0)
     ask(driver, PREFIX, other(1))
     assert ask(driver, PREFIX) == 512
     assert not driver.run.saved
 
 
-def test_a_cancelled_request_leaves_nothing_and_what_it_took_over_stays_stored() -> None:
+def test_a_cancelled_request_leaves_no_cells_and_its_restored_prefix_stays_stored() -> None:
     driver = driven(1)
     ask(driver, PREFIX, other(1))
     key = driver.add(PREFIX + other(2), max_tokens=20)
@@ -194,7 +194,7 @@ def test_a_private_prompt_is_not_stored() -> None:
     assert ask(driver, PREFIX, cache_prompt=False) == 512
 
 
-def test_what_there_is_no_memory_for_is_computed_again() -> None:
+def test_a_prefix_without_memory_to_save_it_is_computed_again() -> None:
     driver = driven(1)
     driver.run.room = 300
     ask(driver, PREFIX, other(1), PREFIX)
@@ -213,7 +213,7 @@ def test_a_prefix_that_is_just_being_saved_is_waited_for() -> None:
         assert [slot.size for slot in driver.ledger.slots] == [204, 512]
 
 
-def test_saves_are_spread_over_passes_and_nobody_is_kept_out_for_good() -> None:
+def test_saves_are_spread_over_passes_and_starve_no_request() -> None:
     driver = driven(16)
     ask_at_once(driver, [other(number, 1000) for number in range(16)])
     keys = [driver.add(other(number, 1000), max_tokens=1) for number in range(16, 32)]
@@ -227,7 +227,7 @@ def test_saves_are_spread_over_passes_and_nobody_is_kept_out_for_good() -> None:
     assert all(isinstance(driver.last(key), Finished) for key in keys)
 
 
-def test_what_makes_room_for_cells_is_stored() -> None:
+def test_a_prefix_evicted_for_cells_is_stored() -> None:
     model = FakeModel(slots=3, context=2048)
     driver = Driver(model, FakeRunner(model, capacity=800), store_budget=ROOM)
     ask(driver, PREFIX, other(1, 600))
@@ -236,7 +236,7 @@ def test_what_makes_room_for_cells_is_stored() -> None:
 
 
 class Crowd:
-    """Conversations of two partitions that go on, are left or are kept private at random. The fake checks each cell."""
+    """Random conversations of two partitions that go on, end or are private. The fake checks each cell."""
 
     def __init__(self, driver: Driver, seed: int) -> None:
         self._driver = driver
@@ -267,7 +267,7 @@ class Crowd:
 @pytest.mark.parametrize("can_trim", [True, False])
 @pytest.mark.parametrize(("room", "capacity"), [(10**6, None), (700, None), (10**6, 900)])
 @pytest.mark.parametrize("budget", [bytes_of(420), 4 * bytes_of(300), 10**6])
-def test_at_random_all_cells_are_right_and_all_bytes_counted(
+def test_random_conversations_have_right_cells_and_counted_bytes(
     budget: int, room: int, capacity: int | None, can_trim: bool
 ) -> None:
     model = FakeModel(slots=3, context=512, can_trim=can_trim)

@@ -1,4 +1,4 @@
-"""The generated text: true, seeded, and with nothing of what is held out."""
+"""The generated training text: correct, seeded, and without the held-out cases."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def test_a_tenth_of_all_pairs_is_held_out() -> None:
     [Draw.word, Draw.place, lambda draw: draw.of(["a", "b", "c", "d", "e", "f"], [str(n) for n in range(50)])],
     ids=["word", "place", "wording"],
 )
-def test_the_two_sides_never_meet(draw_one: Callable[[Draw], str]) -> None:
+def test_training_and_held_out_cases_are_disjoint(draw_one: Callable[[Draw], str]) -> None:
     training, judging = Draw(1, held_out=False), Draw(1, held_out=True)
     seen = {draw_one(training) for _ in range(COUNT)}
     unseen = {draw_one(judging) for _ in range(COUNT)}
@@ -88,7 +88,7 @@ def test_counting_is_right() -> None:
         assert wanted in ([numbers[-1]], [numbers[0], numbers[-1]])
 
 
-def test_a_sum_to_complete_is_bare() -> None:
+def test_a_sum_to_complete_has_no_other_text() -> None:
     one = sums.completion(Draw(3, held_out=True))
     assert re.fullmatch(r"\d+\+\d+=", one.prompt)
     assert re.fullmatch(r"\d+", one.answer)

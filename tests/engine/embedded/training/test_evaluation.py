@@ -1,4 +1,4 @@
-"""The judge: right answers pass, wrong ones do not, and calls are compared by what they mean."""
+"""The evaluation: right answers pass, wrong ones do not, and calls are compared by their meaning."""
 
 from engine.embedded.training import evaluation
 from engine.embedded.training.corpus.example import Completion
@@ -42,7 +42,7 @@ def test_a_message_of_the_api_reads_as_the_model_writes_it() -> None:
     assert evaluation.as_text({"role": "assistant", "content": "Hello!"}) == "Hello!"
 
 
-def test_the_table_shows_what_is_too_low() -> None:
+def test_the_table_marks_skills_below_their_threshold() -> None:
     shown = evaluation.table([Score("counts", 10, 9), Score("greets", 10, 10)])
     counts, greets = shown.splitlines()[1:]
     assert "9/10" in counts

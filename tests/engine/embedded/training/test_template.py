@@ -11,7 +11,7 @@ def turn(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def test_turns() -> None:
+def test_every_message_is_one_turn() -> None:
     shown = render([turn("system", "Be brief."), turn("user", "Hi")], ask=True)
     assert shown == ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
 
@@ -43,7 +43,7 @@ def test_calls_are_written_the_same_whether_arguments_are_text_or_an_object() ->
         assert shown == f"<|im_start|>assistant\n{WRITTEN}<|im_end|>\n"
 
 
-def test_several_calls_and_their_results() -> None:
+def test_several_calls_share_one_turn_and_a_result_has_its_own() -> None:
     messages: list[Message] = [{"role": "assistant", "content": "So:", "tool_calls": [CALL, CALL]}, turn("tool", "3")]
     shown = render(messages, ask=False)
     assert shown == f"<|im_start|>assistant\nSo:\n{WRITTEN}\n{WRITTEN}<|im_end|>\n<|im_start|>tool\n3<|im_end|>\n"

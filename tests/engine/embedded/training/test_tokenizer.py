@@ -1,4 +1,4 @@
-"""The tokenizer: every text round-trips, digits stand alone, and llama.cpp agrees."""
+"""The tokenizer: every text round-trips, digits are single tokens, and llama.cpp agrees."""
 
 from itertools import islice
 
@@ -19,7 +19,7 @@ from engine.embedded.training.tokenizer import CONTROL, MARKERS, Tokenizer, spel
 
 @pytest.fixture(scope="module")
 def words() -> Tokenizer:
-    """The tokenizer of the model that ships."""
+    """Return the tokenizer of the embedded model."""
     field = GGUFReader(embedded.path()).fields["tokenizer.ggml.merges"]
     return Tokenizer.parse(field.contents())
 

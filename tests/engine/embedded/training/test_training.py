@@ -1,4 +1,4 @@
-"""The training script, in miniature: it learns, resumes, and exports a file that llama.cpp computes alike."""
+"""The training script in miniature: it learns, resumes, and exports a file with the same results in llama.cpp."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_the_loss_falls_and_a_resumed_run_ends_where_a_whole_one_does(
         torch.testing.assert_close(ours, theirs)
 
 
-def test_llama_cpp_computes_what_the_network_does(tmp_path: Path) -> None:
+def test_llama_cpp_computes_the_same_logits_as_the_network(tmp_path: Path) -> None:
     network, file = fresh_network(), tmp_path / "small.gguf"
     export(network, WORDS, file)
     texts = list(train.texts(Draw(1, held_out=False), 20))

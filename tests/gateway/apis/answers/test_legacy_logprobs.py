@@ -17,7 +17,7 @@ DETAILS = [
 ]
 
 
-def test_each_token_in_parallel_lists() -> None:
+def test_legacy_logprobs_are_parallel_lists_over_the_tokens() -> None:
     assert LegacyLogprobsEncoder().encode(DETAILS) == {
         "text_offset": [0, 4, 6, 6, 7, 7, 9],
         "token_logprobs": [None, -0.5, -2.0, -0.25, -0.125, -1.0, -3.0],
@@ -35,7 +35,7 @@ def test_each_token_in_parallel_lists() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(DETAILS) + 1))
-def test_pieces_join_to_the_whole(cut: int) -> None:
+def test_logprobs_of_pieces_join_to_the_whole(cut: int) -> None:
     encoder = LegacyLogprobsEncoder()
     first, second = encoder.encode(DETAILS[:cut]), encoder.encode(DETAILS[cut:])
     assert LegacyLogprobsEncoder().encode(DETAILS) == {
@@ -46,22 +46,22 @@ def test_pieces_join_to_the_whole(cut: int) -> None:
     }
 
 
-def test_bytes_that_are_no_character_count_as_the_text_shows_them() -> None:
+def test_the_offset_of_incomplete_bytes_follows_the_shown_text() -> None:
     details = [TokenDetail(1, b"\xffa", -1.0), TokenDetail(2, b"b", -1.0)]
     assert LegacyLogprobsEncoder().encode(details)["text_offset"] == [0, len("\ufffda")]
 
 
-def test_of_alternatives_that_read_the_same_the_likelier_is_shown() -> None:
+def test_the_likelier_of_alternatives_with_equal_text_is_shown() -> None:
     tops = (Alternative(1, b"a", -0.5), Alternative(2, b"a", -2.0))
     assert LegacyLogprobsEncoder().encode([TokenDetail(2, b"a", -2.0, tops)])["top_logprobs"] == [{"a": -0.5}]
 
 
-def test_a_token_as_text() -> None:
+def test_token_text_is_the_text_or_the_escaped_bytes() -> None:
     assert token_text("ж".encode()) == "ж"
     assert token_text(b"\xe2\x80") == "bytes:\\xe2\\x80"
     assert token_text(b"") == ""
 
 
-def test_texts_of_different_length_compare_by_their_mean() -> None:
+def test_mean_logprob_divides_by_the_number_of_tokens() -> None:
     assert mean_logprob([TokenDetail(1, b"", -1.0), TokenDetail(1, b"", -2.0)]) == -1.5
     assert mean_logprob([]) == float("-inf")

@@ -1,4 +1,4 @@
-"""What each field that constrains the text means, and how they exclude each other."""
+"""Fields that constrain the text: their grammars, and their conflicts."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def read(**fields: object) -> Grammar | None:
 
 
 def refused(**fields: object) -> tuple[str | None, str]:
-    """The field at fault and the reason."""
+    """Return the field at fault and the reason."""
     try:
         read(**fields)
     except ValidationError as error:
@@ -67,14 +67,14 @@ def test_schemas_keep_the_order_of_their_properties(fields: dict[str, Any]) -> N
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, Grammar(GrammarKind.GBNF, 'root ::= "a"')),
     ],
 )
-def test_other_constraints(fields: dict[str, Any], grammar: Grammar) -> None:
+def test_every_constraint_field_becomes_a_grammar(fields: dict[str, Any], grammar: Grammar) -> None:
     assert read(**fields) == grammar
 
 
 @pytest.mark.parametrize(
     "fields", [{}, {"response_format": {"type": "text"}}, {"grammar": ""}, {"guided_json": None, "guided_choice": None}]
 )
-def test_no_constraint(fields: dict[str, Any]) -> None:
+def test_fields_without_a_constraint_give_no_grammar(fields: dict[str, Any]) -> None:
     body = GrammarFields.model_validate(fields)
     assert body.constraint() is None
     assert body.constrained_by is None
@@ -84,7 +84,7 @@ AWKWARD = ["a\nb", 'say "no"', "back\\slash", "ж🐉", "\0\x1f", "/i", "", "\u2
 
 
 @pytest.mark.parametrize("text", AWKWARD)
-def test_a_choice_is_literal_whatever_is_in_it(text: str) -> None:
+def test_a_choice_is_taken_literally(text: str) -> None:
     grammar = read(guided_choice=["other", text])
     assert grammar is not None
     compiled = llguidance.LLMatcher.grammar_from_lark(grammar.source)
@@ -95,7 +95,7 @@ def test_a_choice_is_literal_whatever_is_in_it(text: str) -> None:
     assert matcher.is_accepting()
 
 
-def test_what_is_said_twice_is_refused() -> None:
+def test_conflicting_constraints_are_refused() -> None:
     assert refused(grammar='start: "a"', json_schema={}) == ("json_schema", "cannot be combined with grammar")
     both = {"response_format": {"type": "json_object"}, "guided_regex": "a"}
     assert refused(**both) == ("guided_regex", "cannot be combined with response_format")
@@ -145,13 +145,13 @@ def test_what_is_said_twice_is_refused() -> None:
         ),
     ],
 )
-def test_constraints_that_are_wrong(field: str, value: object, reason: str) -> None:
+def test_invalid_constraints_are_refused(field: str, value: object, reason: str) -> None:
     at, why = refused(**{field: value})
     assert at == field
     assert why.startswith(reason)
 
 
-def test_a_schema_that_is_nested_too_deeply() -> None:
+def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
     deep = orjson.loads(b'{"items":' * 500 + b"{}" + b"}" * 500)
     assert refused(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": deep}}) == (
         "response_format",
@@ -159,6 +159,6 @@ def test_a_schema_that_is_nested_too_deeply() -> None:
     )
 
 
-def test_the_engine_names_a_field_by_what_the_client_sent() -> None:
+def test_a_refusal_of_the_engine_names_the_field_that_the_client_sent() -> None:
     assert GrammarFields.model_validate({"guided_regex": "a"}).engine_names == {"grammar": "guided_regex"}
     assert GrammarFields.model_validate({}).engine_names == {"grammar": "grammar"}

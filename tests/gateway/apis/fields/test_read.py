@@ -1,4 +1,4 @@
-"""What a body of many or long fields may cost."""
+"""Bounds on the cost of a body with many or long fields."""
 
 import logging
 
@@ -18,7 +18,7 @@ def read(reader: BodyReader, fields: dict[str, object], caller: Caller = CALLER)
 
 
 def reported(**fields: object) -> bytes | None:
-    """The header that names what is ignored."""
+    """Return the header that names the ignored fields."""
     caller = Caller(request_id="req_1")
     read(BodyReader(), fields, caller)
     headers = caller.reply_headers
@@ -26,7 +26,7 @@ def reported(**fields: object) -> bytes | None:
     return headers[0][1] if headers else None
 
 
-def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_unknown_field_name_is_truncated(caplog: pytest.LogCaptureFixture) -> None:
     reader = BodyReader()
     with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
         read(reader, {"x" * 100_000: 1, "x" * 100_001: 1})
@@ -35,7 +35,7 @@ def test_of_an_unknown_name_only_the_beginning_is_kept(caplog: pytest.LogCapture
     assert len(caplog.records) == 1
 
 
-def test_fields_are_bounded() -> None:
+def test_the_number_of_fields_is_bounded() -> None:
     reader = BodyReader()
     most = {f"f{i}": i for i in range(reader.max_fields - 1)}
     assert len((read(reader, {**most})).model_extra or ()) == len(most)
@@ -43,13 +43,13 @@ def test_fields_are_bounded() -> None:
         read(reader, {**most, "more": 1})
 
 
-def test_a_header_names_what_is_ignored() -> None:
+def test_a_header_names_the_ignored_fields() -> None:
     assert reported(top_p=1, user="me") is None
     assert reported(zip=1, nothing=None) == b"zip"
     assert reported(b=1, a=2) == b"b, a"
 
 
-def test_what_is_ignored_inside_an_object_is_named_with_its_path() -> None:
+def test_ignored_fields_inside_an_object_are_named_with_their_path() -> None:
     options = {"include_usage": True, "often": True}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"any": 1}, "id": 3}}
     named = reported(stream=True, stream_options=options, response_format=schema, zip=1)
@@ -64,7 +64,7 @@ def test_the_header_is_safe_and_bounded() -> None:
     assert len(named.split(b", ")) == 33
 
 
-def test_a_strict_reader_refuses_what_it_does_not_know() -> None:
+def test_a_strict_reader_refuses_unknown_fields() -> None:
     reader = BodyReader(strict=True)
     read(reader, {"top_k": 1})
     options: dict[str, object] = {"stream": True, "stream_options": {"a": 1}}

@@ -59,7 +59,7 @@ def test_without_fields_the_engines_defaults_hold() -> None:
     assert body.generation("r", ("a",)) == GenerationRequest(id="r", prompts=("a",))
 
 
-def test_options_of_the_request_itself() -> None:
+def test_options_of_the_request_reach_the_generation() -> None:
     options = {"stop": ["x"], "stop_token_ids": [3], "cache_prompt": False, "cache_salt": "s", "speculative": True}
     assert SamplingFields.model_validate(options | {"seed": 5}).generation("r", ((1, 2),)) == GenerationRequest(
         id="r",

@@ -6,7 +6,7 @@ import pytest
 
 from engine import EngineFault, Finished, FinishReason, Grammar, GrammarKind, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import BOS, FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ def check_success(answer: dict[str, object], text: str) -> None:
     assert data["tokens_per_second"] >= 0
 
 
-async def test_a_whole_answer() -> None:
+async def test_a_whole_answer_has_its_envelope() -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"prompt": "abc", "max_tokens": 7, "temperature": 0.5, "stop": "z"})
     assert reply.status == 200
@@ -47,7 +47,7 @@ async def test_a_stream_ends_in_the_whole_answer() -> None:
 
 async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -56,7 +56,7 @@ async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
     assert call.content == b'data: {"text":"a"}\n\ndata: {"success":false,"error":' + error + b"}\n\n"
 
 
-def check_failure(reply: Call, status: int, code: str) -> None:
+def check_failure(reply: AsgiCall, status: int, code: str) -> None:
     assert reply.status == status
     assert reply.header("content-length") == str(len(reply.content))
     assert reply.json["success"] is False
@@ -75,17 +75,17 @@ def check_failure(reply: Call, status: int, code: str) -> None:
         (b'{"prompt":"%b"}' % (b"x" * 100), 413, "request_too_large"),
     ],
 )
-async def test_failures_of_the_body(body: bytes, status: int, code: str) -> None:
+async def test_an_invalid_body_is_answered_in_the_envelope(body: bytes, status: int, code: str) -> None:
     check_failure(await post(app_of(FakeEngine(), body_limit=100), PATH, body), status, code)
 
 
-async def test_failures_of_the_engine() -> None:
+async def test_a_failure_of_the_engine_is_answered_in_the_envelope() -> None:
     engine = FakeEngine()
     engine.refusal = EngineFault("Broken.", code="decode_failed")
     check_failure(await post(app_of(engine), PATH, {"prompt": "x"}), 500, "decode_failed")
 
 
-async def test_failures_from_around_the_route() -> None:
+async def test_refusals_before_the_route_are_answered_in_the_envelope() -> None:
     app = app_of(FakeEngine())
     check_failure(await post(app, PATH, {"prompt": "x"}, origin="https://evil.example"), 403, "origin_not_allowed")
     check_failure(await get(app, PATH), 405, "method_not_allowed")
@@ -98,14 +98,16 @@ async def test_failures_from_around_the_route() -> None:
         ("https://GOOD.example", "POST", 403, "origin_not_allowed"),
     ],
 )
-async def test_failures_of_a_preflight(origin: str, method: str, status: int, code: str) -> None:
+async def test_a_refused_preflight_is_answered_in_the_envelope(
+    origin: str, method: str, status: int, code: str
+) -> None:
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     headers = {"origin": origin, "access-control-request-method": method}
-    check_failure(await Call(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
+    check_failure(await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run(), status, code)
 
 
 def tell(generation: FakeGeneration) -> None:
-    """Two tokens, each told with its text."""
+    """Answer with two tokens, each with its details."""
     first, second = TokenDetail(5, b"a", -0.5), TokenDetail(6, b"b", -1.0)
     if generation.request.stream:
         generation.put(Text(0, "a", (first,)), Finished(0, "b", FinishReason.STOP, 3, 0, (second,)))
@@ -114,7 +116,7 @@ def tell(generation: FakeGeneration) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_told_to_those_who_ask(stream: bool) -> None:
+async def test_logprobs_token_ids_and_timings_are_returned_on_request(stream: bool) -> None:
     engine = FakeEngine(tell)
     body = {"prompt": "x", "logprobs": 1, "return_token_ids": True, "timings": True, "stream": stream}
     content = (await post(app_of(engine), PATH, body)).content
@@ -139,7 +141,7 @@ async def test_constraints_and_samplers_reach_the_engine() -> None:
     assert (request.sampling.samplers, request.sampling.min_tokens, request.stop_tokens) == (("top_k",), 2, (7,))
 
 
-async def test_a_grammar_that_is_refused_is_named_as_it_was_sent() -> None:
+async def test_a_refused_grammar_is_named_by_the_field_that_was_sent() -> None:
     engine = FakeEngine()
     engine.refusal = RequestError("No.", code="invalid", param="grammar")
     reply = await post(app_of(engine), PATH, {"prompt": "x", "json_schema": {}})

@@ -35,13 +35,13 @@ def engine() -> FakeEngine:
         ),
     ],
 )
-async def test_the_prompt(engine: FakeEngine, fields: dict[str, Any], prompt: str) -> None:
+async def test_apply_template_returns_the_prompt(engine: FakeEngine, fields: dict[str, Any], prompt: str) -> None:
     reply = await post(app_of(engine), APPLY, {"messages": ASKED, **fields})
     assert (reply.status, reply.json) == (200, {"prompt": prompt})
     assert not engine.generations
 
 
-async def test_the_count_is_of_what_the_model_reads(engine: FakeEngine) -> None:
+async def test_input_tokens_counts_the_tokens_of_the_whole_prompt(engine: FakeEngine) -> None:
     app = app_of(engine)
     prompt = (await post(app, APPLY, {"messages": ASKED})).json["prompt"]
     reply = await post(app, COUNT, {"messages": ASKED, "max_tokens": 5})
@@ -50,7 +50,7 @@ async def test_the_count_is_of_what_the_model_reads(engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize("path", [APPLY, COUNT])
-async def test_what_is_wrong_is_refused(engine: FakeEngine, path: str) -> None:
+async def test_an_invalid_chat_is_refused(engine: FakeEngine, path: str) -> None:
     app = app_of(engine)
     assert (await post(app, path, {})).json["error"]["param"] == "messages"
     assert (await post(app, path, {"messages": ASKED, "model": "gpt-4"})).status == 404

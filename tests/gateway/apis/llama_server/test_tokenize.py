@@ -8,7 +8,7 @@ import pytest
 
 from gateway.apis.llama_server.tokenize_request import MAX_TEXT
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
         ),
     ],
 )
-async def test_tokenize(body: dict[str, Any], tokens: list[Any]) -> None:
+async def test_tokenize_returns_the_tokens_of_a_text(body: dict[str, Any], tokens: list[Any]) -> None:
     reply = await post(app_of(FakeEngine()), "/tokenize", body)
     assert (reply.status, reply.json) == (200, {"tokens": tokens})
 
@@ -37,7 +37,7 @@ async def test_tokenize(body: dict[str, Any], tokens: list[Any]) -> None:
 @pytest.mark.parametrize(
     "body", [{}, {"content": 5}, {"content": "a", "prompt": "b"}, {"content": "a" * (MAX_TEXT + 1)}, {"prompt": ["a"]}]
 )
-async def test_what_cannot_be_tokenised_is_a_400(body: dict[str, Any]) -> None:
+async def test_an_invalid_text_to_tokenise_is_a_400(body: dict[str, Any]) -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), "/tokenize", body)
     assert (reply.status, engine.tokenized) == (400, [])
@@ -52,28 +52,28 @@ async def test_exactly_one_text_is_tokenised(body: dict[str, Any], param: str) -
 @pytest.mark.parametrize(
     ("tokens", "content"), [([104, 105], "hi"), ([], ""), ([195], "\ufffd"), ([195, 169, CONTROL], "é<c>")]
 )
-async def test_detokenize(tokens: list[int], content: str) -> None:
+async def test_detokenize_returns_the_text_of_tokens(tokens: list[int], content: str) -> None:
     reply = await post(app_of(FakeEngine()), "/detokenize", {"tokens": tokens})
     assert (reply.status, reply.json) == (200, {"content": content})
 
 
 @pytest.mark.parametrize("tokens", [[512], [-1], ["a"], [True], "abc", None])
-async def test_what_is_no_token_is_a_400(tokens: object) -> None:
+async def test_an_invalid_token_to_detokenise_is_a_400(tokens: object) -> None:
     reply = await post(app_of(FakeEngine()), "/detokenize", {"tokens": tokens})
     assert (reply.status, reply.json["error"]["param"]) == (400, "tokens")
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])
-async def test_a_model_that_is_not_here_is_a_404(path: str) -> None:
+async def test_an_unknown_model_is_a_404(path: str) -> None:
     reply = await post(app_of(FakeEngine()), path, {"model": "other", "content": "a", "tokens": [1]})
     assert reply.status == 404
 
 
 @pytest.mark.parametrize(("path", "body"), [("/tokenize", {"content": "a"}), ("/detokenize", {"tokens": [1]})])
-async def test_a_client_that_leaves_is_waited_for_no_longer(path: str, body: dict[str, Any]) -> None:
+async def test_a_hang_up_cancels_the_query(path: str, body: dict[str, Any]) -> None:
     engine = FakeEngine()
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), path, orjson.dumps(body))
+    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):

@@ -1,4 +1,4 @@
-"""Texts in every family's markup, and what they say."""
+"""Texts in every family's markup, and their deltas."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A text that a model of `family` writes, and what it says."""
+    """A text of a model of `family`, and its deltas."""
 
     family: str
     name: str

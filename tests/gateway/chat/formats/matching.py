@@ -1,4 +1,4 @@
-"""llguidance over a small vocabulary, in which markers are tokens or not."""
+"""llguidance over a small vocabulary, where markers are tokens or plain text."""
 
 from collections.abc import Sequence
 
@@ -24,18 +24,15 @@ class _Bytes:
 
 
 class Vocabulary:
-    """What a model with these special tokens can be made to write.
-
-    Attributes:
-        special_tokens: their ids, by their names.
-    """
+    """The vocabulary of a model with these special tokens."""
 
     def __init__(self, special: Sequence[str] = ()) -> None:
         self.special_tokens = {name: 257 + at for at, name in enumerate(special)}
+        """The ids of the special tokens by their names."""
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Bytes(special)))
 
     def allows(self, grammar: Grammar, text: str) -> bool:
-        """Whether a choice may be `text`, from its first character to its end."""
+        """Return true if a grammar allows `text` as a whole choice."""
         assert grammar.kind is GrammarKind.LARK
         assert LLMatcher.validate_grammar(grammar.source, self._tokenizer) == ""
         matcher = LLMatcher(self._tokenizer, grammar.source)

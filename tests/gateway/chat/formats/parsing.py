@@ -1,4 +1,4 @@
-"""Texts cut in some way and parsed."""
+"""Parsers fed with texts cut in pieces."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,12 +28,12 @@ TOOLS = (
 def parse(
     format_: Format, pieces: Iterable[str], *, tools: Sequence[Tool] = TOOLS, thinking: bool = False
 ) -> list[Delta]:
-    """All that comes of a text, its neighbouring deltas joined."""
+    """Return all deltas of a text, neighbours of one kind joined."""
     return joined(step for steps in stream(format_.parser(tools=tools, thinking=thinking), pieces) for step in steps)
 
 
 def stream(parser: FormatParser, pieces: Iterable[str]) -> list[list[Delta]]:
-    """What each piece gives, and last what the end gives."""
+    """Return the deltas of each piece, and last those of the end."""
     return [*(parser.feed(piece) for piece in pieces), parser.finish()]
 
 
@@ -54,7 +54,7 @@ def joined(deltas: Iterable[Delta]) -> list[Delta]:
 
 
 def call(index: int, name: str, arguments: str) -> list[Delta]:
-    """What a call is told as."""
+    """Return the deltas of a call."""
     return [CallBegan(index, name), CallArguments(index, arguments)]
 
 

@@ -1,4 +1,4 @@
-"""Which format a chat template asks for."""
+"""The choice of a format by the chat template."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
     assert chosen.reasoning_tags is None
 
 
-def test_llama_without_tools_in_its_template_is_plain() -> None:
+def test_a_llama_template_without_tools_has_the_plain_format() -> None:
     assert choose("<|start_header_id|>{{ message.content }}").name == "plain"
 
 
@@ -49,7 +49,7 @@ def test_a_prompt_may_end_inside_reasoning(family: str, prompt: str, opened: boo
     assert choose(TEMPLATES[family]).opens_thinking(prompt) is opened
 
 
-def test_where_a_template_does_not_show_tools_the_system_message_does() -> None:
+def test_tools_are_added_to_the_system_message_if_the_template_does_not_show_them() -> None:
     tool = Tool("get_weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
     for template in ("", "<start_of_turn>"):
         told = choose(template).instructions([tool])
@@ -61,5 +61,5 @@ def test_where_a_template_does_not_show_tools_the_system_message_does() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"gemma-3"}))
-def test_where_a_template_shows_tools_nothing_is_added(family: str) -> None:
+def test_a_template_that_shows_tools_gets_no_additional_message(family: str) -> None:
     assert choose(TEMPLATES[family]).instructions([Tool("now")]) is None

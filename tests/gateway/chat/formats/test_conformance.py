@@ -1,4 +1,4 @@
-"""Every family's parser, fed whole, token by token and character by character, and with noise."""
+"""Every family's parser, fed whole texts, tokens, characters and noise."""
 
 import json
 import random
@@ -67,7 +67,7 @@ _SCRAPS = [
 
 
 def _cuts(text: str) -> list[list[str]]:
-    """The text whole, by tokens such as models have, by characters, and at random."""
+    """Return the text whole, by tokens such as models have, by characters, and at random."""
     chance = random.Random(text)
     ways = [[text], _TOKEN.findall(text), list(text)]
     for _ in range(5):
@@ -77,15 +77,15 @@ def _cuts(text: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_text_says_the_same_however_it_is_cut(case: Case) -> None:
+def test_a_text_has_the_same_deltas_at_any_cut(case: Case) -> None:
     chosen = choose(TEMPLATES[case.family])
     for pieces in _cuts(case.text):
         assert parse(chosen, pieces, thinking=case.thinking) == case.told, pieces
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_text_cut_off_anywhere_says_what_it_said_so_far(case: Case) -> None:
-    """Calls and reasoning are never taken back; where content is told sooner than meant, it is the call's own text."""
+def test_a_truncated_text_has_a_prefix_of_the_deltas(case: Case) -> None:
+    """Calls and reasoning are never taken back; content that comes early is the call's own text."""
     chosen = choose(TEMPLATES[case.family])
     for length in range(len(case.text)):
         parser = chosen.parser(tools=TOOLS, thinking=case.thinking)
@@ -107,7 +107,7 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data())
 @settings(max_examples=60)
-def test_noise_is_never_an_exception_and_nothing_is_lost(family: str, data: st.DataObject) -> None:
+def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
     thinking = data.draw(st.booleans())
     chosen = choose(TEMPLATES[family])
@@ -121,7 +121,7 @@ def test_noise_is_never_an_exception_and_nothing_is_lost(family: str, data: st.D
 
 
 def _check_calls(deltas: Sequence[Delta]) -> None:
-    """Calls count from 0, name what is offered, and their arguments are the beginning of an object or a whole one."""
+    """Check that calls count from 0 and name offered tools, and that their arguments begin an object."""
     began = [delta for delta in deltas if isinstance(delta, CallBegan)]
     assert [delta.index for delta in began] == list(range(len(began)))
     assert {delta.name for delta in began} <= {tool.name for tool in TOOLS}
@@ -134,7 +134,7 @@ def _check_calls(deltas: Sequence[Delta]) -> None:
 
 
 def _closed(text: str) -> bool:
-    """Whether the braces outside strings are balanced."""
+    """Return true if the braces outside strings are balanced."""
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
     return '"' not in bare and bare.count("{") == bare.count("}") and bare.count("[") == bare.count("]")
 
@@ -148,7 +148,7 @@ def test_without_tools_every_call_is_content(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
-def test_nesting_without_end_is_no_exception(family: str) -> None:
+def test_deep_nesting_raises_no_exception(family: str) -> None:
     case = next(case for case in CASES if case.family == family and case.told and "call" in case.name)
     for opening in ("[", '{"a":', "{", "<tool_call>", "(("):
         whole = parse(choose(TEMPLATES[family]), [case.text[: len(case.text) // 2] + opening * 2_000])

@@ -1,4 +1,4 @@
-"""Grammars that force calls: what they let a model write is what its parser reads."""
+"""Grammars that force calls: every text they allow is readable by the parser."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ _CALLS = {
     ),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
-"""A call, a text in it, and what that must not be."""
+"""A call, a text in it, and a variant that the grammar must refuse."""
 
 
 def _text(family: str, *calls: str) -> str:
@@ -103,7 +103,7 @@ def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary
 
 
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"harmony"}))
-def test_several_calls_only_where_they_are_wanted(family: str, vocabulary: Vocabulary) -> None:
+def test_several_calls_are_allowed_only_on_request(family: str, vocabulary: Vocabulary) -> None:
     text = _text(family, *[_CALLS[family][0]] * 2)
     for parallel in (True, False):
         grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=parallel, thinking=False)
@@ -114,14 +114,14 @@ def test_several_calls_only_where_they_are_wanted(family: str, vocabulary: Vocab
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
-def test_where_no_schema_is_strict_a_free_choice_is_free(family: str) -> None:
+def test_a_free_choice_without_strict_schemas_has_no_grammar(family: str) -> None:
     chosen = choose(TEMPLATES[family])
     assert chosen.grammar(TOOLS, "auto", parallel=True, thinking=False) is None
     assert chosen.grammar(TOOLS, "none", parallel=True, thinking=False) is None
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
-def test_a_strict_tool_binds_calls_and_nothing_else(family: str, vocabulary: Vocabulary) -> None:
+def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary) -> None:
     chosen = _format(family, vocabulary)
     strict = [replace(tool, strict=True) for tool in TOOLS]
     call, right, wrong = _CALLS[family]
@@ -135,7 +135,7 @@ def test_a_strict_tool_binds_calls_and_nothing_else(family: str, vocabulary: Voc
 
 
 @pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4"])
-def test_words_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
+def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
     grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
     assert grammar is not None
@@ -180,19 +180,19 @@ def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) 
     assert vocabulary.allows(call, f"Hm.</think>{_text('deepseek', _CALLS['deepseek'][0])}")
 
 
-def test_a_family_that_does_not_think_leaves_an_answer_s_grammar_alone() -> None:
+def test_a_family_without_reasoning_keeps_the_grammar_of_the_answer() -> None:
     answer = Grammar(GrammarKind.GBNF, 'root ::= "a"')
     assert choose(TEMPLATES["plain"]).answer_grammar(answer, thinking=False) is answer
 
 
-def test_gbnf_cannot_stand_behind_reasoning() -> None:
+def test_gbnf_cannot_follow_reasoning() -> None:
     answer = Grammar(GrammarKind.GBNF, 'root ::= "a"')
     with pytest.raises(RequestError) as caught:
         choose(TEMPLATES["hermes"]).answer_grammar(answer, thinking=True)
     assert caught.value.param == "grammar"
 
 
-def test_a_demand_that_no_tool_can_meet_is_refused() -> None:
+def test_a_required_call_without_a_tool_is_refused() -> None:
     for choice in ("required", Named("rm")):
         with pytest.raises(RequestError) as caught:
             choose("").grammar((), choice, parallel=True, thinking=False)

@@ -1,4 +1,4 @@
-"""What is told when: as early as it is certain."""
+"""The time of each delta: as early as it is certain."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_blanks_wait_for_what_follows_them() -> None:
     assert _told("hermes", "a\n", "\nb\n") == [[ContentDelta("a")], [ContentDelta("\n\nb")], [ContentDelta("\n")]]
 
 
-def test_arguments_are_told_as_they_come_once_the_name_is_known() -> None:
+def test_arguments_are_streamed_once_the_name_is_known() -> None:
     told = _told(
         "hermes", '<tool_call>{"name": "get_weather", ', '"arguments": {"ci', 'ty": "Os', "lo", '"}}</tool_call>'
     )
@@ -35,7 +35,7 @@ def test_arguments_are_told_as_they_come_once_the_name_is_known() -> None:
     ]
 
 
-def test_strings_of_other_notations_are_told_as_they_come() -> None:
+def test_strings_of_other_notations_are_streamed() -> None:
     told = _told(
         "qwen-coder", "<function=get_weather>", "\n<parameter=city>\nO", "s\n", "lo\n</para", "meter></function>"
     )
@@ -57,16 +57,16 @@ def test_a_value_of_another_type_waits_for_its_end() -> None:
     ]
 
 
-def test_reasoning_is_told_as_it_comes() -> None:
+def test_reasoning_is_streamed() -> None:
     told = _told("hermes", "Hm", ", so", "</think>", "\n\nYes", thinking=True)
     assert told == [[ReasoningDelta("Hm")], [ReasoningDelta(", so")], [], [ContentDelta("Yes")], []]
 
 
-def test_an_answer_in_json_waits_for_its_first_key_only() -> None:
+def test_an_answer_in_json_is_held_back_only_until_its_first_key() -> None:
     assert _told("llama", '{"a', 'nswer": 1', "}") == [[], [ContentDelta('{"answer": 1')], [ContentDelta("}")], []]
 
 
 @pytest.mark.parametrize("piece", ["", "\n"])
-def test_without_tools_and_thoughts_text_passes_at_once(piece: str) -> None:
+def test_text_without_tools_and_reasoning_is_streamed_at_once(piece: str) -> None:
     parser = choose("").parser(tools=(), thinking=False)
     assert stream(parser, [f"a <tool_call>{piece}"]) == [[ContentDelta(f"a <tool_call>{piece}")], []]

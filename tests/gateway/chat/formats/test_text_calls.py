@@ -1,4 +1,4 @@
-"""Calls as text, for templates that show none: the parser of a family reads back what is rendered for it."""
+"""Calls as text, for templates without tools: the parser reads the same text that the prompt shows."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ TWO_CALLS = """I add.
 </tool_call>"""
 
 
-def test_calls_are_rendered_in_json() -> None:
+def test_calls_are_written_in_json() -> None:
     assert rendered(IN_JSON, ASKED, called('{"x": 1}', "", content="I add."), gave("2"), gave("0"), ASKED) == [
         ("user", "What is 1 + 1?"),
         ("assistant", TWO_CALLS),
@@ -51,7 +51,7 @@ def test_calls_are_rendered_in_json() -> None:
     ]
 
 
-def test_calls_are_rendered_in_python() -> None:
+def test_calls_are_written_in_python() -> None:
     messages = rendered(IN_PYTHON, called('{"x": 1, "y": [true, null, "a"]}'), gave("2"), called("{", "[1]"))
     assert messages == [
         ("assistant", "```tool_code\nadd(x=1, y=[True, None, 'a'])\n```"),
@@ -61,7 +61,7 @@ def test_calls_are_rendered_in_python() -> None:
 
 
 @pytest.mark.parametrize("template", ["", GEMMA_3])
-def test_rendered_calls_are_parsed_back(template: str) -> None:
+def test_the_parser_reads_the_written_calls(template: str) -> None:
     form = choose(template)
     ((_, text),) = rendered(form.text_calls, called('{"x": 1}', content="I add."))
     parser = form.parser(tools=[Tool("add")], thinking=False)

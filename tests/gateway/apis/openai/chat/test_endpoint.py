@@ -24,7 +24,7 @@ from engine import (
 )
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
 
@@ -50,7 +50,7 @@ def engine_of(script: Script = echo, template: str | None = templates.CHATML) ->
 
 
 def says(*pieces: str, reason: FinishReason = FinishReason.STOP) -> Script:
-    """Each choice is these pieces, three tokens in all."""
+    """Return a script that answers each choice with these pieces, three tokens in all."""
 
     def script(generation: FakeGeneration) -> None:
         for choice in range(generation.request.n):
@@ -63,13 +63,13 @@ def says(*pieces: str, reason: FinishReason = FinishReason.STOP) -> Script:
 
 
 async def ask(script: Script, template: str = templates.CHATML, **fields: Any) -> Any:
-    """The answer's choices if it comes whole, its chunks if it streams."""
+    """Return the choices of a whole answer, or the chunks of a stream."""
     reply = await post(app_of(engine_of(script, template)), PATH, {"messages": ASKED, **fields})
     assert reply.status == 200, reply.content
     return chunks_of(reply) if fields.get("stream") else reply.json["choices"]
 
 
-def chunks_of(reply: Call) -> list[Any]:
+def chunks_of(reply: AsgiCall) -> list[Any]:
     *events, done, end = reply.content.split(b"\n\n")
     assert (done, end) == (b"data: [DONE]", b"")
     return [orjson.loads(event.removeprefix(b"data: ")) for event in events]
@@ -79,7 +79,7 @@ def deltas(chunks: Sequence[Any]) -> list[Any]:
     return [chunk["choices"][0]["delta"] for chunk in chunks]
 
 
-async def test_a_whole_answer() -> None:
+async def test_a_whole_answer_has_openais_shape() -> None:
     engine = engine_of()
     reply = await post(app_of(engine), PATH, {"messages": ASKED, "n": 2}, x_request_id="mine")
     answer = reply.json
@@ -106,7 +106,7 @@ async def test_a_whole_answer() -> None:
     assert request.prompts == ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",)
 
 
-async def test_the_bytes_of_a_stream() -> None:
+async def test_a_stream_has_exactly_these_bytes() -> None:
     body = {"messages": ASKED, "stream": True, "stream_options": {"include_usage": True}}
     reply = await post(app_of(engine_of()), PATH, body)
     assert reply.header("content-type") == "text/event-stream; charset=utf-8"
@@ -129,7 +129,7 @@ async def test_the_bytes_of_a_stream() -> None:
     assert reply.content == expected + head + b',"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % usage
 
 
-async def test_what_is_ready_leaves_in_one_send() -> None:
+async def test_ready_events_are_sent_together() -> None:
     reply = await post(app_of(engine_of()), PATH, {"messages": ASKED, "n": 16, "stream": True})
     assert len(reply.bodies) == 2
     chunks = chunks_of(reply)
@@ -145,7 +145,7 @@ async def test_what_is_ready_leaves_in_one_send() -> None:
         ]
 
 
-async def test_a_call() -> None:
+async def test_a_tool_call_is_returned_in_the_message() -> None:
     (choice,) = await ask(says(CALL), tools=[ADD])
     message = choice["message"]
     (call,) = message.pop("tool_calls")
@@ -155,7 +155,7 @@ async def test_a_call() -> None:
     assert choice["finish_reason"] == "tool_calls"
 
 
-async def test_calls_that_stream() -> None:
+async def test_tool_calls_are_streamed() -> None:
     text = f"I add.\n{CALL}\n{CALL}"
     chunks = await ask(says(*text), tools=[ADD], stream=True)
     role, *told, end = deltas(chunks)
@@ -176,12 +176,12 @@ async def test_calls_that_stream() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_length_wins_over_calls(stream: bool) -> None:
+async def test_the_finish_reason_of_a_cut_call_is_length(stream: bool) -> None:
     *_, last = await ask(says(CALL, reason=FinishReason.LENGTH), tools=[ADD], stream=stream)
     assert (last["choices"][0] if stream else last)["finish_reason"] == "length"
 
 
-async def test_calls_of_the_deprecated_kind() -> None:
+async def test_a_deprecated_function_request_gets_a_function_call() -> None:
     functions = [{"name": "add"}]
     (choice,) = await ask(says(CALL), functions=functions)
     called = {"name": "add", "arguments": '{"x": 1}'}
@@ -194,7 +194,7 @@ async def test_calls_of_the_deprecated_kind() -> None:
     assert chunks[-1]["choices"][0]["finish_reason"] == "function_call"
 
 
-async def test_reasoning_stands_apart() -> None:
+async def test_reasoning_is_separate_from_content() -> None:
     text = "Hm.\n</think>\n\nWell."
     (choice,) = await ask(says(text), templates.THINKING)
     assert choice["message"] == {
@@ -209,7 +209,7 @@ async def test_reasoning_stands_apart() -> None:
     assert all(len(delta) <= 1 for delta in told[1:])
 
 
-async def test_reasoning_that_was_cut_is_no_content() -> None:
+async def test_cut_reasoning_is_not_content() -> None:
     (choice,) = await ask(says("Hm.", reason=FinishReason.LENGTH), templates.THINKING)
     assert (choice["message"]["content"], choice["message"]["reasoning_content"]) == ("", "Hm.")
 
@@ -236,7 +236,7 @@ async def test_logprobs_and_ids_are_the_same_streamed_or_not() -> None:
     assert chunks[0]["logprobs"] is None
 
 
-async def test_the_prompts_ids_are_told_once() -> None:
+async def test_the_prompts_token_ids_are_sent_once() -> None:
     engine = engine_of()
     body = {"messages": ASKED, "return_token_ids": True, "n": 1}
     whole = (await post(app_of(engine), PATH, body)).json
@@ -246,7 +246,7 @@ async def test_the_prompts_ids_are_told_once() -> None:
 
 
 @pytest.mark.parametrize("usage", [False, True])
-async def test_timings_come_last(usage: bool) -> None:
+async def test_timings_are_in_the_last_chunk(usage: bool) -> None:
     body = {"messages": ASKED, "timings": True}
     whole = (await post(app_of(engine_of()), PATH, body)).json
     stream = {**body, "stream": True, "stream_options": {"include_usage": usage}}
@@ -256,12 +256,12 @@ async def test_timings_come_last(usage: bool) -> None:
     assert bool(last["choices"]) is not usage
 
 
-async def test_every_tier_is_the_default_one() -> None:
+async def test_every_service_tier_is_the_default_one() -> None:
     reply = await post(app_of(engine_of()), PATH, {"messages": ASKED, "service_tier": "flex"})
     assert reply.json["service_tier"] == "default"
 
 
-async def test_what_the_answer_must_match_reaches_the_engine() -> None:
+async def test_the_grammar_of_the_answer_reaches_the_engine() -> None:
     engine = engine_of()
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": 1}, "strict": True}}
     await post(app_of(engine), PATH, {"messages": ASKED, "response_format": schema})
@@ -286,7 +286,7 @@ async def test_the_engines_refusal_names_the_clients_field(param: str, fields: d
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_template_refuses_is_its_own_words(stream: bool) -> None:
+async def test_a_refusal_of_the_template_has_its_own_message(stream: bool) -> None:
     engine = engine_of(template="{{ raise_exception('Be polite.') }}")
     reply = await post(app_of(engine), PATH, {"messages": ASKED, "stream": stream})
     assert (reply.status, reply.json["error"]) == (
@@ -301,14 +301,14 @@ async def test_what_the_template_refuses_is_its_own_words(stream: bool) -> None:
     assert not engine.generations
 
 
-async def test_no_template_is_told_and_can_be_given() -> None:
+async def test_a_model_without_a_template_is_refused_unless_one_is_configured() -> None:
     reply = await post(app_of(engine_of(template=None)), PATH, {"messages": ASKED})
     assert (reply.status, reply.json["error"]["code"]) == (400, "chat_template_missing")
     app = app_of(engine_of(template=None), chat_template="{{ messages[0].content }}")
     assert (await post(app, PATH, {"messages": ASKED})).status == 200
 
 
-async def test_before_the_model_is_loaded() -> None:
+async def test_a_chat_before_the_model_is_loaded_is_unavailable() -> None:
     engine = engine_of()
     engine.model = None
     reply = await post(app_of(engine), PATH, {"messages": ASKED})
@@ -326,19 +326,19 @@ async def test_before_the_model_is_loaded() -> None:
         (b'{"messages":[{"role":"user","content":"x"}],"n":0}', "n"),
     ],
 )
-async def test_bodies_that_are_wrong(body: bytes, param: str | None) -> None:
+async def test_an_invalid_body_is_a_400(body: bytes, param: str | None) -> None:
     engine = engine_of()
     reply = await post(app_of(engine), PATH, body)
     assert (reply.status, reply.json["error"]["param"]) == (400, param)
     assert not engine.generations
 
 
-async def test_another_model() -> None:
+async def test_an_unknown_model_is_a_404() -> None:
     reply = await post(app_of(engine_of()), PATH, {"messages": ASKED, "model": "gpt-4"})
     assert (reply.status, reply.json["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_unknown_fields_are_reported_wherever_they_are() -> None:
+async def test_unknown_fields_at_any_depth_are_reported() -> None:
     body = {"messages": [{"role": "user", "content": "Hi", "weight": 1}], "top_a": 1}
     reply = await post(app_of(engine_of()), PATH, body)
     assert reply.header("x-llama-gateway-ignored") == "top_a, messages.weight"
@@ -346,9 +346,9 @@ async def test_unknown_fields_are_reported_wherever_they_are() -> None:
     assert (strict.status, strict.json["error"]["param"]) == (400, "top_a")
 
 
-async def test_a_failure_in_a_stream_is_an_event_and_no_clean_end() -> None:
+async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -358,9 +358,9 @@ async def test_a_failure_in_a_stream_is_an_event_and_no_clean_end() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_leaves_is_cancelled(stream: bool) -> None:
+async def test_a_hang_up_cancels_the_request(stream: bool) -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
-    call = Call(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):
@@ -370,8 +370,8 @@ async def test_who_leaves_is_cancelled(stream: bool) -> None:
     assert engine.generations[0].left is not None
 
 
-async def test_a_template_that_takes_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for it can leave, and others are answered meanwhile."""
+async def test_a_slow_template_blocks_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request can be cancelled, and others are answered meanwhile."""
     render, begun, may_end = ChatModel.prompt, Event(), Event()
 
     def slow(chat: ChatModel, conversation: Conversation) -> ChatPrompt:
@@ -382,7 +382,7 @@ async def test_a_template_that_takes_long_holds_up_nobody(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ChatModel, "prompt", slow)
     app = app_of(engine_of())
-    waits = Call(app, PATH, orjson.dumps({"messages": [{"role": "user", "content": "slow"}]}))
+    waits = AsgiCall(app, PATH, orjson.dumps({"messages": [{"role": "user", "content": "slow"}]}))
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(waits.run)

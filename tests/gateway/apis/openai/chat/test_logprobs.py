@@ -4,7 +4,7 @@ from engine import Alternative, TokenDetail
 from gateway.apis.openai.chat.logprobs import MIN_LOGPROB, chat_logprobs
 
 
-def test_a_token_and_its_alternatives() -> None:
+def test_chat_logprobs_have_a_token_and_its_alternatives() -> None:
     top = (Alternative(5, b"Hi", -0.5), Alternative(6, " ж".encode(), -1.5))
     assert chat_logprobs([TokenDetail(5, b"Hi", -0.5, top)]) == {
         "content": [
@@ -22,11 +22,11 @@ def test_a_token_and_its_alternatives() -> None:
     }
 
 
-def test_part_of_a_character_is_whole_in_its_bytes() -> None:
+def test_a_part_of_a_character_has_its_exact_bytes() -> None:
     (token,) = chat_logprobs([TokenDetail(5, b"\xd0", -1.0)])["content"]
     assert (token["token"], token["bytes"], token["top_logprobs"]) == ("\ufffd", [208], [])
 
 
-def test_what_cannot_be_has_a_number_of_its_own() -> None:
+def test_an_impossible_token_has_the_least_logprob() -> None:
     (token,) = chat_logprobs([TokenDetail(5, b"x", float("-inf"))])["content"]
     assert token["logprob"] == MIN_LOGPROB

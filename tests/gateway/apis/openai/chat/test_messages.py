@@ -1,4 +1,4 @@
-"""Messages: every role, every part, and the place that a complaint names."""
+"""Messages: every role, every part, and the place named by a refusal."""
 
 from typing import Any
 
@@ -19,31 +19,31 @@ def plain(*messages: dict[str, Any]) -> list[TemplateMessage]:
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
-def test_what_is_said(role: str) -> None:
+def test_content_is_a_string_or_text_parts(role: str) -> None:
     parts = [{"type": "text", "text": "One"}, {"type": "text", "text": "two"}]
     assert plain({"role": role, "content": "Hi", "name": None}) == [{"role": role, "content": "Hi"}]
     assert plain({"role": role, "content": parts}) == [{"role": role, "content": "One\ntwo"}]
     assert plain({"role": role, "content": "Hi", "name": "Ada"}) == [{"role": role, "content": "Hi", "name": "Ada"}]
 
 
-def test_refusals_are_what_the_assistant_said() -> None:
+def test_a_refusal_counts_as_the_assistants_content() -> None:
     assert plain({"role": "assistant", "refusal": "No."}) == [{"role": "assistant", "content": "No."}]
     parts = [{"type": "refusal", "refusal": "No."}]
     assert plain({"role": "assistant", "content": parts}) == [{"role": "assistant", "content": "No."}]
 
 
-def test_reasoning_is_handed_on() -> None:
+def test_reasoning_is_passed_to_the_template() -> None:
     thought = {"role": "assistant", "reasoning_content": "Hm.", "content": "Well."}
     assert plain(thought) == [thought]
 
 
-def test_what_the_sdk_sends_back_is_taken() -> None:
+def test_messages_of_the_sdk_can_be_sent_back() -> None:
     said: dict[str, Any] = {"role": "assistant", "content": "Hi", "refusal": None, "annotations": [], "audio": None}
     sent_back = {**said, "function_call": None, "tool_calls": None}
     assert plain(sent_back) == [{"role": "assistant", "content": "Hi"}]
 
 
-def test_calls_and_their_results() -> None:
+def test_calls_and_their_results_are_accepted() -> None:
     called, result = plain(CALLED, {"role": "tool", "tool_call_id": "call_1", "content": "2"})
     assert called == {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert result == {"role": "tool", "content": "2", "tool_call_id": "call_1", "name": "add"}
@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_complaints_name_the_place(wrong: str) -> None:
+def test_a_refusal_names_the_place_in_the_messages(wrong: str) -> None:
     messages, place, reason = WRONG[wrong]
     with pytest.raises(RequestError) as caught:
         read_messages(messages)
@@ -106,7 +106,7 @@ def test_complaints_name_the_place(wrong: str) -> None:
 
 
 @pytest.mark.parametrize("value", [[], "Hi", {}, [{}] * (MAX_MESSAGES + 1)])
-def test_messages_are_an_array_of_some(value: object) -> None:
+def test_messages_are_a_bounded_nonempty_array(value: object) -> None:
     with pytest.raises(ValueError, match=r"should (be an array of|have 1 to 8192) messages"):
         read_messages(value)
 
@@ -120,7 +120,7 @@ def test_messages_are_an_array_of_some(value: object) -> None:
         ([CALLED, {"role": "function", "name": "add", "content": "2"}], "messages[1].name"),
     ],
 )
-def test_what_nobody_asked_for(messages: list[dict[str, Any]], place: str) -> None:
+def test_a_result_without_its_call_is_refused(messages: list[dict[str, Any]], place: str) -> None:
     with pytest.raises(RequestError, match="in an earlier assistant message") as caught:
         plain(*messages)
     assert caught.value.param == place

@@ -1,4 +1,4 @@
-"""Every field of a chat request, and every way it can be wrong."""
+"""Every field of a chat request, and every way in which it can be invalid."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def conversation(**fields: Any) -> Conversation:
 
 
 def refused(**fields: Any) -> tuple[str | None, str]:
-    """The field at fault and the reason."""
+    """Return the field at fault and the reason."""
     try:
         conversation(**fields)
     except RequestError as error:
@@ -50,7 +50,7 @@ def refused(**fields: Any) -> tuple[str | None, str]:
     raise AssertionError("it was accepted")
 
 
-def test_openais_defaults() -> None:
+def test_an_empty_request_has_openais_defaults() -> None:
     asked = GenerationRequest(id="req_1", prompts=("<user>Hi",), grammar=GRAMMAR, show_special=True)
     assert read() == asked
     assert asked.sampling == Sampling()
@@ -58,7 +58,7 @@ def test_openais_defaults() -> None:
     assert conversation() == Conversation(messages=(ASKED[0],))
 
 
-def test_every_field_arrives() -> None:
+def test_every_field_reaches_the_engine() -> None:
     asked = read(
         n=3,
         stop=["x"],
@@ -83,7 +83,7 @@ def test_every_field_arrives() -> None:
         ({"max_completion_tokens": None}, None),
     ],
 )
-def test_the_limit_has_two_names(fields: dict[str, Any], limit: int | None) -> None:
+def test_max_tokens_and_max_completion_tokens_are_one_limit(fields: dict[str, Any], limit: int | None) -> None:
     assert read(**fields).max_tokens == limit
 
 
@@ -97,11 +97,11 @@ def test_the_limit_has_two_names(fields: dict[str, Any], limit: int | None) -> N
         ({"logprobs": True, "top_logprobs": 20}, 20),
     ],
 )
-def test_logprobs(fields: dict[str, Any], told: int | None) -> None:
+def test_logprobs_and_top_logprobs_set_the_alternatives(fields: dict[str, Any], told: int | None) -> None:
     assert read(**fields).logprobs == told
 
 
-def test_what_the_template_is_told() -> None:
+def test_template_kwargs_come_from_their_own_fields() -> None:
     told = conversation(
         documents=[{"title": "T"}],
         reasoning_effort="low",
@@ -131,7 +131,7 @@ def test_tools_and_grammars_belong_to_the_conversation() -> None:
     assert not conversation(functions=[{"name": "add"}]).parallel_tool_calls
 
 
-def test_a_last_message_can_go_on() -> None:
+def test_a_last_assistant_message_can_be_continued() -> None:
     said = [*ASKED, {"role": "assistant", "content": "Well"}]
     for more in ({}, {"add_generation_prompt": False}):
         assert conversation(messages=said, continue_final_message=True, **more).continue_final
@@ -187,7 +187,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_what_cannot_be_had_is_refused_by_name(wrong: str) -> None:
+def test_an_unsupported_field_is_refused_by_name(wrong: str) -> None:
     fields, field, reason = WRONG[wrong]
     found = refused(**fields)
     assert found[0] == field
@@ -209,7 +209,7 @@ ACCEPTED: dict[str, Any] = {
 }
 
 
-def test_a_prediction_is_guessed_from_unless_guesses_are_unwanted() -> None:
+def test_a_prediction_enables_speculation_unless_it_is_off() -> None:
     prediction = {"type": "content", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "you"}]}
     asked = read(prediction=prediction)
     assert (asked.prediction, asked.speculative) == ("Hello\nyou", True)
@@ -218,7 +218,7 @@ def test_a_prediction_is_guessed_from_unless_guesses_are_unwanted() -> None:
 
 
 @pytest.mark.parametrize("field", ACCEPTED)
-def test_what_changes_nothing_here_is_accepted(field: str) -> None:
+def test_fields_without_effect_are_accepted(field: str) -> None:
     assert read(**{field: ACCEPTED[field]}) == read()
 
 
@@ -229,7 +229,7 @@ def test_null_means_not_given(field: str) -> None:
     assert conversation(**{name: None}) == conversation()
 
 
-def test_the_engines_complaints_have_the_clients_names() -> None:
+def test_refusals_of_the_engine_have_the_clients_field_names() -> None:
     names = body(max_completion_tokens=5, guided_regex="a").engine_names
     assert names == {"prompt": "messages", "max_tokens": "max_completion_tokens", "grammar": "guided_regex"}
     assert body().engine_names == {"prompt": "messages", "max_tokens": "max_tokens", "grammar": "tools"}

@@ -1,4 +1,4 @@
-"""What a chat request offers to call, by today's fields and the deprecated ones."""
+"""The tools that a chat request offers, by the current fields and the deprecated ones."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ def offer(**fields: Any) -> ToolSet:
     return ToolFields.model_validate(fields).tool_set()
 
 
-def test_nothing_is_offered_unless_asked() -> None:
+def test_a_request_without_tools_offers_none() -> None:
     assert offer() == ToolSet((), "auto")
     assert offer(tools=None, tool_choice=None, functions=None, function_call=None) == offer()
     assert offer(tools=[], tool_choice="none") == ToolSet((), "none")
 
 
-def test_tools_keep_what_is_said_of_them() -> None:
+def test_tools_keep_their_description_and_schema() -> None:
     described = tool(description="Adds.", parameters=SCHEMA, strict=True)
     assert offer(tools=[described]) == ToolSet((Tool("add", "Adds.", SCHEMA, strict=True),), "auto")
     (plain,) = offer(tools=[tool(strict=None, parameters=None)]).tools
@@ -53,12 +53,12 @@ def test_tools_keep_what_is_said_of_them() -> None:
         (allowed("required", "b", "a"), ["a", "b"], "required"),
     ],
 )
-def test_choices(choice: object, names: list[str], chosen: object) -> None:
+def test_tool_choice_selects_tools(choice: object, names: list[str], chosen: object) -> None:
     made = offer(tools=[tool("a"), tool("b")], tool_choice=choice)
     assert ([tool.name for tool in made.tools], made.choice) == (names, chosen)
 
 
-def test_the_deprecated_fields_say_the_same() -> None:
+def test_the_deprecated_fields_mean_the_same() -> None:
     functions = [{"name": "add", "parameters": SCHEMA}]
     assert offer(functions=functions) == offer(tools=[tool(parameters=SCHEMA)])
     assert offer(functions=functions, function_call="none").choice == "none"
@@ -109,7 +109,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_complaints_name_the_place(wrong: str) -> None:
+def test_a_refusal_names_the_place_in_the_tools(wrong: str) -> None:
     fields, place, reason = WRONG[wrong]
     with pytest.raises(RequestError) as caught:
         offer(**fields)
@@ -129,7 +129,7 @@ def test_complaints_name_the_place(wrong: str) -> None:
         ("function_call", "required"),
     ],
 )
-def test_types_that_are_wrong(field: str, value: object) -> None:
+def test_values_of_wrong_types_are_refused(field: str, value: object) -> None:
     with pytest.raises(ValidationError) as caught:
         ToolFields.model_validate({field: value})
     assert caught.value.errors()[0]["loc"][0] == field

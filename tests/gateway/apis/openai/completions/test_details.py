@@ -1,4 +1,4 @@
-"""What completions tell besides their text, whole and streamed: log-probabilities, token ids, timings, who was best."""
+"""Details of completions besides their text, whole and streamed: log-probabilities, token ids, timings and best_of."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from engine import Alternative, EngineFault, Finished, FinishReason, Infill, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, MODEL, FakeEngine, FakeGeneration
 from tests.gateway.joined import joined
 
@@ -31,7 +31,7 @@ TOLD = (
 
 
 def tell(generation: FakeGeneration) -> None:
-    """Answers each choice with what is told above, and ends it at a stop string."""
+    """Answer each choice with the details above, and end it at a stop string."""
     for choice in range(generation.request.parts):
         text = ""
         details: tuple[TokenDetail, ...] = ()
@@ -63,7 +63,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-async def test_a_stream_tells_what_the_whole_answer_does(asked: str) -> None:
+async def test_a_stream_has_the_details_of_the_whole_answer(asked: str) -> None:
     app = app_of(FakeEngine(tell))
     body = {"prompt": "ab", **ASKED[asked]}
     whole = (await post(app, PATH, body)).json
@@ -74,7 +74,7 @@ async def test_a_stream_tells_what_the_whole_answer_does(asked: str) -> None:
     assert streamed == whole
 
 
-async def test_the_shape_of_logprobs() -> None:
+async def test_logprobs_have_openais_shape() -> None:
     engine = FakeEngine(tell)
     (choice,) = (await post(app_of(engine), PATH, {"prompt": "ab", "logprobs": 1, "echo": True})).json["choices"]
     assert (engine.generations[0].request.logprobs, engine.generations[0].request.echo) == (1, True)
@@ -102,7 +102,7 @@ async def test_token_ids_are_those_that_the_engine_reads() -> None:
     assert engine.generations[0].request.token_ids
 
 
-async def test_token_ids_of_a_gap_are_not_told() -> None:
+async def test_token_ids_of_an_infill_prompt_are_left_out() -> None:
     engine = FakeEngine(tell)
     engine.model = dataclasses.replace(MODEL, infills=True)
     body = {"prompt": "ab", "suffix": "c", "return_token_ids": True}
@@ -111,7 +111,7 @@ async def test_token_ids_of_a_gap_are_not_told() -> None:
     assert engine.tokenized == []
 
 
-async def test_timings_by_llama_servers_names() -> None:
+async def test_timings_have_llama_servers_names() -> None:
     answer = (await post(app_of(FakeEngine(tell)), PATH, {"prompt": "abcd", "timings": True, "n": 2})).json
     assert answer["timings"] == {
         "cache_n": 4,
@@ -128,14 +128,14 @@ async def test_timings_by_llama_servers_names() -> None:
     }
 
 
-async def test_timings_of_nothing() -> None:
+async def test_timings_without_a_pass_are_zero() -> None:
     engine = FakeEngine(lambda generation: generation.put(Finished(0, "", FinishReason.LENGTH, 0, 2)))
     timed = (await post(app_of(engine), PATH, {"prompt": "ab", "timings": True, "max_tokens": 0})).json["timings"]
     assert set(timed.values()) == {0, 2}
 
 
 @pytest.mark.parametrize("usage", [False, True])
-async def test_timings_of_a_stream_stand_in_its_last_chunk(usage: bool) -> None:
+async def test_timings_of_a_stream_are_in_its_last_chunk(usage: bool) -> None:
     options = {"stream_options": {"include_usage": True}} if usage else {}
     body = {"prompt": "ab", "n": 2, "stream": True, "timings": True, **options}
     *chunks, _done, _end = (await post(app_of(FakeEngine(tell)), PATH, body)).content.split(b"\n\n")
@@ -145,7 +145,7 @@ async def test_timings_of_a_stream_stand_in_its_last_chunk(usage: bool) -> None:
 
 
 def score(generation: FakeGeneration) -> None:
-    """Of each prompt the second choice is the likeliest for its length, then the third; the first says nothing."""
+    """Make the second choice of each prompt the likeliest for its length, then the third; the first is empty."""
     echoed = tuple(TokenDetail(0, b"p", -9.0) for _ in range(2)) if generation.request.echo else ()
     for choice in range(generation.request.parts):
         logprobs: tuple[float, ...] = ((), (-0.5, -0.5, -0.5), (-0.75, -0.75))[choice % 3]
@@ -154,7 +154,7 @@ def score(generation: FakeGeneration) -> None:
 
 
 @pytest.mark.parametrize("echo", [False, True])
-async def test_the_best_are_shown_and_all_are_counted(echo: bool) -> None:
+async def test_best_of_returns_the_best_choices_and_counts_all(echo: bool) -> None:
     engine = FakeEngine(score)
     body = {"prompt": ["ab", "cd"], "best_of": 3, "n": 2, "echo": echo}
     answer = (await post(app_of(engine), PATH, body)).json
@@ -165,14 +165,14 @@ async def test_the_best_are_shown_and_all_are_counted(echo: bool) -> None:
     assert engine.generations[0].request.n == 3
 
 
-async def test_the_best_one_keeps_its_logprobs() -> None:
+async def test_the_best_choice_keeps_its_logprobs() -> None:
     body = {"prompt": "ab", "best_of": 3, "logprobs": 0, "return_token_ids": True}
     (choice,) = (await post(app_of(FakeEngine(score)), PATH, body)).json["choices"]
     assert choice["logprobs"]["token_logprobs"] == [-0.5] * 3
     assert choice["token_ids"] == [1] * 3
 
 
-async def test_a_failure_among_the_many_is_the_requests() -> None:
+async def test_a_failure_of_one_of_best_of_fails_the_request() -> None:
     def script(generation: FakeGeneration) -> None:
         generation.put(Finished(0, "a", FinishReason.STOP, 1, 0))
         generation.fail(EngineFault("Broken.", code="decode_failed"))
@@ -181,9 +181,9 @@ async def test_a_failure_among_the_many_is_the_requests() -> None:
     assert (reply.status, reply.json["error"]["code"]) == (500, "decode_failed")
 
 
-async def test_who_leaves_while_the_best_is_sought_takes_all_along() -> None:
+async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
     engine = FakeEngine(lambda generation: generation.put(Finished(0, "a", FinishReason.STOP, 1, 0)))
-    call = Call(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
@@ -192,10 +192,10 @@ async def test_who_leaves_while_the_best_is_sought_takes_all_along() -> None:
     assert call.start is None
 
 
-async def test_who_leaves_while_the_prompt_is_tokenised_asks_nothing_more() -> None:
+async def test_a_hang_up_during_tokenization_starts_no_generation() -> None:
     engine = FakeEngine()
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), PATH, b'{"prompt":"ab","return_token_ids":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","return_token_ids":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await engine.asked.wait()
@@ -204,14 +204,14 @@ async def test_who_leaves_while_the_prompt_is_tokenised_asks_nothing_more() -> N
     assert not engine.generations
 
 
-async def test_a_gap_to_fill() -> None:
+async def test_suffix_becomes_an_infill_prompt() -> None:
     engine = FakeEngine()
     engine.model = dataclasses.replace(MODEL, infills=True)
     assert (await post(app_of(engine), PATH, {"prompt": "ab", "suffix": "c"})).status == 200
     assert engine.generations[0].request.prompts == (Infill("ab", "c"),)
 
 
-async def test_a_model_that_cannot_fill_gaps_says_so() -> None:
+async def test_suffix_on_a_model_without_infill_is_refused() -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"prompt": "ab", "suffix": "c"})
     assert (reply.status, reply.json["error"]["param"], reply.json["error"]["code"]) == (400, "suffix", "unsupported")
@@ -228,7 +228,7 @@ async def test_a_model_that_cannot_fill_gaps_says_so() -> None:
         ({}, None, None),
     ],
 )
-async def test_a_refusal_names_the_field_that_was_sent(
+async def test_a_refusal_of_the_engine_names_the_field_that_was_sent(
     stream: bool, fields: dict[str, Any], param: str | None, named: str | None
 ) -> None:
     engine = FakeEngine()
@@ -243,7 +243,7 @@ IGNORED = "x-llama-gateway-ignored"
 
 @pytest.mark.parametrize("path", [PATH, "/generate"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_every_answer_names_what_it_ignores(path: str, stream: bool) -> None:
+async def test_every_answer_names_its_ignored_fields(path: str, stream: bool) -> None:
     engine = FakeEngine()
     body = {"prompt": "ab", "stream": stream, "zip": 1, "zap": None, "guided_decoding_backend": "x"}
     reply = await post(app_of(engine), path, body)
@@ -255,7 +255,7 @@ async def test_every_answer_names_what_it_ignores(path: str, stream: bool) -> No
     assert plain.header(IGNORED) is None
 
 
-async def test_a_strict_server_refuses_what_it_does_not_know() -> None:
+async def test_a_strict_server_refuses_unknown_fields() -> None:
     reply = await post(app_of(FakeEngine(), strict_fields=True), PATH, {"prompt": "ab", "zip": 1})
     error = {
         "message": "Unknown field: 'zip'",
@@ -266,6 +266,6 @@ async def test_a_strict_server_refuses_what_it_does_not_know() -> None:
     assert (reply.status, reply.json, reply.header(IGNORED)) == (400, {"error": error}, None)
 
 
-async def test_what_openai_knows_and_changes_nothing_is_not_reported() -> None:
+async def test_fields_of_openai_without_effect_are_not_reported() -> None:
     body = {"prompt": "ab", "user": "me", "stream": True, "stream_options": {"include_obfuscation": False}}
     assert (await post(app_of(FakeEngine()), PATH, body)).header(IGNORED) is None

@@ -8,7 +8,7 @@ import pytest
 
 from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text, Unavailable
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 PATH = "/v1/completions"
 
 
-async def test_a_whole_answer() -> None:
+async def test_a_whole_answer_has_openais_shape() -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"prompt": ["abc", "de"], "n": 2}, x_request_id="mine")
     answer = reply.json
@@ -45,7 +45,7 @@ async def test_a_whole_answer() -> None:
     assert not engine.generations[0].request.stream
 
 
-async def test_choices_stand_in_order_whoever_ends_first() -> None:
+async def test_choices_are_ordered_by_index_in_any_order_of_their_ends() -> None:
     def backwards(generation: FakeGeneration) -> None:
         generation.put(*(Finished(choice, str(choice), FinishReason.LENGTH, 1, 0) for choice in (2, 0, 1)))
 
@@ -61,7 +61,7 @@ def chunk(head: bytes, choice: int, text: bytes, reason: bytes, tail: bytes = b"
 
 
 def head_of(content: bytes) -> bytes:
-    """What stands before the choices in the first chunk, checked."""
+    """Check the fields before the choices in the first chunk and return their bytes."""
     head = content.partition(b',"choices"')[0]
     fields = orjson.loads(head.removeprefix(b"data: ") + b"}")
     assert list(fields) == ["id", "object", "created", "model", "system_fingerprint"]
@@ -69,7 +69,7 @@ def head_of(content: bytes) -> bytes:
     return head
 
 
-async def test_the_bytes_of_a_stream() -> None:
+async def test_a_stream_has_exactly_these_bytes() -> None:
     reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "stream": True})
     assert reply.status == 200
     assert reply.header("content-type") == "text/event-stream; charset=utf-8"
@@ -77,7 +77,7 @@ async def test_the_bytes_of_a_stream() -> None:
     assert reply.content == chunk(head, 0, b"a", b"null") + chunk(head, 0, b"0", b'"stop"') + b"data: [DONE]\n\n"
 
 
-async def test_the_bytes_of_a_stream_of_many_with_usage() -> None:
+async def test_a_stream_of_several_choices_with_usage_has_exactly_these_bytes() -> None:
     body = {"prompt": ["ab", "c"], "n": 2, "stream": True, "stream_options": {"include_usage": True}}
     reply = await post(app_of(FakeEngine()), PATH, body)
     head, tail = head_of(reply.content), b',"usage":null'
@@ -90,7 +90,7 @@ async def test_the_bytes_of_a_stream_of_many_with_usage() -> None:
     assert reply.content == expected + head + b',"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % usage
 
 
-async def test_events_that_are_ready_leave_in_one_send() -> None:
+async def test_ready_events_are_sent_together() -> None:
     reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "n": 16, "stream": True})
     assert len(reply.bodies) == 2
     assert reply.bodies[0].count(b"data: ") == 32
@@ -121,7 +121,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("refusal", "status", "kind"), REFUSALS)
-async def test_what_the_engine_refuses_is_a_status(refusal: RequestError, status: int, kind: str, stream: bool) -> None:
+async def test_a_refusal_of_the_engine_is_a_status(refusal: RequestError, status: int, kind: str, stream: bool) -> None:
     engine = FakeEngine()
     engine.refusal = refusal
     reply = await post(app_of(engine), PATH, {"prompt": "x", "stream": stream})
@@ -130,15 +130,15 @@ async def test_what_the_engine_refuses_is_a_status(refusal: RequestError, status
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_fails_before_the_first_byte_is_a_status(stream: bool) -> None:
+async def test_a_failure_before_the_first_byte_is_a_status(stream: bool) -> None:
     engine = FakeEngine(lambda generation: generation.fail(EngineFault("Dead.", code="engine_died")))
     reply = await post(app_of(engine), PATH, {"prompt": "x", "stream": stream})
     assert (reply.status, reply.json["error"]["code"]) == (503, "engine_died")
 
 
-async def test_what_fails_in_a_stream_is_an_event_and_no_clean_end() -> None:
+async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = Call(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
+    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -168,7 +168,7 @@ async def test_what_fails_in_a_stream_is_an_event_and_no_clean_end() -> None:
         (b'{"prompt":""}', "prompt", "invalid_value"),
     ],
 )
-async def test_bodies_that_are_wrong(body: bytes, param: str | None, code: str) -> None:
+async def test_an_invalid_body_is_a_400(body: bytes, param: str | None, code: str) -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, body)
     error = reply.json["error"]
@@ -185,12 +185,12 @@ async def test_a_body_is_json_whatever_its_content_type(content_type: str) -> No
 
 
 @pytest.mark.parametrize("name", [None, "tiny", "default", "application", "application.py"])
-async def test_names_of_the_model(name: str | None) -> None:
+async def test_the_model_may_be_named_or_left_out(name: str | None) -> None:
     reply = await post(app_of(FakeEngine()), PATH, {"prompt": "x", "model": name})
     assert (reply.status, reply.json["model"]) == (200, "tiny")
 
 
-async def test_a_name_of_another_model() -> None:
+async def test_an_unknown_model_is_a_404() -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"prompt": "x", "model": "gpt-4"})
     assert reply.status == 404
@@ -203,7 +203,7 @@ async def test_a_name_of_another_model() -> None:
     assert not engine.generations
 
 
-async def test_unknown_fields_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     app = app_of(FakeEngine())
     with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
         for _ in range(3):
@@ -217,12 +217,12 @@ async def test_unknown_fields_are_told_of_once(caplog: pytest.LogCaptureFixture)
     assert len(lines) == 256
 
 
-async def test_a_body_over_the_limit() -> None:
+async def test_a_body_over_the_limit_is_a_413() -> None:
     reply = await post(app_of(FakeEngine(), body_limit=20), PATH, {"prompt": "x" * 20})
     assert (reply.status, reply.json["error"]["code"]) == (413, "request_too_large")
 
 
-async def test_a_page_from_elsewhere_is_refused_unless_allowed() -> None:
+async def test_a_foreign_page_is_refused_unless_allowed() -> None:
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     refused = await post(app, PATH, {"prompt": "x"}, origin="https://evil.example")
     assert (refused.status, refused.json["error"]["code"]) == (403, "origin_not_allowed")
@@ -232,15 +232,15 @@ async def test_a_page_from_elsewhere_is_refused_unless_allowed() -> None:
 async def test_refusals_of_cors_have_openais_shape() -> None:
     app = app_of(FakeEngine(), allow_origin=("https://good.example",))
     headers = {"origin": "https://good.example", "access-control-request-method": "FOO"}
-    method = await Call(app, PATH, method="OPTIONS", headers=headers).run()
+    method = await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run()
     headers = {"origin": "https://GOOD.example", "access-control-request-method": "POST"}
-    origin = await Call(app, PATH, method="OPTIONS", headers=headers).run()
+    origin = await AsgiCall(app, PATH, method="OPTIONS", headers=headers).run()
     assert (method.status, method.json["error"]["code"]) == (400, "method_not_allowed")
     assert (origin.status, origin.json["error"]["code"]) == (403, "origin_not_allowed")
 
 
-async def test_other_methods_and_paths() -> None:
+async def test_other_methods_are_405_and_other_paths_404() -> None:
     app = app_of(FakeEngine())
-    wrong_method, wrong_path = await get(app, PATH), await Call(app, "/v1/completion").run()
+    wrong_method, wrong_path = await get(app, PATH), await AsgiCall(app, "/v1/completion").run()
     assert (wrong_method.status, wrong_method.json["error"]["code"]) == (405, "method_not_allowed")
     assert (wrong_path.status, wrong_path.json["error"]["code"]) == (404, "not_found")

@@ -1,4 +1,4 @@
-"""Every field of a completion request, and every way it can be wrong."""
+"""Every field of a completion request, and every way in which it can be invalid."""
 
 import pytest
 from pydantic import ValidationError
@@ -12,14 +12,14 @@ def read(**fields: object) -> GenerationRequest:
 
 
 def refused(**fields: object) -> tuple[str, str]:
-    """The field at fault and the reason."""
+    """Return the field at fault and the reason."""
     with pytest.raises(ValidationError) as caught:
         CompletionBody.model_validate({"prompt": "x", **fields})
     fault = caught.value.errors()[0]
     return str(fault["loc"][0]), fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
 
-def test_openais_defaults() -> None:
+def test_an_empty_request_has_openais_defaults() -> None:
     assert read() == GenerationRequest(id="req_1", prompts=("x",), n=1, max_tokens=16)
     assert read().sampling == Sampling()
 
@@ -35,7 +35,7 @@ def test_openais_defaults() -> None:
         ("\0", ("\0",)),
     ],
 )
-def test_prompts(prompt: object, prompts: tuple[object, ...]) -> None:
+def test_prompts_have_all_of_openais_forms(prompt: object, prompts: tuple[object, ...]) -> None:
     assert read(prompt=prompt).prompts == prompts
 
 
@@ -67,7 +67,7 @@ FORMS = "should be a string, an array of strings, an array of token ids or an ar
         ([[]] * 129, "should have at most 128 prompts"),
     ],
 )
-def test_prompts_that_are_none(prompt: object, reason: str) -> None:
+def test_invalid_prompts_are_refused(prompt: object, reason: str) -> None:
     assert refused(prompt=prompt) == ("prompt", reason)
 
 
@@ -106,14 +106,14 @@ def test_a_prompt_is_required() -> None:
         ("ignore_eos", True),
     ],
 )
-def test_sampling_fields(field: str, value: object) -> None:
+def test_sampling_fields_reach_the_engine(field: str, value: object) -> None:
     assert getattr(read(**{field: value}).sampling, field) == value
 
 
 @pytest.mark.parametrize(
     ("seed", "drawn_from"), [(0, 0), (7, 7), (2**32 + 7, 7), (-2, 2**32 - 2), (2**63, 0), (-1, None), (None, None)]
 )
-def test_seeds(seed: int | None, drawn_from: int | None) -> None:
+def test_seeds_are_reduced_to_32_bits(seed: int | None, drawn_from: int | None) -> None:
     assert read(seed=seed).sampling.seed == drawn_from
 
 
@@ -121,7 +121,7 @@ def test_a_top_k_of_minus_one_keeps_all() -> None:
     assert read(top_k=-1).sampling.top_k == 0
 
 
-def test_lists_of_sampling() -> None:
+def test_samplers_and_sequence_breakers_are_lists() -> None:
     assert read(samplers=["top_k", "temperature"]).sampling.samplers == ("top_k", "temperature")
     assert read(samplers=[]).sampling.samplers == ()
     assert refused(samplers=["top_k", "top_k"]) == ("samplers", "should have each name once")
@@ -131,11 +131,11 @@ def test_lists_of_sampling() -> None:
 
 
 @pytest.mark.parametrize("breakers", [[""], ["a\0"], ["ж" * 21], ["a"] * 17, [1], "a"])
-def test_sequence_breakers_that_are_none(breakers: object) -> None:
+def test_invalid_sequence_breakers_are_refused(breakers: object) -> None:
     assert refused(dry_sequence_breakers=breakers)[0] == "dry_sequence_breakers"
 
 
-def test_two_names_of_one_penalty() -> None:
+def test_repetition_penalty_and_repeat_penalty_are_one_field() -> None:
     assert read(repetition_penalty=1.1).sampling.repeat_penalty == 1.1
     assert read(repetition_penalty=1.1, repeat_penalty=1.1).sampling.repeat_penalty == 1.1
     reason = "means the same as repeat_penalty, which has another value"
@@ -145,7 +145,7 @@ def test_two_names_of_one_penalty() -> None:
 @pytest.mark.parametrize(
     ("stop", "stops"), [("a", ("a",)), (["a", "b"], ("a", "b")), ([], ()), (["a"] * 16, ("a",) * 16)]
 )
-def test_stop_strings(stop: object, stops: tuple[str, ...]) -> None:
+def test_stop_is_a_string_or_a_list(stop: object, stops: tuple[str, ...]) -> None:
     assert read(stop=stop).stop == stops
 
 
@@ -161,11 +161,11 @@ def test_stop_strings(stop: object, stops: tuple[str, ...]) -> None:
         ([5], "should be a string or an array of strings"),
     ],
 )
-def test_stop_strings_that_are_none(stop: object, reason: str) -> None:
+def test_invalid_stop_strings_are_refused(stop: object, reason: str) -> None:
     assert refused(stop=stop) == ("stop", reason)
 
 
-def test_logit_biases() -> None:
+def test_logit_biases_are_read_by_token_id() -> None:
     assert read(logit_bias={"5": -100, "0": 1.5}).sampling.logit_bias == ((5, -100.0), (0, 1.5))
     assert len(read(logit_bias={str(token): 1 for token in range(1024)}).sampling.logit_bias) == 1024
 
@@ -189,7 +189,7 @@ def test_logit_biases() -> None:
         ({"1": None}, "should have numbers from -100 to 100 as its values"),
     ],
 )
-def test_logit_biases_that_are_none(biases: object, reason: str) -> None:
+def test_invalid_logit_biases_are_refused(biases: object, reason: str) -> None:
     assert refused(logit_bias=biases) == ("logit_bias", reason)
 
 
@@ -239,7 +239,7 @@ WRONG: dict[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
-def test_numbers_and_types_that_are_wrong(field: str, value: object) -> None:
+def test_invalid_numbers_and_types_are_refused(field: str, value: object) -> None:
     assert refused(**{field: value})[0] == field
 
 
@@ -248,14 +248,14 @@ def test_null_means_not_given(field: str) -> None:
     assert read(**{field: None}) == read()
 
 
-def test_choices_are_bounded() -> None:
+def test_the_number_of_choices_is_bounded() -> None:
     assert read(n=128).n == 128
     assert len(read(prompt=["x"] * 128).prompts) == 128
     reason = ("n", "times the number of prompts should be at most 128")
     assert refused(prompt=["x"] * 43, n=3) == reason
 
 
-def test_usage_is_asked_of_streams_only() -> None:
+def test_include_usage_is_for_streams_only() -> None:
     options = {"include_usage": True, "include_obfuscation": False, "unknown": 1}
     assert CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": options}).include_usage
     assert not CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": {}}).include_usage
@@ -264,7 +264,7 @@ def test_usage_is_asked_of_streams_only() -> None:
     assert refused(stream=True, stream_options={"include_usage": 1})[0] == "stream_options"
 
 
-def test_more_choices_than_are_shown() -> None:
+def test_best_of_generates_more_choices_than_it_returns() -> None:
     assert read(best_of=3, n=3) == read(n=3)
     best = read(best_of=3, n=2)
     assert (best.n, best.logprobs) == (3, 0)
@@ -282,11 +282,11 @@ def test_more_choices_than_are_shown() -> None:
         ({"best_of": 0}, "should be greater than or equal to 1"),
     ],
 )
-def test_a_best_of_that_cannot_be(fields: dict[str, object], reason: str) -> None:
+def test_an_invalid_best_of_is_refused(fields: dict[str, object], reason: str) -> None:
     assert refused(**fields) == ("best_of", reason)
 
 
-def test_a_gap_to_fill() -> None:
+def test_suffix_becomes_an_infill_prompt() -> None:
     assert read(suffix="end", prompt=["a", "b"]).prompts == (Infill("a", "end"), Infill("b", "end"))
     assert read(suffix="") == read()
     assert refused(suffix="end", prompt=[1, 2]) == ("suffix", "needs prompts that are texts")
@@ -294,7 +294,7 @@ def test_a_gap_to_fill() -> None:
     assert refused(suffix="end", echo=True) == ("suffix", "cannot be combined with echo")
 
 
-def test_what_is_told_of_the_tokens() -> None:
+def test_logprobs_token_ids_and_echo_are_off_by_default() -> None:
     assert (read().logprobs, read().token_ids, read().echo) == (None, False, False)
     told = read(logprobs=20, return_token_ids=True, echo=True)
     assert (told.logprobs, told.token_ids, told.echo) == (20, True, True)
@@ -302,12 +302,12 @@ def test_what_is_told_of_the_tokens() -> None:
     assert refused(logprobs=-1) == ("logprobs", "should be greater than or equal to 0")
 
 
-def test_stop_tokens() -> None:
+def test_stop_token_ids_are_read_and_bounded() -> None:
     assert read(stop_token_ids=[0, 7]).stop_tokens == (0, 7)
     assert refused(stop_token_ids=[1] * 129)[0] == "stop_token_ids"
 
 
-def test_a_constraint() -> None:
+def test_a_constraint_becomes_a_grammar() -> None:
     assert read(guided_regex="a+").grammar == Grammar(GrammarKind.REGEX, "a+")
 
 

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings` without sockets: what the engine is asked, what is answered, and who is told that one left."""
+"""`POST /v1/embeddings` without sockets: the engine's requests, the answers, and cancellation."""
 
 import base64
 import struct
@@ -14,7 +14,7 @@ from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from gateway.app import create_gateway
 from tests.gateway.application import app_of, settings_for
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 PATH = "/v1/embeddings"
 
 
-async def test_a_whole_answer() -> None:
+async def test_an_answer_has_openais_shape() -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"model": "tiny", "input": ["ab", "c"], "user": "u"})
     assert reply.status == 200
@@ -41,7 +41,7 @@ async def test_a_whole_answer() -> None:
     assert asked.left is None
 
 
-async def test_base64_and_fewer_dimensions() -> None:
+async def test_base64_and_fewer_dimensions_are_supported() -> None:
     body = {"input": [1, 2, 3], "encoding_format": "base64", "dimensions": 2}
     reply = await post(app_of(FakeEngine()), PATH, body)
     numbers = struct.unpack("<2f", base64.b64decode(reply.json["data"][0]["embedding"]))
@@ -69,7 +69,7 @@ async def test_wrong_inputs_never_reach_the_engine(given: object) -> None:
         (EngineFault("failed", code="engine_failed"), 500),
     ],
 )
-async def test_what_the_engine_refuses_has_a_status(refusal: Exception, status: int) -> None:
+async def test_a_refusal_of_the_engine_is_a_status(refusal: Exception, status: int) -> None:
     engine = FakeEngine()
     engine.refusal = refusal  # type: ignore[assignment]
     reply = await post(app_of(engine), PATH, {"input": "a"})
@@ -77,10 +77,10 @@ async def test_what_the_engine_refuses_has_a_status(refusal: Exception, status: 
 
 
 @asynccontextmanager
-async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[Call]:
-    """A call that the engine does not answer."""
+async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[AsgiCall]:
+    """Run a call that the engine does not answer."""
     engine.answers = anyio.Event()
-    call = Call(app_of(engine), path, orjson.dumps(body))
+    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         with anyio.fail_after(20):
@@ -88,7 +88,7 @@ async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[
         yield call
 
 
-async def test_a_client_that_leaves_cancels_it() -> None:
+async def test_a_hang_up_cancels_the_embedding() -> None:
     engine = FakeEngine()
     async with waiting(engine, PATH, {"input": "a"}) as call:
         call.hang_up()
@@ -101,7 +101,7 @@ def app_of_two(main: FakeEngine, embedder: FakeEngine) -> ASGIApp:
     return create_gateway(main.as_engine(), settings, embedder.as_engine()).app
 
 
-async def test_an_embedding_model_of_its_own_embeds() -> None:
+async def test_a_separate_embedding_model_embeds() -> None:
     main, embedder = FakeEngine(), FakeEngine()
     app = app_of_two(main, embedder)
     name = model_path().stem
@@ -124,7 +124,7 @@ async def test_both_models_are_listed_and_only_one_generates() -> None:
     assert (unknown.status, unknown.json["error"]["code"]) == (404, "model_not_found")
 
 
-async def test_health_tells_of_the_embedding_model_too() -> None:
+async def test_health_covers_the_embedding_model() -> None:
     main, embedder = FakeEngine(), FakeEngine()
     app = app_of_two(main, embedder)
     assert (await get(app, "/health")).json == {"status": "ok", "restarts": 0}

@@ -50,23 +50,23 @@ def test_inputs_come_in_four_forms(given: Any, inputs: tuple[Any, ...]) -> None:
         {"user": 5},
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any]) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as caught:
         body(**fields)
     assert [str(error["loc"][0]) for error in caught.value.errors()] == list(fields)
 
 
-def test_a_vector_as_numbers_and_as_base64() -> None:
+def test_a_vector_is_encoded_as_numbers_or_base64() -> None:
     assert body().encode(VECTOR) == list(struct.unpack("<4f", VECTOR))
     encoded = body(encoding_format="base64").encode(VECTOR)
     assert isinstance(encoded, str)
     assert base64.b64decode(encoded) == VECTOR
 
 
-def test_a_shorter_vector_has_length_1_again() -> None:
+def test_a_shortened_vector_is_normalised_again() -> None:
     assert body(dimensions=1).encode(VECTOR) == [1.0]
     assert body(dimensions=4).encode(VECTOR) == pytest.approx([0.6, 0.0, 0.0, -0.8])
 
 
-def test_a_beginning_without_a_direction_stays_as_it_is() -> None:
+def test_a_shortened_zero_vector_is_unchanged() -> None:
     assert shorten(struct.pack("<3f", 0.0, 0.0, 1.0), 2) == bytes(8)

@@ -1,4 +1,4 @@
-"""What tests of responses have in common: a fake engine whose model can chat, and streams read strictly."""
+"""Helpers for tests of responses: a fake engine with a chat model, and a strict reader of streams."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ TEMPLATE = (
     "<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""In the manner of Qwen's: it thinks, and calls in tags."""
+"""A template like Qwen's: it thinks, and calls tools in tags."""
 
 TOOL = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -28,12 +28,12 @@ THOUGHT = "<think>\nhm\n</think>\n\n"
 
 
 def details_of(text: str) -> tuple[TokenDetail, ...]:
-    """Each byte of it a token."""
+    """Return the details of a text with one token per byte."""
     return tuple(TokenDetail(byte, bytes([byte]), -0.5) for byte in text.encode())
 
 
 def answering(text: str, reason: FinishReason = FinishReason.STOP) -> Script:
-    """The engine says this, in pieces of three characters if it is asked to stream."""
+    """Return a script that answers with this text, in pieces of three characters if it streams."""
 
     def script(generation: FakeGeneration) -> None:
         pieces = [text[at : at + 3] for at in range(0, len(text), 3)] if generation.request.stream else []
@@ -45,14 +45,14 @@ def answering(text: str, reason: FinishReason = FinishReason.STOP) -> Script:
 
 
 def chatting(script: Script) -> FakeEngine:
-    """A fake engine with a chat template."""
+    """Return a fake engine with a chat template."""
     engine = FakeEngine(script)
     engine.model = replace(MODEL, chat_template=TEMPLATE)
     return engine
 
 
 def events_of(content: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, whose numbers and names must be right."""
+    """Return the events of a stream after checking their numbers and names."""
     *blocks, end = content.split(b"\n\n")
     assert end == b""
     events = []
@@ -66,13 +66,13 @@ def events_of(content: bytes) -> list[dict[str, Any]]:
 
 
 def names(events: Sequence[dict[str, Any]]) -> list[str]:
-    """Their types, those of deltas that follow each other once."""
+    """Return the types of the events; a run of equal types counts once."""
     types = [event["type"].removeprefix("response.") for event in events]
     return [name for at, name in enumerate(types) if at == 0 or name != types[at - 1]]
 
 
 def without_ids(value: Any) -> Any:
-    """The same without what is new in every response."""
+    """Return the value without the fields that are new in every response."""
     if isinstance(value, dict):
         fresh = {"id", "call_id", "created_at", "completed_at", "item_id"}
         return {name: without_ids(part) for name, part in value.items() if name not in fresh}

@@ -1,4 +1,4 @@
-"""`POST /v1/responses` without a model: what is asked of the engine, and what its answer becomes."""
+"""`POST /v1/responses` without a model: the engine's requests, and the responses made of its answers."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from tests.gateway.apis.openai.responses.asking import (
     without_ids,
 )
 from tests.gateway.application import app_of
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def ask(engine: FakeEngine, **fields: Any) -> dict[str, Any]:
 
 
 async def refused(**fields: Any) -> tuple[str | None, str | None, str]:
-    """Param, code and message of a 400."""
+    """Return param, code and message of a 400."""
     engine = chatting(answering("x"))
     reply = await post(app_of(engine), PATH, {"input": "Hi", **fields})
     assert reply.status == 400, reply.content
@@ -50,7 +50,7 @@ async def refused(**fields: Any) -> tuple[str | None, str | None, str]:
     return error["param"], error["code"], error["message"]
 
 
-async def test_a_whole_answer() -> None:
+async def test_a_whole_response_has_openais_shape() -> None:
     answer = await ask(chatting(answering("Hello")), metadata={"a": "b"}, user="me")
     assert answer["id"].startswith("resp_")
     assert isinstance(answer["created_at"], int)
@@ -94,7 +94,7 @@ async def test_a_whole_answer() -> None:
     }
 
 
-async def test_what_the_engine_is_asked() -> None:
+async def test_the_request_reaches_the_engine() -> None:
     engine = chatting(answering("x"))
     await ask(engine, instructions="Be.", max_output_tokens=7, temperature=0.5, top_p=0.25, seed=3, top_k=4, stop="z")
     request = engine.generations[0].request
@@ -132,7 +132,7 @@ CALLING = [
         (THOUGHT + CALL + "\n" + CALL, REASONING + CALLING + CALLING),
     ],
 )
-async def test_the_events_of_a_stream(text: str, items: list[str]) -> None:
+async def test_a_stream_has_openais_events(text: str, items: list[str]) -> None:
     reply = await post(app_of(chatting(answering(text))), PATH, {"input": "Hi", "tools": [TOOL], "stream": True})
     assert reply.header("content-type") == "text/event-stream; charset=utf-8"
     events = events_of(reply.content)
@@ -148,7 +148,7 @@ async def test_the_events_of_a_stream(text: str, items: list[str]) -> None:
     "text", ["", "Hello", "ж🐉<", THOUGHT + "Hello", THOUGHT + CALL, CALL + CALL, "a <tool_call>{"]
 )
 @pytest.mark.parametrize("reason", FinishReason)
-async def test_streamed_or_whole_it_is_the_same_response(text: str, reason: FinishReason, logprobs: bool) -> None:
+async def test_a_streamed_response_equals_a_whole_one(text: str, reason: FinishReason, logprobs: bool) -> None:
     engine = chatting(answering(text, reason))
     fields: dict[str, Any] = {"input": "Hi", "tools": [TOOL], "top_logprobs": int(logprobs)}
     whole = (await post(app_of(engine), PATH, fields)).json
@@ -174,7 +174,7 @@ async def test_calls_are_items() -> None:
     assert first["call_id"] != second["call_id"]
 
 
-async def test_a_call_that_cannot_be_read_is_text() -> None:
+async def test_an_unreadable_call_is_text() -> None:
     (message,) = (await ask(chatting(answering("<tool_call>{oh")), tools=[TOOL]))["output"]
     assert item_text(message) == "<tool_call>{oh"
 
@@ -192,7 +192,7 @@ STREAM = {"input": "Hi", "stream": True}
 
 
 @pytest.mark.parametrize("asked", [{"include": ["message.output_text.logprobs"]}, {"top_logprobs": 1}])
-async def test_log_probabilities_of_the_message_alone(asked: dict[str, Any]) -> None:
+async def test_only_the_message_has_log_probabilities(asked: dict[str, Any]) -> None:
     engine = chatting(answering(THOUGHT + "Hey"))
     _, message = (await ask(engine, **asked))["output"]
     assert engine.generations[0].request.logprobs == asked.get("top_logprobs", 0)
@@ -216,14 +216,14 @@ async def test_a_schema_binds_the_answer(strict: bool | None) -> None:
     assert answer["text"] == {"format": {**text, "strict": bool(strict)}, "verbosity": "low"}
 
 
-async def test_tools_are_told_again_as_they_were_understood() -> None:
+async def test_the_response_repeats_the_tools_as_understood() -> None:
     choice = {"type": "function", "name": "add"}
     answer = await ask(chatting(answering(CALL)), tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)
     assert answer["tools"] == [{**TOOL, "description": None, "strict": False}]
     assert (answer["tool_choice"], answer["parallel_tool_calls"]) == (choice, False)
 
 
-async def test_allowed_tools_are_all_that_is_offered() -> None:
+async def test_only_allowed_tools_are_offered() -> None:
     engine = chatting(answering("x"))
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}]}
     answer = await ask(engine, tools=[TOOL, {**TOOL, "name": "other"}], tool_choice=allowed)
@@ -233,7 +233,7 @@ async def test_allowed_tools_are_all_that_is_offered() -> None:
     assert answer["tool_choice"] == allowed
 
 
-async def test_a_conversation_by_ids() -> None:
+async def test_previous_response_id_continues_a_conversation() -> None:
     engine = chatting(answering(THOUGHT + CALL))
     app = app_of(engine)
     first = (await post(app, PATH, {"input": "Hi", "tools": [TOOL], "instructions": "Be."})).json
@@ -254,7 +254,7 @@ async def test_a_conversation_by_ids() -> None:
     )
 
 
-async def test_outputs_can_be_sent_again_or_referred_to() -> None:
+async def test_output_items_can_be_sent_again_or_referenced() -> None:
     engine = chatting(answering("Hello"))
     app = app_of(engine)
     first = (await post(app, PATH, {"input": "Hi"})).json
@@ -326,18 +326,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), [*UNSUPPORTED, *WRONG])
-async def test_what_cannot_be_done_is_refused_by_its_name(fields: dict[str, Any], param: str) -> None:
+async def test_an_unsupported_field_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     named, _, message = await refused(**fields)
     assert named == param
     assert message.startswith(f"{param}: ")
 
 
-async def test_something_must_be_asked() -> None:
+async def test_input_is_required() -> None:
     param, code, _ = await refused(input=None)
     assert (param, code) == ("input", "missing_required_parameter")
 
 
-async def test_a_previous_response_that_is_not_stored() -> None:
+async def test_an_unknown_previous_response_is_refused() -> None:
     param, code, message = await refused(previous_response_id="resp_x")
     assert (param, code) == ("previous_response_id", "previous_response_not_found")
     assert message == "Previous response with id 'resp_x' not found."
@@ -351,7 +351,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_is_nested_too_deeply_to_be_told_again_is_refused(stream: bool) -> None:
+async def test_a_body_that_is_nested_too_deeply_to_repeat_is_refused(stream: bool) -> None:
     app = app_of(chatting(answering("x")))
     statuses = []
     for depth in range(240, 260):
@@ -367,7 +367,7 @@ async def test_what_is_nested_too_deeply_to_be_told_again_is_refused(stream: boo
     ("engines", "ours"), [("prompt", "input"), ("max_tokens", "max_output_tokens"), ("grammar", "text.format")]
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_engine_refuses_is_named_as_the_client_knows_it(engines: str, ours: str, stream: bool) -> None:
+async def test_a_refusal_of_the_engine_names_the_field_that_was_sent(engines: str, ours: str, stream: bool) -> None:
     engine = chatting(answering("x"))
     engine.refusal = RequestError("No.", code="too_much", param=engines)
     fields = {"input": "Hi", "stream": stream, "text": {"format": {"type": "json_object"}}}
@@ -381,10 +381,10 @@ async def test_a_model_without_a_template_cannot_converse() -> None:
     assert (reply.status, error["param"], error["code"]) == (400, "input", "chat_template_missing")
 
 
-async def test_a_failure_in_a_stream_is_told_and_stored() -> None:
+async def test_a_failure_in_a_stream_is_reported_and_stored() -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")))
     app = app_of(engine)
-    call = Call(app, PATH, b'{"input":"Hi","stream":true}')
+    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":true}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -407,10 +407,10 @@ async def until_asked(engine: FakeEngine) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_takes_its_response_along(stream: bool) -> None:
+async def test_a_hang_up_cancels_the_response_and_does_not_store_it(stream: bool) -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")) if stream else None)
     app = app_of(engine)
-    call = Call(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
+    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await (call.sent(1) if stream else until_asked(engine))
@@ -421,7 +421,7 @@ async def test_a_client_that_leaves_takes_its_response_along(stream: bool) -> No
         assert (await get(app, f"{PATH}/{created}")).status == 404
 
 
-async def test_tokens_are_counted_without_an_answer() -> None:
+async def test_input_tokens_are_counted_without_a_generation() -> None:
     engine = chatting(answering("x"))
     app = app_of(engine)
     counted = (await post(app, f"{PATH}/input_tokens", {"input": "Hi"})).json

@@ -1,4 +1,4 @@
-"""Every item that an input may have, in the form in which it is stored, and as a message of a chat."""
+"""Every input item, in its stored form and as a chat message."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
 
 
 def stored(value: object) -> list[Any]:
-    """The items as the JSON that they become."""
+    """Return the items as JSON."""
     return list(resolve(read_input(value), lambda _ids: {}))
 
 
@@ -27,7 +27,7 @@ def said(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
-def test_a_string_is_what_the_user_says() -> None:
+def test_a_string_is_a_user_message() -> None:
     (item,) = stored("Hello")
     assert item.pop("id").startswith("msg_")
     content = [{"type": "input_text", "text": "Hello"}]
@@ -47,7 +47,7 @@ def test_a_string_is_what_the_user_says() -> None:
         ({"role": "assistant", "content": [{"type": "refusal", "refusal": "a"}]}, {"type": "refusal", "refusal": "a"}),
     ],
 )
-def test_messages_have_their_roles_parts(given: dict[str, Any], part: dict[str, Any]) -> None:
+def test_message_parts_depend_on_the_role(given: dict[str, Any], part: dict[str, Any]) -> None:
     (item,) = stored([given])
     assert item["content"] == [part]
 
@@ -93,7 +93,7 @@ def test_a_reference_stands_for_a_stored_item() -> None:
         ([{"id": "msg_9"}, said("user", "a"), {"id": "msg_9"}], "input[2].id", "the item 'msg_9' a second time"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(given: list[object], param: str, words: str) -> None:
+def test_an_invalid_item_is_named_with_its_place(given: list[object], param: str, words: str) -> None:
     with pytest.raises(RequestError) as caught:
         stored(given)
     assert (caught.value.param, caught.value.code) == (param, "invalid_value")
@@ -101,12 +101,12 @@ def test_what_is_wrong_is_named_with_its_place(given: list[object], param: str, 
 
 
 @pytest.mark.parametrize("given", [5, {}, [], [said("user", "a")] * (MAX_ITEMS + 1)])
-def test_what_is_no_input(given: object) -> None:
+def test_an_invalid_input_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="should"):
         read_input(given)
 
 
-def test_one_turn_is_one_message() -> None:
+def test_items_of_one_turn_are_one_message() -> None:
     turn = [THOUGHT, said("assistant", "b"), CALL, {**CALL, "call_id": "call_2"}]
     assert messages(said("user", "a"), *turn, OUTPUT, {**OUTPUT, "call_id": "call_2"}, instructions="Be.") == [
         said("system", "Be."),
@@ -117,7 +117,7 @@ def test_one_turn_is_one_message() -> None:
     ]
 
 
-def test_another_turn_is_another_message() -> None:
+def test_items_of_two_turns_are_two_messages() -> None:
     assert messages(THOUGHT, CALL, THOUGHT, said("assistant", "b"), said("assistant", "c")) == [
         {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CHAT_CALL]},
         {**said("assistant", "b"), "reasoning_content": "hm"},
@@ -125,12 +125,12 @@ def test_another_turn_is_another_message() -> None:
     ]
 
 
-def test_a_summary_stands_for_reasoning_that_is_not_told() -> None:
+def test_a_summary_replaces_missing_reasoning() -> None:
     summary = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "short"}]}
     assert messages(summary) == [{"role": "assistant", "content": None, "reasoning_content": "short"}]
 
 
-def test_parts_are_lines() -> None:
+def test_text_parts_are_joined_by_lines() -> None:
     parts = [{"type": "input_text", "text": text} for text in ("a", "b")]
     assert messages({"role": "user", "content": parts}) == [said("user", "a\nb")]
 

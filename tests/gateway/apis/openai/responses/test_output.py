@@ -1,4 +1,4 @@
-"""Deltas become items, and the events that tell of them add up to those items."""
+"""Output items made of deltas, and their events, which add up to the items."""
 
 from itertools import count
 from typing import Any
@@ -13,7 +13,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], list[Any]]:
-    """The events and the items as the JSON that they become."""
+    """Return the events and the items as JSON."""
     output = ResponseOutput(count())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
@@ -24,7 +24,7 @@ def names(events: list[Any]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in events]
 
 
-def test_a_message() -> None:
+def test_content_is_one_message() -> None:
     events, (item,) = run(ContentDelta("a"), ContentDelta("b"))
     assert names(events) == [
         "output_item.added",
@@ -42,7 +42,7 @@ def test_a_message() -> None:
     assert events[0]["item"]["content"] == []
 
 
-def test_reasoning_then_two_calls() -> None:
+def test_reasoning_and_two_calls_are_three_items() -> None:
     calls: list[Delta] = [
         CallBegan(0, "f"),
         CallArguments(0, "{"),
@@ -85,7 +85,7 @@ def test_log_probabilities_belong_to_their_message() -> None:
     assert done["logprobs"] == part["part"]["logprobs"] == item["item"]["content"][0]["logprobs"] == [first, second]
 
 
-def test_nothing_at_all_is_an_empty_message() -> None:
+def test_an_empty_answer_is_an_empty_message() -> None:
     events, (item,) = run()
     assert names(events)[0] == "output_item.added"
     assert item["content"][0]["text"] == ""

@@ -1,4 +1,4 @@
-"""What is stored, for how long, and what follows from what is gone."""
+"""The response store: its contents, its eviction, and histories with deleted responses."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gateway.middleware.errors import RefusedError
 
 
 def response(name: str, *, previous: str | None = None, status: str = "completed", text: str = "x") -> Any:
-    """What the store reads of a response."""
+    """Return the fields of a response that the store reads."""
     return {
         "id": name,
         "previous_response_id": previous,
@@ -26,14 +26,14 @@ def asked(name: str) -> list[Any]:
 
 
 def item(name: str, **fields: str) -> Any:
-    """What the store reads of an item."""
+    """Return the fields of an item that the store reads."""
     return {"id": name, **fields}
 
 
 def store_of(
     *names: str, max_responses: int = 100, max_bytes: int = 10**6, max_recalled_bytes: int = 10**6
 ) -> ResponseStore:
-    """A conversation, each response following the one before."""
+    """Return a store with one conversation, each response following the one before."""
     store = ResponseStore(max_responses=max_responses, max_bytes=max_bytes, max_recalled_bytes=max_recalled_bytes)
     for before, name in zip((None, *names), names, strict=False):
         store.put(response(name, previous=before), asked(name))
@@ -57,12 +57,12 @@ def test_a_response_comes_back_as_it_was() -> None:
     assert stored.inputs == asked("a")
 
 
-def test_a_history_has_everything_that_was_said_in_its_order() -> None:
+def test_a_history_has_all_items_in_order() -> None:
     ids = [item["id"] for item in store_of("a", "b", "c").history("b")]
     assert ids == ["in_a", "out_a", "in_b", "out_b"]
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_response_is_evicted_first() -> None:
     store = store_of(max_responses=2)
     store.put(response("a"), [])
     store.put(response("b"), [])
@@ -71,7 +71,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert known(store, "a", "b", "c") == [True, False, True]
 
 
-def test_a_conversation_that_goes_on_keeps_its_beginning() -> None:
+def test_continuing_a_conversation_keeps_its_first_responses() -> None:
     store = store_of("a", "b", max_responses=3)
     store.put(response("lonely"), [])
     store.history("b")
@@ -79,7 +79,7 @@ def test_a_conversation_that_goes_on_keeps_its_beginning() -> None:
     assert known(store, "a", "b", "c", "lonely") == [True, True, True, False]
 
 
-def test_the_room_is_counted_in_bytes() -> None:
+def test_the_size_of_the_store_is_bounded_in_bytes() -> None:
     size = len(orjson.dumps(response("a"))) + len(orjson.dumps(asked("a")))
     store = store_of(max_bytes=2 * size)
     for name in "abc":
@@ -90,7 +90,7 @@ def test_the_room_is_counted_in_bytes() -> None:
     assert known(store, "c", "d") == [True, True]
 
 
-def test_what_is_larger_than_all_of_the_room_is_not_kept_and_drives_nobody_out() -> None:
+def test_a_response_larger_than_the_store_is_not_kept_and_evicts_no_other() -> None:
     store = store_of("a", max_bytes=1000)
     store.put(response("b", text="x" * 1000), [])
     assert gone(store, "b") == "response_not_found"
@@ -100,7 +100,7 @@ def test_what_is_larger_than_all_of_the_room_is_not_kept_and_drives_nobody_out()
     assert known(store, "a", "c") == [True, True]
 
 
-def test_a_thousand_responses_later_nothing_is_left_of_the_first() -> None:
+def test_a_thousand_responses_later_the_first_has_no_trace() -> None:
     store = store_of(max_responses=10)
     for number in range(1000):
         store.put(response(str(number)), asked(str(number)))
@@ -124,7 +124,7 @@ def test_a_history_with_a_hole_is_refused(store: ResponseStore, code: str) -> No
     assert (caught.value.param, caught.value.code) == ("previous_response_id", code)
 
 
-def test_what_follows_a_deleted_response_has_lost_its_history() -> None:
+def test_a_response_after_a_deleted_one_has_no_history() -> None:
     store = store_of("a", "b")
     store.remove("a")
     with pytest.raises(RequestError, match="'a' not found"):
@@ -133,7 +133,7 @@ def test_what_follows_a_deleted_response_has_lost_its_history() -> None:
 
 
 @pytest.mark.parametrize(("status", "continues"), [("incomplete", True), ("failed", False), ("cancelled", False)])
-def test_only_what_ended_well_can_be_followed(status: str, continues: bool) -> None:
+def test_only_a_completed_or_incomplete_response_can_be_continued(status: str, continues: bool) -> None:
     store = store_of(max_responses=2)
     store.put(response("a", status=status), [])
     if continues:
@@ -144,14 +144,14 @@ def test_only_what_ended_well_can_be_followed(status: str, continues: bool) -> N
     assert caught.value.code == "previous_response_not_completed"
 
 
-def test_items_are_found_by_their_ids_until_their_response_goes() -> None:
+def test_items_are_found_by_id_until_their_response_is_evicted() -> None:
     store = store_of("a", "b")
     assert store.items({"out_a", "in_b", "other"}) == {"out_a": {"id": "out_a", "text": "x"}, "in_b": {"id": "in_b"}}
     store.remove("a")
     assert store.items({"out_a"}) == {}
 
 
-def test_an_item_that_several_responses_have_outlives_the_first() -> None:
+def test_an_item_of_several_responses_outlives_the_first() -> None:
     store = store_of(max_responses=2)
     store.put(response("a"), [item("shared")])
     store.put(response("b"), [item("shared")])
@@ -160,7 +160,7 @@ def test_an_item_that_several_responses_have_outlives_the_first() -> None:
 
 
 @pytest.mark.parametrize("gone_first", ["a", "b"])
-def test_an_id_never_comes_to_stand_for_another_item(gone_first: str) -> None:
+def test_an_id_in_use_never_refers_to_another_item(gone_first: str) -> None:
     store = store_of("a")
     store.put(response("b"), [item("out_a", text="spoofed"), item("mine")])
     assert store.items({"out_a", "mine"}) == {"out_a": {"id": "out_a", "text": "x"}, "mine": {"id": "mine"}}
@@ -169,7 +169,7 @@ def test_an_id_never_comes_to_stand_for_another_item(gone_first: str) -> None:
     assert store.items({"out_a", "mine"}) == kept
 
 
-def test_an_id_that_is_free_again_stands_for_what_comes_next() -> None:
+def test_a_released_id_may_refer_to_a_later_item() -> None:
     store = store_of("a")
     store.put(response("b"), [item("out_a", text="other")])
     store.remove("a")
@@ -180,7 +180,7 @@ def test_an_id_that_is_free_again_stands_for_what_comes_next() -> None:
     assert (store._free_bytes, store._items) == (10**6, {})
 
 
-def test_an_id_that_one_response_has_twice_stands_for_its_first() -> None:
+def test_a_repeated_id_in_a_response_refers_to_its_first_item() -> None:
     store = store_of()
     store.put(response("a"), [item("twice", text="1"), item("twice", text="2")])
     assert store.items({"twice"}) == {"twice": {"id": "twice", "text": "1"}}
@@ -188,7 +188,7 @@ def test_an_id_that_one_response_has_twice_stands_for_its_first() -> None:
     assert store._items == {}
 
 
-def test_what_is_recalled_at_once_is_bounded() -> None:
+def test_the_bytes_of_one_history_or_lookup_are_bounded() -> None:
     said, answered = len(orjson.dumps(asked("a")[0])), len(orjson.dumps(response("a")["output"][0]))
     store = store_of("a", "b", max_recalled_bytes=said + answered)
     assert len(store.history("a")) == 2

@@ -1,4 +1,4 @@
-"""`/v1/responses/{id}`: looked up, listed, deleted; and run in the background, where only `cancel` ends them early."""
+"""`/v1/responses/{id}`: get, list, delete; and background responses, which only `cancel` ends early."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest
 from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, settings_for
-from tests.gateway.asgi import Call, get, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,7 @@ BACKGROUND = {"input": "Hi", "background": True}
 
 
 def say_nothing(_generation: FakeGeneration) -> None:
-    """Leaves the queue, and then nothing comes."""
+    """Leave the queue and generate no token."""
 
 
 def wait_in_queue(generation: FakeGeneration) -> None:
@@ -31,7 +31,7 @@ def wait_in_queue(generation: FakeGeneration) -> None:
 
 @asynccontextmanager
 async def running(engine: FakeEngine, longest: float = 600.0) -> AsyncIterator[ASGIApp]:
-    """The application as it is served, so that responses can run in the background, for so many seconds."""
+    """Run the application with its background tasks, which have a deadline of so many seconds."""
     gateway = create_gateway(engine.as_engine(), settings_for())
     gateway.background._timeout = longest
     with anyio.fail_after(20):
@@ -39,8 +39,8 @@ async def running(engine: FakeEngine, longest: float = 600.0) -> AsyncIterator[A
             yield gateway.app
 
 
-async def delete(app: ASGIApp, path: str) -> Call:
-    return await Call(app, path, method="DELETE").run()
+async def delete(app: ASGIApp, path: str) -> AsgiCall:
+    return await AsgiCall(app, path, method="DELETE").run()
 
 
 async def status_of(app: ASGIApp, response_id: str) -> str:
@@ -62,7 +62,7 @@ async def test_a_stored_response_is_the_one_that_was_answered(store: bool | None
     assert (await get(app, f"{PATH}/{answer['id']}")).json == answer
 
 
-async def test_what_shall_not_be_stored_is_not() -> None:
+async def test_a_response_with_store_false_is_not_stored() -> None:
     app = app_of(chatting(answering("Hello")))
     answer = (await post(app, PATH, {"input": "Hi", "store": False})).json
     missing = await get(app, f"{PATH}/{answer['id']}")
@@ -79,7 +79,7 @@ async def test_a_deleted_response_is_gone() -> None:
         assert again.status == 404
 
 
-async def test_only_the_latest_are_stored() -> None:
+async def test_only_the_latest_responses_are_stored() -> None:
     app = app_of(chatting(answering("Hello")), stored_responses=2)
     ids = [(await post(app, PATH, {"input": "Hi"})).json["id"] for _ in range(3)]
     assert [(await get(app, f"{PATH}/{name}")).status for name in ids] == [404, 200, 200]
@@ -96,13 +96,13 @@ async def test_unknown_fields_of_an_item_are_named_and_not_stored() -> None:
     assert listed["data"] == [item]
 
 
-async def test_the_items_of_the_input() -> None:
+async def test_the_input_items_are_listed() -> None:
     app = app_of(chatting(answering("Hello")))
     said = [{"role": "user", "content": text, "id": f"msg_{text}"} for text in "abc"]
     path = f"{PATH}/{(await post(app, PATH, {'input': said})).json['id']}/input_items"
 
     async def page(query: str = "") -> tuple[list[str], bool]:
-        listed = (await Call(app, path, method="GET", query=query).run()).json
+        listed = (await AsgiCall(app, path, method="GET", query=query).run()).json
         ids = [item["id"] for item in listed["data"]]
         assert (listed["object"], listed["first_id"], listed["last_id"]) == ("list", ids[0], ids[-1])
         return ids, listed["has_more"]
@@ -113,21 +113,21 @@ async def test_the_items_of_the_input() -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "order=up", "after=other"])
-async def test_pages_that_do_not_exist(query: str) -> None:
+async def test_an_invalid_page_is_refused(query: str) -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}/input_items"
-    reply = await Call(app, path, method="GET", query=query).run()
+    reply = await AsgiCall(app, path, method="GET", query=query).run()
     assert (reply.status, reply.json["error"]["param"]) == (400, query.partition("=")[0])
 
 
-async def test_events_are_streamed_once() -> None:
+async def test_a_stored_response_cannot_be_streamed_again() -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}"
-    reply = await Call(app, path, method="GET", query="stream=true").run()
+    reply = await AsgiCall(app, path, method="GET", query="stream=true").run()
     assert (reply.status, reply.json["error"]["param"]) == (400, "stream")
 
 
-async def test_what_has_been_waited_for_cannot_be_cancelled() -> None:
+async def test_a_foreground_response_cannot_be_cancelled() -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}"
     reply = await post(app, f"{path}/cancel", b"")
@@ -153,7 +153,7 @@ async def test_a_background_response_goes_through_its_states() -> None:
 async def test_a_client_that_leaves_does_not_end_a_background_response() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:
-        call = Call(app, PATH, b'{"input":"Hi","background":true}')
+        call = AsgiCall(app, PATH, b'{"input":"Hi","background":true}')
         await call.run()
         call.hang_up()
         await anyio.wait_all_tasks_blocked()
@@ -175,7 +175,7 @@ async def test_cancelling_a_background_response_frees_it(script: Any) -> None:
 
 
 class SlowToAccept(FakeEngine):
-    """Never says whether it takes a request. `reasons` has why each was left."""
+    """An engine that never accepts or refuses a request. `reasons` has the reason of each cancel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class SlowToAccept(FakeEngine):
 async def test_a_client_that_leaves_before_its_background_response_is_accepted() -> None:
     engine = SlowToAccept()
     async with running(engine) as app:
-        call = Call(app, PATH, b'{"input":"Hi","background":true}')
+        call = AsgiCall(app, PATH, b'{"input":"Hi","background":true}')
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call.run)
             await engine.asked.wait()
@@ -208,7 +208,7 @@ async def test_a_client_that_leaves_before_its_background_response_is_accepted()
     assert call.start is None
 
 
-async def test_cancelling_what_has_ended_changes_nothing() -> None:
+async def test_cancelling_an_ended_response_has_no_effect() -> None:
     async with running(chatting(answering("Hello"))) as app:
         response_id = (await post(app, PATH, BACKGROUND)).json["id"]
         done = await until(app, response_id, "completed")
@@ -225,7 +225,7 @@ async def test_deleting_a_background_response_frees_it() -> None:
         assert (await get(app, f"{PATH}/{response_id}")).status == 404
 
 
-async def test_a_background_response_that_fails_says_so() -> None:
+async def test_a_failed_background_response_has_its_error() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:
         response_id = (await post(app, PATH, BACKGROUND)).json["id"]
@@ -243,7 +243,7 @@ async def test_a_background_response_has_a_deadline() -> None:
     assert engine.generations[0].left == "the request's deadline passed"
 
 
-async def test_what_the_engine_refuses_never_gets_into_the_background() -> None:
+async def test_a_refused_request_does_not_become_a_background_response() -> None:
     engine = chatting(say_nothing)
     engine.refusal = Busy("Full.", code="queue_full")
     async with running(engine) as app:
@@ -253,7 +253,7 @@ async def test_what_the_engine_refuses_never_gets_into_the_background() -> None:
         assert (await post(app, PATH, BACKGROUND)).status == 200
 
 
-async def test_the_servers_end_is_that_of_what_runs_in_the_background() -> None:
+async def test_the_servers_end_cancels_background_responses() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:
         for _ in range(3):

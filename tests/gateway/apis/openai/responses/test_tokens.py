@@ -1,4 +1,4 @@
-"""Each delta is told with the tokens whose text begins in it, however the text arrives."""
+"""Tokens by delta: each delta carries the tokens with their first byte in it, however the text arrives."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 class TaggedParser:
-    """`<r>` begins reasoning, `<c>` a call whose arguments go on to the end, `<t>` content; a tag may come in parts."""
+    """A parser where `<r>` begins reasoning, `<c>` a call to the end of the text, `<t>` content; a tag may be split."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -69,7 +69,7 @@ def test_markup_and_calls_have_no_tokens() -> None:
     ]
 
 
-def test_a_token_that_lies_in_two_deltas_is_told_once() -> None:
+def test_a_token_in_two_deltas_is_reported_once() -> None:
     assert told(read("<r>a", "b<t>c", "d")) == [(ReasoningDelta("ab"), [0, 1]), (ContentDelta("cd"), [2])]
 
 
@@ -77,23 +77,23 @@ def test_held_back_text_keeps_its_tokens() -> None:
     assert told(read("a", "<")) == [(ContentDelta("a"), [0]), (ContentDelta("<"), [1])]
 
 
-def test_tokens_that_are_parts_of_a_character() -> None:
+def test_tokens_of_one_character_are_in_one_delta() -> None:
     whole = "🐉".encode()
     assert told(read("a", whole[:1], whole[1:], "b")) == [(ContentDelta("a🐉b"), [0, 1, 2, 3])]
 
 
-def test_text_behind_a_stop_string_is_missing_from_the_last_token() -> None:
+def test_text_after_a_stop_string_is_missing_from_the_last_token() -> None:
     reader = TokenReader(TaggedParser())
     assert told(reader.feed("ab", tokens_of("a", "bcd"))) == [(ContentDelta("ab"), [0, 1])]
 
 
-def test_text_without_tokens_is_told_all_the_same() -> None:
+def test_text_without_tokens_is_reported() -> None:
     reader = TokenReader(TaggedParser())
     assert told(reader.feed("a<r>b", ())) == [(ContentDelta("a"), []), (ReasoningDelta("b"), [])]
 
 
 @pytest.mark.parametrize("text", ["", "<"])
-def test_nothing_certain_is_nothing_told(text: str) -> None:
+def test_undecided_text_gives_no_delta(text: str) -> None:
     assert TokenReader(TaggedParser()).feed(text, tokens_of(text)) == []
 
 
@@ -101,7 +101,7 @@ PIECES = st.lists(st.sampled_from(["<r>", "<t>", "<", "r>", "t>", "a", "ab", " "
 
 
 @given(PIECES, st.lists(st.integers(0, 12)))
-def test_streamed_or_whole_the_same_tokens_are_told_with_the_same_kind(pieces: list[str], cuts: list[int]) -> None:
+def test_streamed_and_whole_texts_report_the_same_tokens_and_kinds(pieces: list[str], cuts: list[int]) -> None:
     tokens = tokens_of(*pieces)
     borders = sorted({0, len(tokens), *(cut for cut in cuts if cut < len(tokens))})
     reader = TokenReader(TaggedParser())
@@ -113,7 +113,7 @@ def test_streamed_or_whole_the_same_tokens_are_told_with_the_same_kind(pieces: l
 
 
 def by_kind(found: Sequence[TracedDelta]) -> list[tuple[type[Delta], str, int]]:
-    """Every character and token told, with the kind that it was told as."""
+    """Return every character and token with its kind."""
     characters = [(type(traced.delta), c) for traced in found for c in getattr(traced.delta, "text", "")]
     tokens = [(type(traced.delta), token.id) for traced in found for token in traced.tokens]
     return [*characters, *tokens]  # type: ignore[list-item]

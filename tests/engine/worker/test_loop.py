@@ -1,4 +1,4 @@
-"""The step loop over three lanes, of which it knows none: turns, faults and cancels."""
+"""The step loop over three lanes of unknown kinds: turns, faults and cancels."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ DONE = Embedded(0, b"")
 
 @dataclass
 class Errand:
-    """A request of a third kind: so many passes, and it is done."""
+    """A request of a third kind: it ends after so many passes."""
 
     key: int
     passes: int
@@ -89,7 +89,7 @@ class ErrandLane:
         return Work((), news, list(self.errands))
 
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
-        """There is nothing to change."""
+        """Ignore a plan's changes; an errand has no cells."""
 
     def arm(self) -> None:
         self.aborted = False
@@ -120,16 +120,13 @@ class ErrandLane:
 
 
 class Engine:
-    """A step loop over the lanes of a model and one of errands, one step at a time.
-
-    Attributes:
-        passes: every pass: D decodes, P computes prompts, E embeds, X runs errands.
-        news: all news by key.
-    """
+    """A step loop over the lanes of a model and one of errands, one step at a time."""
 
     def __init__(self) -> None:
         self.passes = ""
+        """Every pass: D decodes, P computes prompts, E embeds, X runs errands."""
         self.news: dict[int, list[Event]] = {}
+        """All events by key."""
         self.model = FakeModel(context=4096)
         self.runner, self.embedder, self.errands = FakeRunner(self.model), FakeEmbedder(), ErrandLane()
         loaded = LoadedModel(self.model, self.runner, self.embedder.limits, lambda: self.embedder)
@@ -156,7 +153,7 @@ class Engine:
             self.loop._step()
 
     def decode(self) -> int:
-        """Start a generation that decodes by now, for a long time."""
+        """Start a long generation and step until it decodes."""
         key = self.generate(max_tokens=500)
         while "D" not in self.passes:
             self.step()
@@ -164,7 +161,7 @@ class Engine:
         return key
 
     def drain(self) -> None:
-        """Step until there is nothing left to do."""
+        """Step until every lane is idle."""
         while any(lane.scheduler.busy for lane in self._lanes):
             self.step()
 
@@ -197,7 +194,7 @@ def test_bulk_passes_of_all_lanes_take_turns() -> None:
     assert sorted(engine.passes[:3]) == ["E", "P", "X"]
 
 
-def test_one_bulk_pass_at_most_lies_between_two_decode_passes_whatever_waits() -> None:
+def test_at_most_one_bulk_pass_runs_between_two_decode_passes() -> None:
     engine = Engine()
     engine.decode()
     engine.generate("x" * 2000)
@@ -218,7 +215,7 @@ def test_a_lane_without_neighbours_has_every_turn() -> None:
     assert engine.errands.contended == [False] * 3
 
 
-def test_a_lane_hears_whether_others_wait_for_its_pass() -> None:
+def test_a_lane_knows_if_others_wait_for_its_pass() -> None:
     engine = Engine()
     engine.decode()
     engine.send(passes=3)
@@ -227,7 +224,7 @@ def test_a_lane_hears_whether_others_wait_for_its_pass() -> None:
 
 
 @pytest.mark.parametrize("broken", ["generations", "embeddings", "errands"])
-def test_a_lane_that_cannot_make_its_pass_fails_its_own_requests_only(broken: str) -> None:
+def test_a_failing_lane_fails_only_its_own_requests(broken: str) -> None:
     engine = Engine()
     keys = {"generations": engine.generate(), "embeddings": engine.embed(), "errands": engine.send()}
 
@@ -255,7 +252,7 @@ def test_a_lane_that_cannot_make_its_pass_fails_its_own_requests_only(broken: st
     assert [type(engine.news[key][-1]) for key in again] == [Finished, Embedded, Embedded]
 
 
-def test_any_other_fault_leaves_the_loop() -> None:
+def test_an_unexpected_exception_leaves_the_loop() -> None:
     engine = Engine()
     engine.send()
 
@@ -297,7 +294,7 @@ def test_a_cancel_aborts_the_pass_of_its_lane_and_no_other() -> None:
     assert aborted == [(False, False, False), (False, False, False), (False, False, True)]
 
 
-def test_the_figures_of_all_lanes_are_added() -> None:
+def test_the_metrics_of_all_lanes_are_added() -> None:
     engine = Engine()
     engine.generate(max_tokens=2)
     engine.embed("hello", "you")
@@ -308,7 +305,7 @@ def test_the_figures_of_all_lanes_are_added() -> None:
     assert (metrics.slots, metrics.embeddings, metrics.prompt_tokens, metrics.waiting) == (4, 2, 5, 1)
 
 
-def test_a_full_queue_is_its_lanes_own() -> None:
+def test_each_lane_has_its_own_queue_limit() -> None:
     engine = Engine()
     engine.errands._queue_limit = 1
     engine.send()

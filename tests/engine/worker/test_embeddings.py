@@ -18,7 +18,7 @@ from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 class EmbeddingGate:
-    """Holds every pass of the embedder until it is let through; an abort ends it."""
+    """Holds every pass of the embedder until the test releases it; an abort ends it."""
 
     def __init__(self, embedder: FakeEmbedder) -> None:
         self._embedder = embedder
@@ -28,11 +28,11 @@ class EmbeddingGate:
         embedder.on_pass = self._hold
 
     def wait(self) -> None:
-        """Until a pass has begun."""
+        """Wait until a pass has begun."""
         self._passes.get(timeout=GUARD)
 
     def open(self) -> None:
-        """Hold nothing any more."""
+        """Stop holding passes."""
         self.closed = False
         self._open.release()
 
@@ -49,7 +49,7 @@ def embedding_gate(client: Client) -> Iterator[EmbeddingGate]:
     gate.open()
 
 
-def test_a_request_is_accepted_with_its_size_and_each_input_told_once(client: Client) -> None:
+def test_an_embedding_request_is_accepted_with_its_size_and_each_input_reported_once(client: Client) -> None:
     client.embed(1, "four", (1, 2, 3))
     assert client.expect(Accepted) == Accepted(1, (4, 3))
     told = {client.event(1, Embedded) for _ in range(2)}
@@ -69,7 +69,7 @@ def test_a_request_is_accepted_with_its_size_and_each_input_told_once(client: Cl
         (("fits", "x" * 257), "context_length_exceeded"),
     ],
 )
-def test_what_can_never_be_embedded_is_refused_at_once(
+def test_an_input_that_can_never_be_embedded_is_refused_at_once(
     client: Client, inputs: tuple[str | tuple[int, ...], ...], code: str
 ) -> None:
     client.embed(1, *inputs)
@@ -78,7 +78,7 @@ def test_what_can_never_be_embedded_is_refused_at_once(
     assert client.inspect().metrics.steps == 0
 
 
-def test_the_embedder_is_made_for_the_first_request_and_once(client: Client) -> None:
+def test_the_embedder_is_created_once_for_the_first_request(client: Client) -> None:
     assert client.opened == 0
     for key in (1, 2):
         client.embed(key, "text")
@@ -94,7 +94,7 @@ def test_an_embedder_that_cannot_be_made_fails_the_request_and_is_tried_again(cl
     client.event(2, Embedded)
 
 
-def test_a_decode_pass_lies_between_any_two_passes_of_the_embedder(client: Client) -> None:
+def test_a_decode_pass_runs_between_any_two_embedding_passes(client: Client) -> None:
     order: list[str] = []
     gate = Gate(client.runner)
     client.generate(1, "hello", max_tokens=40, cache_prompt=False)
@@ -149,7 +149,9 @@ def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_g
     assert client.embedder.cells == {}
 
 
-def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, embedding_gate: EmbeddingGate) -> None:
+def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(
+    client: Client, embedding_gate: EmbeddingGate
+) -> None:
     client.embed(1, "hello")
     embedding_gate.wait()
     client.embed(2, "waits")
@@ -160,7 +162,7 @@ def test_a_cancel_of_what_waits_is_answered_during_the_pass(client: Client, embe
     assert client.cancel(1) == Released("gone", 0, 0)
 
 
-def test_a_cancel_while_an_input_is_tokenised_leaves_nothing(client: Client) -> None:
+def test_a_cancel_while_an_input_is_tokenised_leaves_no_request(client: Client) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def tokenize(text: str, **_: bool) -> list[int]:
