@@ -8,6 +8,8 @@ from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
 from gateway.bench.target import Target
 
+_VERSION_HINT = " (the URL of an API includes its version, such as /v1)"
+
 
 class NoModel(Exception):
     """The server does not list exactly one model. The text gives the reason."""
@@ -28,7 +30,8 @@ async def only_model(target: Target, answer_timeout: float) -> str:
         with Client(target, receiver, answer_timeout) as client:
             await client.send(target.get("models"), exchange)
     if exchange.problem:
-        raise NoModel(f"{exchange.problem.kind}: {exchange.problem.words}")
+        hint = _VERSION_HINT if exchange.problem.kind == "status 404" else ""
+        raise NoModel(f"{exchange.problem.kind}: {exchange.problem.words}{hint}")
     body = exchange.answer.body if isinstance(exchange.answer, WholeAnswer) else b""
     names = _names(body)
     if len(names) != 1:

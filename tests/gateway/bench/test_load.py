@@ -302,7 +302,8 @@ async def test_the_only_model_is_chosen() -> None:
         ({"data": []}, 200, r'not a list of models: {"data":\[\]}'),
         (["x"], 200, r'not a list of models: \["x"\]'),
         (b"Hello", 200, "not a list of models: Hello"),
-        ({"error": {"message": "Wrong key."}}, 401, "status 401: Wrong key."),
+        ({"error": {"message": "Wrong key."}}, 401, "status 401: Wrong key.$"),
+        ({"error": {"message": "Not Found"}}, 404, r"status 404: Not Found \(.* such as /v1\)"),
     ],
 )
 async def test_a_server_without_a_single_model_is_an_error(body: object, status: int, complaint: str) -> None:
