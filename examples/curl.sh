@@ -8,8 +8,9 @@ show() { printf '\n$ curl %s\n' "$*"; curl --silent --show-error "$@"; printf '\
 
 show "$url/health"
 show "$url/v1/models"
+show "$url/v1/models/default"
 
-# A chat: whole, and as it comes, with what it cost at the end.
+# A chat: whole, and streamed, with its token counts at the end.
 show "$url/v1/chat/completions" -d '{
   "messages": [{"role": "user", "content": "What is 17 plus 25?"}], "temperature": 0
 }'
@@ -17,6 +18,9 @@ show --no-buffer "$url/v1/chat/completions" -d '{
   "messages": [{"role": "user", "content": "Hello!"}], "temperature": 0,
   "stream": true, "stream_options": {"include_usage": true}
 }'
+
+# How many tokens a chat has, without an answer.
+show "$url/v1/chat/completions/input_tokens" -d '{"messages": [{"role": "user", "content": "What is 17 plus 25?"}]}'
 
 # A tool: the model answers with a call. Its result goes back as a message of the role "tool".
 tools='[{"type": "function", "function": {
@@ -38,7 +42,7 @@ show "$url/v1/chat/completions" -d '{
   ], "tools": '"$tools"', "temperature": 0
 }'
 
-# An answer that fits a schema, and one that matches an expression, whatever the model would like to say.
+# An answer forced to fit a schema, and one forced to match a regular expression.
 show "$url/v1/chat/completions" -d '{
   "messages": [{"role": "user", "content": "How was the soup? It was cold."}], "temperature": 0,
   "response_format": {"type": "json_schema", "json_schema": {"name": "review", "strict": true, "schema": {
@@ -50,32 +54,45 @@ show "$url/v1/chat/completions" -d '{
   "messages": [{"role": "user", "content": "What is 17 plus 25?"}], "temperature": 0, "guided_regex": "\\d+\\+\\d+=\\d+"
 }'
 
-# A response: the server keeps it, until it is deleted. The next one names it, and sends only what is new.
-told=$(show "$url/v1/responses" -d '{"input": "Hello!", "temperature": 0}')
-printf '%s\n' "$told"
-id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$told")
+# A response: the server stores it until it is deleted. The next one names it, and sends only the new input.
+show "$url/v1/responses/input_tokens" -d '{"input": "Hello!"}'
+answer=$(show "$url/v1/responses" -d '{"input": "Hello!", "temperature": 0}')
+printf '%s\n' "$answer"
+id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$answer")
+show "$url/v1/responses/$id"
+show "$url/v1/responses/$id/input_items"
 show --no-buffer "$url/v1/responses" -d '{
   "input": "What is 17 plus 25?", "previous_response_id": "'"$id"'", "temperature": 0, "stream": true
 }'
 show "$url/v1/responses/$id" -X DELETE
 
-# A prompt that goes on: whole, and two answers to each of two prompts, as they come.
+# A response in the background: the answer comes at once. It runs until it is complete or cancelled.
+answer=$(show "$url/v1/responses" -d '{"input": "Count to 200.", "background": true}')
+printf '%s\n' "$answer"
+id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$answer")
+show "$url/v1/responses/$id/cancel" -X POST
+
+# A completion: whole, and two answers to each of two prompts, streamed.
 show "$url/v1/completions" -d '{"prompt": "17+25=", "max_tokens": 32, "temperature": 0}'
 show --no-buffer "$url/v1/completions" -d '{
   "prompt": ["Once upon a time", "The dog"], "n": 2, "max_tokens": 8, "seed": 7,
   "stream": true, "stream_options": {"include_usage": true}
 }'
 
-# The simple route, whole and as it comes.
+# The simple route, whole and streamed.
 show "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 32}'
 show --no-buffer "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 8, "stream": true}'
 
-# Vectors, fewer numbers each; tokens and back; the prompt that a chat becomes.
+# Embeddings, shortened to 4 numbers each; text to tokens and back; the prompt that the template makes of a chat.
 show "$url/v1/embeddings" -d '{"input": ["hello", "goodbye"], "dimensions": 4}'
 show "$url/tokenize" -d '{"content": "17+25=42", "with_pieces": true}'
+show "$url/detokenize" -d '{"tokens": [49, 55, 43, 50, 53]}'
 show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!"}]}'
 
-# What is wrong is said in OpenAI's shape, with the field at fault.
+# An error has OpenAI's shape, and names the wrong field.
 show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 
 show "$url/slots"
+
+# The description of all routes, as OpenAPI: only its size.
+show "$url/openapi.json" --output /dev/null --write-out '%{http_code}, %{size_download} bytes'

@@ -24,8 +24,11 @@ with client.completions.create(
         print(chunk.choices[0].text if chunk.choices else f"\n{chunk.usage}", end="", flush=True)
 print()
 
-# Leaving the stream closes the connection: the engine drops the sequence before it computes the next token.
-with client.completions.create(model=model, prompt="Once upon a time", max_tokens=1000, stream=True) as stream:
+# Leaving the stream closes the connection: the engine drops the sequence before it computes the next token. With
+# ignore_eos the answer would have 1,000 tokens, on every model.
+with client.completions.create(
+    model=model, prompt="Once upon a time", max_tokens=1000, stream=True, extra_body={"ignore_eos": True}
+) as stream:
     for chunk in islice(stream, 20):
         print(chunk.choices[0].text, end="", flush=True)
 print(" …")

@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.openapi.document import plain_path
+from tests.gateway.application import apis
 from tests.program import GUARD, ROOT, Embedded
 
 EXAMPLES = ROOT / "examples"
@@ -30,6 +32,14 @@ TOLD = {
         r'{"success":true,',
         r'"embedding":\[',
         r'"piece":"="',
+        r'{"content":"17\+25"}',
+        r'{"id":"tiny","object":"model",',
+        r'/v1/chat/completions/input_tokens .*\n{"object":"response.input_tokens","input_tokens":\d+}',
+        r'/v1/responses/input_tokens .*\n{"object":"response.input_tokens","input_tokens":\d+}',
+        r'/v1/responses/resp_[0-9a-f]*\n{"id":"resp_',
+        r'/input_items\n{"object":"list","data":\[{"id":"msg_',
+        r'/cancel -X POST\n{"id":"resp_.*"status":"(cancelled|completed)".*"background":true',
+        r"\n200, \d+ bytes\n",
         r'{"prompt":".*Hello!',
         r'"param":"temperature"',
         r'"state":"idle"',
@@ -61,6 +71,13 @@ def run(name: str, *arguments: str) -> str:
     example = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=GUARD, check=False)
     assert example.returncode == 0, example.stdout + example.stderr
     return example.stdout
+
+
+def test_the_curl_example_has_every_route() -> None:
+    script = (EXAMPLES / "curl.sh").read_text(encoding="utf-8")
+    paths = {plain_path(endpoint.path) for api in apis() for endpoint in api.endpoints}
+    called = (re.escape(path).replace(r"\{id\}", r'[^/"]+') for path in paths)
+    assert [path for path in called if not re.search(rf'show [^"]*"\$url{path}"', script)] == []
 
 
 def test_every_example_is_tested() -> None:
