@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The time from a client's close of its connection until its slot is free, measured from outside by `GET /slots`.
 
-    python tests/benchmarks/close_to_free.py --model MODEL.gguf [--rounds 20] [--neighbours 0,1,4] [--context 4096]
+    python -m tests.benchmarks.close_to_free --model MODEL.gguf [--rounds 20] [--neighbours 0,1,4] [--context 4096]
 
 Starts a server of its own. Each round sends one request under an id of its own, waits until its slot is in the phase
 asked for, closes the socket, and reads the slots until the request has none. The overhead of polling is printed beside
