@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The cost of one engine step besides llama_decode and the draws: plan, batch, apply, text, frame.
 
-    python -m tests.benchmarks.step_overhead --model MODEL.gguf [--rows 32] [--steps 40]
+python -m tests.benchmarks.step_overhead --model MODEL.gguf [--rows 32] [--steps 40]
 """
 
 import argparse
