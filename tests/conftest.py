@@ -22,6 +22,11 @@ def pytest_configure() -> None:
     os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one process more than there are cores: many tests wait for the processes that they start."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(params=["trio", "asyncio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Run every test that uses anyio on both backends."""

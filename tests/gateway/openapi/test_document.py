@@ -105,13 +105,12 @@ def test_a_response_that_differs_from_the_description_is_detected(wrong: str) ->
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("path", UNKNOWN)
-async def test_the_description_allows_unknown_fields_as_the_server_does(path: str, strict: bool) -> None:
+async def test_the_description_allows_unknown_fields_as_the_server_does(strict: bool) -> None:
     served = (await get(app_of(FakeEngine(), strict_fields=strict), "/openapi.json")).json
-    (schema,) = served["paths"][path]["post"]["requestBody"]["content"].values()
-    validator = Draft202012Validator({**served, **schema["schema"]})
-    assert validator.is_valid(UNKNOWN[path]) is not strict
     assert served == describe(apis(), strict=strict)
+    for path, body in UNKNOWN.items():
+        (schema,) = served["paths"][path]["post"]["requestBody"]["content"].values()
+        assert Draft202012Validator({**served, **schema["schema"]}).is_valid(body) is not strict, path
 
 
 @pytest.mark.anyio
