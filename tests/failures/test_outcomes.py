@@ -13,17 +13,18 @@ import pytest
 from engine.events import Failed, Finished, Released
 from engine.protocol.messages import Accepted, Generate, Message, Refused, Step
 from tests.alone import Alone, alone
+from tests.repeat import TIMES, repeated
 from tests.system.answers import STREAMED, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, continuation, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, repeated]
 
-CLIENTS, REQUESTS, ROUNDS = 24, 12, 3
+CLIENTS, REQUESTS, ROUNDS = 24, 18 * TIMES, 3
 MAX_TOKENS = 4
 SLOTS = 8
 PROMPTS = ["Once upon a time", "The dog", "Lily and her mom went", "One day, a little", "He was very", "The sun"]
-GUARD = 120.0
+GUARD = 120.0 * TIMES
 
 Says = Callable[[str], tuple[str, int]]
 """The answer of a prompt and its number of tokens."""

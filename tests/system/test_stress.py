@@ -14,20 +14,21 @@ import pytest
 from engine.protocol.messages import Cancel, Message
 from tests.alone import Alone, alone
 from tests.gateway.server.sockets import LEAVE, Client, get
+from tests.repeat import TIMES, repeated
 from tests.system.answers import STREAMED, Choice, Completion, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, repeated]
 
 SEED = 2
-BURSTS, CLIENTS, REQUESTS = 3, 24, 10
+BURSTS, CLIENTS, REQUESTS = 3, 24, 10 * TIMES
 SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4
 LONGEST_STAY = 0.05
 """Seconds. About the time of a request here, so that the hang-ups happen in every phase."""
-ENOUGH = 240.0
+ENOUGH = 240.0 * TIMES
 """Seconds after which a test gives up waiting."""
 
 

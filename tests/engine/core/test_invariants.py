@@ -11,6 +11,7 @@ from engine.events import Failed, Finished, Released, Started
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_runner import FakeModel, FakeRunner, letters
 from tests.engine.driver import Driver, bytes_of, direct, request
+from tests.repeat import TIMES, repeated
 
 BEGINNINGS = ("", "ab" * 50, "ab" * 50 + "b" * 40)
 prompts = st.builds(str.__add__, st.sampled_from(BEGINNINGS), st.text(alphabet="ab", min_size=1, max_size=60))
@@ -141,5 +142,5 @@ class Engine(RuleBasedStateMachine):
                 assert self.driver.details(key, choice) == expected[0 if asked.echo else len(prompt) :]
 
 
-TestEngine = Engine.TestCase
-TestEngine.settings = settings(max_examples=80, stateful_step_count=60)
+TestEngine = repeated(Engine.TestCase)
+TestEngine.settings = settings(max_examples=80 * TIMES, stateful_step_count=60)
