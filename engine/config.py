@@ -28,8 +28,8 @@ class EngineConfig:
     """Maximum number of requests that wait for their first slot."""
     flash_attention: bool | None = None
     """True enables flash attention, False disables it; None lets the engine choose."""
-    speculation: bool = True
-    """True computes draft tokens, where that is faster, for requests that do not set `speculative`."""
+    speculation: bool | None = None
+    """The value of `speculative` for requests that do not set it."""
     repack: bool | None = None
     """True repacks the weights for the CPU, which takes memory and a longer start; None lets the engine choose. The
     supervisor sets False after a crash in the probe."""

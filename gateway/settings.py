@@ -139,10 +139,10 @@ class Settings(BaseModel):
         title="MS",
         description="milliseconds that one prompt pass may delay the next decode pass; longer prompts are split",
     )
-    speculation: Literal["auto", "off"] = Field(
+    speculation: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="speculative decoding: compute draft tokens if the text repeats itself and measurements show a "
-        "gain; requests may override it",
+        description="speculative decoding: auto computes draft tokens where measurements show a gain, on always, off "
+        "never; requests may override it",
     )
     prefix_store: int | None = Field(
         _ENGINE.prefix_store,
@@ -225,7 +225,7 @@ class Settings(BaseModel):
             threads=self.threads,
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
-            speculation=self.speculation == "auto",
+            speculation=_as_bool(self.speculation),
             repack=_as_bool(self.repack),
             flash_attention=_as_bool(self.flash_attention),
             step_target_ms=self.step_target_ms,

@@ -25,18 +25,17 @@ from engine.events import EngineMetrics, Failed, Finished, Released, SlotInfo, S
 class Scheduler:
     """Owns every generation from its admission to its end. Implements `engine.core.lane.LaneScheduler`."""
 
-    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int, speculation: bool = True) -> None:
+    def __init__(self, ledger: KVLedger, *, step_target: float, queue_limit: int) -> None:
         """Take over every slot of a ledger.
 
         Args:
             ledger: the slots, which are all free.
             step_target: target duration, in seconds, of a prompt step while other sequences decode.
             queue_limit: maximum number of requests that wait for their first slot.
-            speculation: whether sequences get draft tokens that their requests did not ask for, where this is faster.
         """
         self._ledger = ledger
         self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
-        self._speculator = Speculator(can_trim=ledger.traits.can_trim, by_default=speculation)
+        self._speculator = Speculator(can_trim=ledger.traits.can_trim)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
         self._queue = Queue(queue_limit)

@@ -23,15 +23,13 @@ DraftTokens: TypeAlias = tuple[int, ...]
 class Speculator:
     """Chooses draft lengths by the measured time of a step and by the acceptance rates of its rows."""
 
-    def __init__(self, *, can_trim: bool, by_default: bool) -> None:
+    def __init__(self, *, can_trim: bool) -> None:
         """Start without measurements.
 
         Args:
             can_trim: whether the cells of rejected draft tokens can be dropped; if not, there are no draft tokens.
-            by_default: whether rows get draft tokens that their requests did not ask for, where this is faster.
         """
         self._can_trim = can_trim
-        self._by_default = by_default
         self._seconds: dict[int, float] = {}
 
     def observe(self, rows: int, seconds: float) -> None:
@@ -47,14 +45,9 @@ class Speculator:
         if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
-        drafts = [self._draft_row(row) for row in rows]
+        drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
         length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
-
-    def _draft_row(self, row: Sequence) -> list[int]:
-        if row.drafter is None or not (row.request.speculative or self._by_default):
-            return []
-        return row.drafter.draft(row.tokens, LENGTHS[-1])
 
     def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""

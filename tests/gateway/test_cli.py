@@ -100,6 +100,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     by_flags = read_settings(["serve", *flags], {})
     assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
     assert by_flags.engine_config().gpu_layers == 0
+    assert by_flags.engine_config().speculation is False
     assert by_flags.strict_fields
     assert by_flags.partition_cache
     assert by_flags.engine_config().prefix_store == 1000

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from threading import Lock
 
 from typing_extensions import override
@@ -20,10 +21,12 @@ logger = logging.getLogger(__name__)
 class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult]):
     """Runs a runner on the plans of its scheduler."""
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, model: Model) -> None:
+    def __init__(self, scheduler: Scheduler, runner: Runner, model: Model, speculation: bool | None) -> None:
+        """Create the lane. `speculation` is the value of `speculative` for requests that do not set it."""
         self._scheduler = scheduler
         self._runner = runner
         self._model = model
+        self._speculation = speculation
 
     @property
     @override
@@ -32,6 +35,8 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
 
     @override
     def admit(self, key: int, request: GenerationRequest) -> SequenceGroup:
+        if request.speculative is None:
+            request = replace(request, speculative=self._speculation)
         return admit(key, request, self._model)
 
     @override

@@ -209,7 +209,7 @@ def test_each_draft_length_is_tried_once() -> None:
     assert row.drafter
     row.computed = len(row.tokens) - 1
     row.drafter.acceptance_rate = 0.9
-    speculator = Speculator(can_trim=True, by_default=True)
+    speculator = Speculator(can_trim=True)
     speculator.observe(1, 1.0)
     tried = []
     while draft := speculator.draft([row])[0]:
@@ -223,15 +223,8 @@ def test_expected_tokens_follow_from_the_acceptance_rate(rate: float, drafted: i
     assert expected_tokens(rate, drafted) == tokens
 
 
-def test_no_drafts_for_a_seed_or_where_the_operator_switched_them_off() -> None:
+def test_no_drafts_for_a_seed() -> None:
     made = driver()
     key = made.add("begin", max_tokens=200, sampling=Sampling(seed=0))
     made.drain()
     assert finished(made, key).drafted == 0, "a seed asks for what can be repeated exactly"
-    row = Sequence(request("p"), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
-    asking = Sequence(request("p", speculative=True), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
-    for one in (row, asking):
-        one.computed = len(one.tokens) - 1
-    off = Speculator(can_trim=True, by_default=False)
-    assert off.draft([row]) == [()]
-    assert off.draft([asking]) != [()]

@@ -1,0 +1,31 @@
+"""The lane of the generation requests, with the fake runner."""
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.request import GenerationRequest, Sampling
+from engine.testing.fake_embedder import FakeEmbedder
+from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.worker.lanes.generation import GenerationLane
+from engine.worker.loaded import LoadedModel
+
+
+def lane(speculation: bool | None) -> GenerationLane:
+    model, embedder = FakeModel(), FakeEmbedder()
+    loaded = LoadedModel(model, FakeRunner(model), embedder.limits, lambda: embedder)
+    made = loaded.lanes(EngineConfig(model="fake", speculation=speculation))[GenerationRequest]
+    assert isinstance(made, GenerationLane)
+    return made
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("asked", [True, False, None])
+@pytest.mark.parametrize("speculation", [True, False, None])
+def test_the_mode_of_speculation_applies_to_requests_that_do_not_choose(
+    *, speculation: bool | None, asked: bool | None, seed: int | None
+) -> None:
+    request = GenerationRequest(id="r", prompts=("p",), speculative=asked, sampling=Sampling(seed=seed))
+    (sequence,) = lane(speculation).admit(1, request).waiting
+    expected = speculation if asked is None else asked
+    assert sequence.request.speculative is expected
+    assert (sequence.drafter is not None) is (seed is None if expected is None else expected)
