@@ -27,6 +27,8 @@ from tests.program import FLAGS, engines_of
 FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
 GUARD = 120.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
+PATIENT = Supervision(stall_timeout=10 * GUARD)
+"""On a busy machine a pass may take longer than an engine usually may."""
 
 
 @dataclass
@@ -106,7 +108,7 @@ async def serving(
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
-    async with open_engine(settings.engine_config(), command=command, limits=supervision) as engine:
+    async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
         gateway = create_gateway(engine, settings)
         limits = ServerLimits(
             connections=connections_for(settings.slots, settings.queue_limit),
