@@ -39,7 +39,7 @@ def scaling(step: float) -> Machine:
 
 
 def spinning(step: float) -> Machine:
-    """Return a machine with another busy process on each core: threads that wait for each other take 20 times as long."""
+    """Return a machine with another process on each core; threads that wait for each other take 20 times as long."""
     return lambda threads: 2 * step if threads == 1 else 40 * step / threads
 
 
