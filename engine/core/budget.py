@@ -1,5 +1,8 @@
 """The number of prompt tokens in one step, chosen so that the step keeps to a target time."""
 
+from collections import deque
+from statistics import median
+
 SMALLEST = 64
 """Tokens. The default of the smallest efficient chunk."""
 UNHURRIED = 256
@@ -10,7 +13,8 @@ LARGEST = 2048
 _MEASURABLE = 32  # tokens
 _BAND = 512
 """Tokens. A token costs more the more tokens precede it, so rates are measured for each band of depths."""
-_WEIGHT = 0.3
+_RECENT = 5
+"""Steps. The median of so many recent rates counts, so that one step that other processes delayed has no effect."""
 
 
 class PromptBudget:
@@ -25,7 +29,7 @@ class PromptBudget:
         """
         self._target = target_seconds
         self._smallest = smallest
-        self._rates: dict[int, float] = {}
+        self._rates: dict[int, deque[float]] = {}
 
     def observe(self, tokens: int, seconds: float, *, depth: int = 0) -> None:
         """Record a prompt step. Small steps are ignored, because the weight pass dominates their duration.
@@ -37,9 +41,7 @@ class PromptBudget:
         """
         if tokens < min(self._smallest, _MEASURABLE) or seconds <= 0:
             return
-        rate, band = tokens / seconds, depth // _BAND
-        known = self._rates.get(band, rate)
-        self._rates[band] = known + _WEIGHT * (rate - known)
+        self._rates.setdefault(depth // _BAND, deque(maxlen=_RECENT)).append(tokens / seconds)
 
     def tokens(self, *, hurried: bool, depth: int = 0) -> int:
         """Return the number of tokens for the next prompt step.
@@ -55,4 +57,4 @@ class PromptBudget:
     def _rate(self, band: int) -> float | None:
         """Return tokens a second in a band, or in the nearest one with a measurement."""
         nearest = min(self._rates, key=lambda known: abs(known - band), default=None)
-        return None if nearest is None else self._rates[nearest]
+        return None if nearest is None else median(self._rates[nearest])

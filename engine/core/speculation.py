@@ -4,6 +4,7 @@ A draft token is only compared with the token drawn in its place. So the text is
 differs: a step with more rows takes longer and may yield more tokens.
 """
 
+from collections import deque
 from typing import TypeAlias
 
 from engine.core.sequence import Sequence
@@ -13,9 +14,18 @@ LENGTHS = (1, 3, 7, 15)
 """Draft tokens of each row. The rows of a step then add up to powers of two, which llama.cpp has kernels for."""
 _MIN_GAIN = 1.1
 """Expected speed with draft tokens, relative to the speed without, that makes them worthwhile."""
-_WEIGHT = 0.3
+_NEARLY = 0.95
+"""Expected speed of a shorter length, relative to the best one, that is good enough: fewer guesses are wrong."""
+_RECENT = 5
+"""Steps. The shortest of so many recent times counts: other processes make a step longer, and never shorter."""
 _DECAY = 0.999
 """Applied to the time of a length that is too slow, so that it is tried again some hundred steps later."""
+_CREDIT = 64.0
+"""Draft tokens that may be rejected at first, and the most that can be saved up."""
+_CREDIT_OF_DRAWN = 1 / 16
+_CREDIT_OF_ACCEPTED = 8.0
+"""Credit that tokens earn. So there is one wrong guess in 16 tokens where no guess is right, and where one of nine is
+right they pay for themselves. This bound does not depend on measured times."""
 
 DraftTokens: TypeAlias = tuple[int, ...]
 
@@ -30,18 +40,29 @@ class Speculator:
             can_trim: whether the cells of rejected draft tokens can be dropped; if not, there are no draft tokens.
         """
         self._can_trim = can_trim
-        self._seconds: dict[int, float] = {}
+        self._times: dict[int, deque[float]] = {}
+        self._credit = _CREDIT
+        self._guesses = 0
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Record the time of a decode step."""
-        known = self._seconds.get(rows, seconds)
-        self._seconds[rows] = known + _WEIGHT * (seconds - known)
+    def observe(self, rows: int, seconds: float, *, drawn: int, accepted: int) -> None:
+        """Record the decode step that was planned last.
+
+        Args:
+            rows: rows of the step, those of draft tokens included.
+            seconds: its duration.
+            drawn: tokens that it drew, accepted draft tokens included.
+            accepted: accepted draft tokens.
+        """
+        self._times.setdefault(rows, deque(maxlen=_RECENT)).append(seconds)
+        earned = _CREDIT_OF_DRAWN * drawn + _CREDIT_OF_ACCEPTED * accepted
+        self._credit = min(_CREDIT, self._credit + earned - max(0, self._guesses - accepted))
 
     def draft(self, rows: list[Sequence]) -> list[DraftTokens]:
         """Return the draft tokens of each row of the next decode step: equally many for each row.
 
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
+        self._guesses = 0
         if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
@@ -53,10 +74,17 @@ class Speculator:
         """Return the length with the most expected tokens a second; 0 for no draft."""
         if not any(drafts) or not lengths:
             return 0
-        plain = len(rows) / self._expected_seconds(len(rows))
         speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
-        best = max(lengths, key=speeds.__getitem__)
-        if speeds[best] > plain * _MIN_GAIN or all(row.request.speculative for row in rows):
+        if all(row.request.speculative for row in rows):
+            return max(lengths, key=speeds.__getitem__)
+        if len(rows) not in self._times:
+            return 0
+        guesses = {length: sum(min(len(draft), length) for draft in drafts) for length in lengths}
+        affordable = [length for length in lengths if guesses[length] <= self._credit]
+        fastest = max((speeds[length] for length in affordable), default=0.0)
+        if fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
+            best = next(length for length in affordable if speeds[length] >= fastest * _NEARLY)
+            self._guesses = guesses[best]
             return best
         self._decay(len(rows), lengths)
         return 0
@@ -66,17 +94,21 @@ class Speculator:
             expected_tokens(row.drafter.acceptance_rate if row.drafter else 0.0, min(len(draft), length))
             for row, draft in zip(rows, drafts, strict=True)
         )
-        return tokens / self._expected_seconds(len(rows) * (1 + length))
+        return tokens / self._expected_seconds(len(rows), length)
 
-    def _expected_seconds(self, rows: int) -> float:
-        """Return the time of so many rows. An unknown number counts as fast as fewer rows, so that it is tried."""
-        fewer = [seconds for known, seconds in self._seconds.items() if known <= rows]
-        return self._seconds.get(rows) or max(fewer, default=1.0)
+    def _expected_seconds(self, rows: int, length: int) -> float:
+        """Return the time of a step with so many draft tokens for each row. An unknown one is as short as can be.
+
+        It lies between the time of one step without them and that of one for each token, whatever was measured.
+        """
+        plain = min(self._times.get(rows, ()), default=1.0)
+        measured = min(self._times.get(rows * (1 + length), ()), default=plain)
+        return min(max(measured, plain), plain * (1 + length))
 
     def _decay(self, rows: int, lengths: list[int]) -> None:
-        for length in lengths:
-            if (count := rows * (1 + length)) in self._seconds:
-                self._seconds[count] *= _DECAY
+        for count in (rows * (1 + length) for length in lengths):
+            if count in self._times:
+                self._times[count] = deque((seconds * _DECAY for seconds in self._times[count]), _RECENT)
 
 
 def expected_tokens(acceptance_rate: float, drafted: int) -> float:

@@ -1,16 +1,18 @@
 """A C context: the KV cache, one decode at a time, and its abort."""
 
 import logging
+import time
 from typing import Self
 
 import llama_cpp
 
 from engine.config import EngineConfig
 from engine.core.step import Outcome
+from engine.core.threads import StepThreads, ladder
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import physical_cores
+from engine.llama.cpu import usable_cores
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 
@@ -37,15 +39,14 @@ class LlamaContext:
         Args:
             model: the weights; it must outlive the context.
             config: has the numbers of threads.
-            params: all other parameters; threads and abort are set here.
+            params: all other parameters; the abort callback is set here.
             purpose: a noun for the error message.
             hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
 
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
-        threads = config.threads or physical_cores()
-        params.n_threads, params.n_threads_batch = threads, config.threads_batch or threads
+        self._threads = _step_threads(config)
         self._abort = AbortFlag()
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
         with capture_log(hide_from) as lines:
@@ -91,10 +92,16 @@ class LlamaContext:
         Raises:
             EngineFault: llama.cpp failed; the cells can no longer be trusted.
         """
+        rows = int(batch.c.n_tokens)
+        threads = self._threads.choose(rows)
+        llama_cpp.llama_set_n_threads(self.handle, threads, threads)
+        began = time.perf_counter()
         with capture_log(logging.WARNING) as lines:
             status = int(llama_cpp.llama_decode(self.handle, batch.c))
             llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
         outcome = _OUTCOMES.get(status)
+        if outcome is Outcome.DONE:
+            self._threads.observe(rows, time.perf_counter() - began)
         if outcome in (None, Outcome.DONE):
             for line in lines:
                 logger.warning("llama_decode: %s", line.text)
@@ -131,3 +138,12 @@ class LlamaContext:
     def arm(self) -> None:
         """Clear an earlier `abort`."""
         self._abort.clear()
+
+
+def _step_threads(config: EngineConfig) -> StepThreads:
+    """Return the choice of threads: the operator's numbers, or those measured to be fastest."""
+    measured = ladder(usable_cores())
+    several = config.threads_batch or config.threads
+    return StepThreads(
+        single=(config.threads,) if config.threads else measured, several=(several,) if several else measured
+    )

@@ -4,11 +4,20 @@ import os
 import platform
 from pathlib import Path
 
+from engine.llama.quota import cpu_quota
+
 _CPU_INFO = Path("/proc/cpuinfo")
 
 
-def physical_cores() -> int:
-    """Return the number of cores this process may use. Two threads on one core slow each other down."""
+def usable_cores() -> int:
+    """Return the number of cores that this process may use: by its affinity, and by the quota of its control groups."""
+    quota = cpu_quota()
+    cores = _physical_cores()
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _physical_cores() -> int:
+    """Return the number of cores by affinity. Two threads on one core slow each other down."""
     if not hasattr(os, "sched_getaffinity"):  # not Linux
         return os.cpu_count() or 1
     return len({_siblings(cpu) for cpu in os.sched_getaffinity(0)})

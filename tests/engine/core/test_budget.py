@@ -52,6 +52,21 @@ def test_the_speed_is_an_average_of_the_last_passes() -> None:
     assert 100 < budget.tokens(hurried=True) < 200
 
 
+@pytest.mark.parametrize("factor", [0.05, 20.0])
+def test_a_pass_that_other_processes_delayed_changes_nothing(factor: float) -> None:
+    budget = PromptBudget(1.0)
+    for seconds in (1.0, 1.0, factor, 1.0, factor, 1.0, 1.0):
+        budget.observe(100, seconds)
+        assert budget.tokens(hurried=True) == 100
+
+
+def test_a_machine_that_is_slower_for_longer_is_noticed() -> None:
+    budget = PromptBudget(1.0)
+    for seconds in (1.0,) * 9 + (1.25,) * 3:
+        budget.observe(100, seconds)
+    assert budget.tokens(hurried=True) == 80
+
+
 def test_passes_without_a_measurement_are_ignored() -> None:
     budget = PromptBudget(1.0)
     budget.observe(100, 1.0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine.core.drafter import NgramDrafter
 from engine.core.sequence import Sequence
 from engine.core.speculation import LENGTHS, Speculator, expected_tokens
 from engine.core.step import SCORED_AT_ONCE, StepPlan, StepResult
@@ -210,11 +211,11 @@ def test_each_draft_length_is_tried_once() -> None:
     row.computed = len(row.tokens) - 1
     row.drafter.acceptance_rate = 0.9
     speculator = Speculator(can_trim=True)
-    speculator.observe(1, 1.0)
+    speculator.observe(1, 1.0, drawn=1, accepted=0)
     tried = []
     while draft := speculator.draft([row])[0]:
         tried.append(len(draft))
-        speculator.observe(1 + len(draft), 100.0)
+        speculator.observe(1 + len(draft), 100.0, drawn=1 + len(draft), accepted=len(draft))
     assert sorted(tried) == list(LENGTHS)
 
 
@@ -228,3 +229,54 @@ def test_no_drafts_for_a_seed() -> None:
     key = made.add("begin", max_tokens=200, sampling=Sampling(seed=0))
     made.drain()
     assert finished(made, key).drafted == 0, "a seed asks for what can be repeated exactly"
+
+
+class AlwaysDrafting(NgramDrafter):
+    """A drafter with a guess before each token, whose acceptance rate is measured as that of the real one."""
+
+    def draft(self, tokens: list[int], most: int) -> list[int]:
+        del tokens
+        return [0] * most
+
+    def learn(self, right: int) -> None:
+        """Compare the draft with the drawn tokens, of which so many are right."""
+        self._draft = [0] * (right + 1)
+        self._compare([0] * right + [1])
+
+
+def draw_from(speculator: Speculator, tokens: int, rate: float, noise: float) -> tuple[int, int]:
+    """Draw tokens of one row where this share of guesses is right. Return the accepted and the rejected ones.
+
+    A guess is made before each token. A step takes as long for 16 rows as for one, up to 20 times in noise.
+    """
+    chance = random.Random(tokens + round(100 * rate))
+    row = Sequence(request("p", speculative=None), 0, [1, 2, 3, 4, 1, 2, 3], 10**6)
+    row.computed = len(row.tokens) - 1
+    row.drafter = drafter = AlwaysDrafting([])
+    accepted = rejected = 0
+    while tokens > 0:
+        draft = speculator.draft([row])[0]
+        right = 0
+        while right < LENGTHS[-1] and chance.random() < rate:
+            right += 1
+        drafter.learn(right)
+        right = min(right, len(draft))
+        seconds = chance.uniform(1, 20) if chance.random() < noise else 1.0
+        speculator.observe(1 + len(draft), seconds, drawn=1 + right, accepted=right)
+        accepted, rejected, tokens = accepted + right, rejected + len(draft) - right, tokens - 1 - right
+    return accepted, rejected
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.3, 0.6])
+@pytest.mark.parametrize(("rate", "most"), [(0.0, 0.0), (0.02, 0.1), (0.05, 0.15)])
+def test_wrong_guesses_are_few_whatever_the_clock_says(rate: float, noise: float, most: float) -> None:
+    """The credit bounds them: 64 at first, and then a share of the drawn tokens."""
+    _, rejected = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    assert rejected <= 64 + most * 8_000
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.3, 0.6])
+@pytest.mark.parametrize(("rate", "least"), [(0.8, 0.6), (0.95, 0.8)])
+def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, least: float) -> None:
+    accepted, _ = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    assert accepted > least * 8_000

@@ -1,0 +1,200 @@
+"""The number of CPU threads of each step: as many as are measured to be fastest.
+
+More threads are not always faster. They wait for each other many times in a step, so that one of them without a core
+delays all. The numbers are compared in trials: short windows of steps, by turns with the number in use and with the
+next lower or higher one. A trial comes at the start, later seldom, and soon after the time of a step has changed.
+"""
+
+from dataclasses import dataclass, field
+
+Ladder = tuple[int, ...]
+"""Numbers of threads to choose from, in ascending order."""
+
+_WINDOW = 0.04
+"""Seconds. A window is longer than the time slices that the kernel gives to other processes by turns."""
+_STEPS = 3
+_LONG_WINDOW = 0.2
+"""Seconds that make a window of fewer steps."""
+_SMALL = 16
+"""Rows. Steps with fewer are compared at once; larger ones may take seconds, so that their first trial waits."""
+_FIRST_PAUSE = 8
+"""Windows before the first trial of large steps."""
+_PAUSE = 32
+"""Time between two trials, relative to the time that the last one spent with the other number. It doubles, up to
+`_LONGEST_PAUSE`, while trials change nothing."""
+_LONGEST_PAUSE = 256
+_SHORTEST_PAUSE = 8
+"""As `_PAUSE`, after the time of a step has changed."""
+_CHANGED = 1.5
+"""Factor between two times of a step that are not the same."""
+_GAIN = 0.97
+"""Time of a step with more threads, relative to fewer, that makes them worthwhile. With equal times fewer are better:
+the cores have other work."""
+
+
+def ladder(most: int) -> Ladder:
+    """Return the numbers of threads to choose from: all cores, all but one, and halves and three quarters of them."""
+    halves = [most >> shift for shift in range(most.bit_length())]
+    return tuple(sorted({most, max(1, most - 1), *halves, *(half * 3 // 4 for half in halves if half > 1)}))
+
+
+class StepThreads:
+    """Chooses the threads of each step. Steps of about equally many rows are compared with each other."""
+
+    def __init__(self, *, single: Ladder, several: Ladder) -> None:
+        """Start with the largest numbers.
+
+        Args:
+            single: numbers for steps of one row.
+            several: numbers for steps of more rows.
+        """
+        self._single = single
+        self._several = several
+        self._tuners: dict[int, ThreadTuner] = {}
+
+    def choose(self, rows: int) -> int:
+        """Return the number of threads for the next step."""
+        return self._tuner(rows).threads
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Record the time of a step with the chosen number."""
+        self._tuner(rows).observe(rows, seconds)
+
+    def _tuner(self, rows: int) -> "ThreadTuner":
+        size = rows.bit_length()
+        if size not in self._tuners:
+            numbers = self._single if rows == 1 else self._several
+            self._tuners[size] = ThreadTuner(numbers, first_pause=0 if rows < _SMALL else _FIRST_PAUSE)
+        return self._tuners[size]
+
+
+@dataclass(slots=True)
+class _Window:
+    """Consecutive steps with one number of threads."""
+
+    seconds: float = 0.0
+    """Time of the steps."""
+    rows: int = 0
+    """Rows of the steps."""
+    steps: int = 0
+    """Number of steps."""
+
+    @property
+    def full(self) -> bool:
+        """True if the window is long enough to be compared."""
+        return self.seconds >= _WINDOW and (self.steps >= _STEPS or self.seconds >= _LONG_WINDOW)
+
+    @property
+    def cost(self) -> float:
+        """Seconds a row."""
+        return self.seconds / self.rows
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Add a step."""
+        self.seconds += seconds
+        self.rows += rows
+        self.steps += 1
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A comparison of two numbers of threads by two windows of each, by turns."""
+
+    level: int
+    """Position of the other number in the ladder."""
+    used: _Window
+    """Steps with the number in use: one window at the beginning, then two."""
+    tried: _Window = field(default_factory=_Window)
+    """Steps with the other number."""
+    windows: int = 1
+    """Full windows."""
+
+    @property
+    def tries(self) -> bool:
+        """True if the next step runs with the other number."""
+        return self.windows % 2 == 1
+
+    @property
+    def over(self) -> bool:
+        """True after four windows, or after two if the other number is much slower."""
+        return self.windows == 4 or (self.windows == 2 and self.tried.cost > self.used.cost * _CHANGED)  # noqa: PLR2004
+
+    def add(self, window: _Window) -> None:
+        """Add a full window of the number whose turn it is."""
+        total = self.tried if self.tries else self.used
+        total.seconds += window.seconds
+        total.rows += window.rows
+        self.windows += 1
+
+
+class ThreadTuner:
+    """Chooses the threads of steps of one size."""
+
+    def __init__(self, numbers: Ladder, *, first_pause: int) -> None:
+        """Start with the largest number.
+
+        Args:
+            numbers: the numbers to choose from; with one there is nothing to measure.
+            first_pause: windows before the first trial.
+        """
+        self._numbers = numbers
+        self._level = len(numbers) - 1
+        self._direction = -1
+        self._window = _Window()
+        self._trial: _Trial | None = None
+        self._cost: float | None = None
+        self._unit = 0.0
+        self._pause = first_pause
+        self._waited = 0.0
+
+    @property
+    def threads(self) -> int:
+        """The number of threads for the next step."""
+        trial = self._trial
+        return self._numbers[trial.level if trial and trial.tries else self._level]
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Record the time of a step with `threads`."""
+        self._window.add(rows, seconds)
+        if not self._window.full or len(self._numbers) == 1:
+            return
+        window, self._window = self._window, _Window()
+        if self._trial is None:
+            self._wait(window)
+        else:
+            self._trial.add(window)
+            if self._trial.over:
+                self._decide(self._trial)
+
+    def _wait(self, window: _Window) -> None:
+        """Begin a trial if it is time for one."""
+        if self._cost is None:
+            self._cost, self._unit = window.cost, window.seconds
+        self._waited += window.seconds
+        slower, faster = window.cost > self._cost * _CHANGED, window.cost * _CHANGED < self._cost
+        if slower or faster:
+            self._direction = -1 if slower else 1
+            self._pause = min(self._pause, _SHORTEST_PAUSE)
+        if self._waited >= self._pause * self._unit:
+            self._trial = _Trial(self._neighbour(), window)
+
+    def _neighbour(self) -> int:
+        """Return the next level in the direction of the search, which turns at both ends."""
+        if not 0 <= self._level + self._direction < len(self._numbers):
+            self._direction = -self._direction
+        return self._level + self._direction
+
+    def _decide(self, trial: _Trial) -> None:
+        """Take the better number. The search goes on in the same direction after a change, and turns without one."""
+        gain = 1.0 if self._direction < 0 else _GAIN
+        better = trial.tried.cost <= trial.used.cost * gain
+        if better:
+            self._level = trial.level
+            self._pause = 0
+        else:
+            self._direction = -self._direction
+            self._pause = min(max(self._pause * 2, _PAUSE), _LONGEST_PAUSE)
+        self._cost = (trial.tried if better else trial.used).cost
+        self._unit = trial.tried.seconds
+        self._waited = 0.0
+        self._trial = None

@@ -1,0 +1,131 @@
+"""The threads of a step, on simulated machines: no clock, so a second is what the machine says."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from engine.core.threads import StepThreads, ladder
+
+Machine = Callable[[int], float]
+"""Seconds of a step by its threads."""
+
+
+class Run:
+    """Steps of one size on a machine that may change."""
+
+    def __init__(self, most: int, rows: int = 1) -> None:
+        self.numbers = ladder(most)
+        self.threads = StepThreads(single=self.numbers, several=self.numbers)
+        self.rows = rows
+        self.used: list[int] = []
+
+    def steps(self, machine: Machine, seconds: float) -> float:
+        """Run steps for some time. Return their number, relative to a constant number of threads that is best."""
+        left, count = seconds, 0
+        while left > 0:
+            number = self.threads.choose(self.rows)
+            took = machine(number)
+            self.threads.observe(self.rows, took)
+            self.used.append(number)
+            left -= took
+            count += 1
+        return count / (seconds / min(map(machine, self.numbers)))
+
+
+def scaling(step: float) -> Machine:
+    """Return a machine on which every thread has a core of its own."""
+    return lambda threads: step / threads
+
+
+def spinning(step: float) -> Machine:
+    """Return a machine with another process on each core; threads that wait for each other take 20 times as long."""
+    return lambda threads: 2 * step if threads == 1 else 40 * step / threads
+
+
+def bandwidth(step: float, limit: int) -> Machine:
+    """Return a machine with memory for so many threads; each further one costs a little."""
+    return lambda threads: step / min(threads, limit) * (1 + 0.05 * max(0, threads - limit))
+
+
+def test_the_ladder_has_all_cores_and_fewer() -> None:
+    assert ladder(1) == (1,)
+    assert ladder(2) == (1, 2)
+    assert ladder(8) == (1, 2, 3, 4, 6, 7, 8)
+    assert ladder(64)[-3:] == (48, 63, 64)
+
+
+@pytest.mark.parametrize("step", [0.004, 0.03, 0.3])
+@pytest.mark.parametrize("cores", [1, 2, 8])
+@pytest.mark.parametrize("rows", [1, 8, 256])
+def test_a_quiet_machine_keeps_all_threads_and_loses_less_than_3_percent(step: float, cores: int, rows: int) -> None:
+    run = Run(cores, rows)
+    run.steps(scaling(step), 20)
+    assert run.steps(scaling(step), 60) > 0.97
+    assert run.threads.choose(rows) == cores
+
+
+@pytest.mark.parametrize("step", [0.004, 0.03, 0.3])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_threads_that_wait_for_each_other_are_given_up_at_the_start(step: float, rows: int) -> None:
+    run = Run(2, rows)
+    run.steps(spinning(step), 60 * step + 2)
+    assert run.steps(spinning(step), 60) > 0.9
+    assert run.used.count(2) <= max(3, len(run.used) / 50)
+
+
+def test_a_neighbour_comes_and_goes() -> None:
+    run = Run(2)
+    run.steps(scaling(0.001), 60)
+    run.used.clear()
+    run.steps(spinning(0.001), 3)
+    assert run.used[-1] == 1
+    assert run.used.count(2) < 500, "most of them are the steps that it took to notice"
+    run.steps(scaling(0.001), 10)
+    assert run.used[-1] == 2
+
+
+@pytest.mark.parametrize("limit", [1, 4, 16])
+def test_the_fastest_number_is_found_among_many(limit: int) -> None:
+    run = Run(64)
+    machine = bandwidth(0.05, limit)
+    run.steps(machine, 30)
+    assert run.steps(machine, 300) > 0.9
+    assert run.threads.choose(1) == limit
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_costs_little(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def noise() -> float:
+        return chance.uniform(1, 20) if chance.random() < 0.05 else 1.0
+
+    run = Run(2)
+    plain = scaling(0.001)
+    left, count, factors = 40.0, 0, 0.0
+    while left > 0:
+        factor = noise()
+        took = plain(run.threads.choose(1)) * factor
+        run.threads.observe(1, took)
+        left -= took
+        count += 1
+        factors += factor
+    best = 40.0 / (plain(2) * factors / count)
+    assert count / best > 0.8
+
+
+def test_sizes_are_measured_apart() -> None:
+    threads = StepThreads(single=ladder(2), several=ladder(2))
+    for _ in range(5000):
+        for rows, machine in ((1, spinning(0.001)), (256, scaling(0.1))):
+            threads.observe(rows, machine(threads.choose(rows)))
+    assert (threads.choose(1), threads.choose(256)) == (1, 2)
+
+
+def test_a_number_of_the_operator_is_fixed() -> None:
+    threads = StepThreads(single=(2,), several=(3,))
+    for _ in range(1000):
+        for rows, number in ((1, 2), (7, 3)):
+            assert threads.choose(rows) == number
+            threads.observe(rows, 1.0)

@@ -1,0 +1,48 @@
+"""The quota of CPU time, read from files as the kernel writes them."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.llama.quota import cpu_quota
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+
+
+def quota(root: Path, membership: str) -> float | None:
+    write(root, {"membership": membership})
+    return cpu_quota(root / "mount", root / "membership")
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 0.5), ("150000 100000", 1.5), ("max 100000", None)])
+def test_version_2_has_one_file(tmp_path: Path, limit: str, cores: float | None) -> None:
+    write(tmp_path, {"mount/a/b/cpu.max": limit, "mount/a/cpu.max": "max 100000"})
+    assert quota(tmp_path, "0::/a/b") == cores
+
+
+@pytest.mark.parametrize(("limit", "cores"), [("50000", 0.5), ("400000", 4.0), ("-1", None)])
+def test_version_1_has_two_files(tmp_path: Path, limit: str, cores: float | None) -> None:
+    write(tmp_path, {"mount/cpu/a/cpu.cfs_quota_us": limit, "mount/cpu/a/cpu.cfs_period_us": "100000"})
+    assert quota(tmp_path, "9:name=systemd:/\n2:cpu,cpuacct:/a\n4:memory:/b") == cores
+
+
+def test_the_smallest_quota_around_the_process_counts(tmp_path: Path) -> None:
+    write(tmp_path, {"mount/cpu.max": "max 1", "mount/a/cpu.max": "100 100", "mount/a/b/cpu.max": "300 100"})
+    assert quota(tmp_path, "0::/a/b") == 1.0
+
+
+def test_a_path_from_outside_the_container_leads_to_its_root(tmp_path: Path) -> None:
+    write(tmp_path, {"mount/cpu/cpu.cfs_quota_us": "50000", "mount/cpu/cpu.cfs_period_us": "100000"})
+    assert quota(tmp_path, "2:cpuacct,cpu:/docker/0123\n0::/") == 0.5
+
+
+@pytest.mark.parametrize("text", ["", "max", "a b", "1 2 3"])
+def test_what_cannot_be_read_is_no_quota(tmp_path: Path, text: str) -> None:
+    write(tmp_path, {"mount/cpu.max": text})
+    assert quota(tmp_path, "0::/") is None
+    assert cpu_quota(tmp_path, tmp_path / "missing") is None
