@@ -1,7 +1,7 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
@@ -46,7 +46,7 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.tokenize,
         body=TokenizeBody,
         answer=Tokens,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     detokenize = Endpoint(
         method="POST",
@@ -56,6 +56,6 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.detokenize,
         body=DetokenizeBody,
         answer=DetokenizedText,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     return tokenize, detokenize

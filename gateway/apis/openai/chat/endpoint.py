@@ -4,7 +4,7 @@ from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
@@ -62,6 +62,6 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.count,
         body=ChatBody,
         answer=InputTokens,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     return create, count

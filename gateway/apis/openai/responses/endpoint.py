@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
 from gateway.apis.openai.responses.events import ResponseEvent
@@ -96,7 +96,7 @@ def responses_endpoints(
             handler=endpoints.count,
             body=ResponseBody,
             answer=InputTokens,
-            refusals=NO_SUCH_MODEL,
+            refusals=QUEUED,
         ),
         *stored_responses_endpoints(store, background),
     )
