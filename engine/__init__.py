@@ -16,6 +16,7 @@ from engine.events import (
     SlotInfo,
     Text,
     TokenDetail,
+    TokenRun,
 )
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
@@ -60,6 +61,7 @@ __all__ = [
     "Supervision",
     "Text",
     "TokenDetail",
+    "TokenRun",
     "Unavailable",
     "embedded_model",
     "open_engine",

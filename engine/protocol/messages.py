@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenDetail
+from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenRun
 from engine.request import EmbeddingRequest, GenerationRequest
 
 AnswerT = TypeVar("AnswerT")
@@ -69,10 +69,10 @@ class Inspect(Query[Inspected], frozen=True):
 
 
 class Tokenized(_Message, frozen=True):
-    """Answer to `Tokenize`."""
+    """Part of the answer to `Tokenize`, which has as many parts as it takes to bound the size of each frame."""
 
-    texts: tuple[tuple[TokenDetail, ...], ...]
-    """Tokens of each text, in order."""
+    tokens: TokenRun
+    """Next tokens, in the order of the texts. A text without tokens may have no part."""
 
 
 class Tokenize(Query[Tokenized], frozen=True):
@@ -84,6 +84,8 @@ class Tokenize(Query[Tokenized], frozen=True):
     """True to parse the names of control tokens in the texts as these tokens."""
     begin: bool
     """True to add the model's beginning-of-sequence tokens to each text."""
+    pieces: bool = False
+    """True to send the bytes of each token besides its id."""
 
 
 class Detokenized(_Message, frozen=True):
@@ -113,6 +115,8 @@ class Ask(_Message, frozen=True):
     """Unique id of the query in all later messages; never reused."""
     query: AnyQuery
     """Query to answer."""
+    client: str = ""
+    """Client that takes turns with others, as `GenerationRequest.client`."""
 
 
 class CancelQuery(_Message, frozen=True):
@@ -176,13 +180,23 @@ class Step(_Message, frozen=True):
     """Metrics of the same moment."""
 
 
+class Working(_Message, frozen=True):
+    """From the engine: the intake works on requests or queries that have no reply yet.
+
+    Sent after a piece of work, at most once a second. It is progress like a finished step: the engine does not send it
+    while a step, or another piece of work, takes so long that the engine may be stuck.
+    """
+
+
 class Answered(_Message, frozen=True):
-    """From the engine: the answer to a query."""
+    """From the engine: the answer to a query, or a part of it."""
 
     query_id: int
     """Id of the query."""
     answer: AnyAnswer
     """Answer of the type that the query names."""
+    more: bool = False
+    """True if another part follows, or `QueryFailed`."""
 
 
 class QueryFailed(_Message, frozen=True):
@@ -202,5 +216,5 @@ class QueryFailed(_Message, frozen=True):
 
 Submission: TypeAlias = Generate | Embed
 ToEngine: TypeAlias = Configure | Submission | Cancel | Ask | CancelQuery
-FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Answered | QueryFailed
+FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Working | Answered | QueryFailed
 Message: TypeAlias = ToEngine | FromEngine

@@ -14,6 +14,7 @@ from engine.core.step import Change, Close, Runner, StepPlan, StepResult, carry_
 from engine.request import GenerationRequest
 from engine.worker.admission import admit
 from engine.worker.lanes.lane import Lane
+from engine.worker.slices import Slices
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
         return self._scheduler
 
     @override
-    def admit(self, key: int, request: GenerationRequest) -> SequenceGroup:
+    def admit(self, key: int, request: GenerationRequest) -> Slices[SequenceGroup]:
         if request.speculative is None:
             request = replace(request, speculative=self._speculation)
         return admit(key, request, self._model)

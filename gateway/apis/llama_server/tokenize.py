@@ -1,8 +1,8 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
-from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, content, tokens
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
 
@@ -17,13 +17,21 @@ class TokenizeEndpoints:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
         body = call.body
         served = await self._models.resolve(body.model, Task.TOKENIZE)
-        (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
-        return JsonReply(tokens(details, with_pieces=body.with_pieces))
+        answer = TokensEncoder(with_pieces=body.with_pieces)
+        await served.engine.tokenize(
+            [body.text],
+            special=body.parse_special,
+            begin=body.add_special,
+            take=answer.add,
+            pieces=body.with_pieces,
+            client=call.caller.client,
+        )
+        return JsonReply.encoded(answer.encoded())
 
     async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
         served = await self._models.resolve(call.body.model, Task.TOKENIZE)
-        text = await served.engine.detokenize(call.body.tokens, special=True)
+        text = await served.engine.detokenize(call.body.tokens, special=True, client=call.caller.client)
         return JsonReply(content(text))
 
 
@@ -38,7 +46,7 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.tokenize,
         body=TokenizeBody,
         answer=Tokens,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     detokenize = Endpoint(
         method="POST",
@@ -48,6 +56,6 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.detokenize,
         body=DetokenizeBody,
         answer=DetokenizedText,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     return tokenize, detokenize

@@ -3,7 +3,7 @@
 A request's first prompt or input is its script: verbs parted by `;`, done in order as soon as it arrives. Scripts for
 the first, second, … process are parted by `|`; the last one is for all that follow. Verbs:
 
-    accept              refuse FAULT        start               fail
+    accept              refuse FAULT        start               fail                work
     say WORD [CHOICE]   finish [CHOICE]     vector [INPUT]
     wait                the rest waits for a `resume` of another request, or for nothing
     resume              every request that waits goes on
@@ -39,7 +39,7 @@ from engine.events import (
     SlotInfo,
     Started,
     Text,
-    TokenDetail,
+    TokenRun,
 )
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import (
@@ -66,6 +66,7 @@ from engine.protocol.messages import (
     Step,
     Tokenize,
     Tokenized,
+    Working,
 )
 
 MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
@@ -164,8 +165,9 @@ class ScriptedChild:
             case ["die" | "hang" | "exit", *_] as verb:
                 self.do_alone(*verb)
             case _:
-                tokens = (tuple(TokenDetail(byte, bytes([byte])) for byte in text.encode()) for text in texts)
-                self.write(Answered(query_id, Tokenized(tuple(tokens))))
+                for at, text in enumerate(texts):
+                    run = TokenRun(at, tuple(text.encode()))
+                    self.write(Answered(query_id, Tokenized(run), more=at + 1 < len(texts)))
 
     def load_model(self, verb: str, *, repack: bool | None) -> None:
         self.write(Loading(0.5))
@@ -225,6 +227,8 @@ class ScriptedChild:
             case "hang", *_:
                 while True:
                     signal.pause()
+            case "work", *_:
+                self.write(Working())
             case "garbage", *_:
                 os.write(1, b"\x00\x00\x00\x05hello")
             case "stubborn", *_:

@@ -21,7 +21,7 @@ JSON = {"content-type": "application/json", "x-request-id": "x"}
 EVENTS = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "x"}
 ERROR = b'{"error":{"message":"m","type":"server_error","param":null,"code":null}}'
 WRONG: dict[str, tuple[str, str, int, Mapping[str, str], bytes]] = {
-    "status": ("POST", "/tokenize", 429, JSON, ERROR),
+    "status": ("POST", "/apply-template", 429, JSON, ERROR),
     "type": ("POST", "/tokenize", 200, EVENTS, b""),
     "body": ("POST", "/tokenize", 200, JSON, b'{"tokens":["a"]}'),
     "another field": ("POST", "/tokenize", 200, JSON, b'{"tokens":[],"more":1}'),

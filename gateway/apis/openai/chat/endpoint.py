@@ -4,7 +4,7 @@ from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
@@ -25,7 +25,7 @@ class ChatEndpoints:
         served = await self._models.resolve(body.model)
         prompt = await served.prompts.prompt(body.conversation(), body.engine_names)
         request = body.request(call.caller.request_id, prompt)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
         head = chat_head(body, served.name, served.fingerprint)
         if body.stream:
             encode = ChatChunks(head, body, prompt, ids).encode
@@ -37,7 +37,7 @@ class ChatEndpoints:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
         served = await self._models.resolve(call.body.model)
         prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
-        return JsonReply(await count_tokens(served.engine, prompt.text))
+        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
 
 def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
@@ -62,6 +62,6 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.count,
         body=ChatBody,
         answer=InputTokens,
-        refusals=NO_SUCH_MODEL,
+        refusals=QUEUED,
     )
     return create, count

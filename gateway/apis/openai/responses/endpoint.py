@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
 from gateway.apis.openai.responses.events import ResponseEvent
@@ -60,7 +60,7 @@ class ResponsesEndpoints:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.body.model)
         _, prompt = await self._read(call.body, served)
-        return JsonReply(await count_tokens(served.engine, prompt.text))
+        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
     async def _read(self, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
@@ -96,7 +96,7 @@ def responses_endpoints(
             handler=endpoints.count,
             body=ResponseBody,
             answer=InputTokens,
-            refusals=NO_SUCH_MODEL,
+            refusals=QUEUED,
         ),
         *stored_responses_endpoints(store, background),
     )

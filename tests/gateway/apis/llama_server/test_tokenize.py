@@ -6,6 +6,8 @@ import anyio
 import orjson
 import pytest
 
+from engine import Busy, TokenRun
+from gateway.apis.llama_server.tokenize_answer import TokensEncoder
 from gateway.apis.llama_server.tokenize_request import MAX_TEXT
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
@@ -80,3 +82,22 @@ async def test_a_hang_up_cancels_the_query(path: str, body: dict[str, Any]) -> N
             await engine.asked.wait()
         call.hang_up()
     assert (call.start, engine.left) == (None, 1)
+
+
+@pytest.mark.parametrize(("path", "body"), [("/tokenize", {"content": "a"}), ("/detokenize", {"tokens": [1]})])
+async def test_too_many_queries_of_a_client_are_a_429(path: str, body: dict[str, Any]) -> None:
+    engine = FakeEngine()
+    engine.refusal = Busy("too many", code="queue_full")
+    reply = await post(app_of(engine), path, body)
+    assert (reply.status, reply.json["error"]["code"]) == (429, "queue_full")
+
+
+@pytest.mark.parametrize("with_pieces", [False, True])
+def test_a_long_answer_is_encoded_part_by_part(with_pieces: bool) -> None:
+    encoder = TokensEncoder(with_pieces=with_pieces)
+    for start in range(0, 10, 3):
+        ids = tuple(range(start, start + 3))
+        encoder.add(TokenRun(0, ids, tuple(b"%d" % token for token in ids) if with_pieces else ()))
+        encoder.add(TokenRun(0, ()))
+    expected = [{"id": token, "piece": str(token)} if with_pieces else token for token in range(12)]
+    assert orjson.loads(encoder.encoded()) == {"tokens": expected}

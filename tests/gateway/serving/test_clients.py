@@ -1,0 +1,61 @@
+"""Clients: the engine gets a name for the sender of each request and query, by which it shares itself fairly."""
+
+import orjson
+import pytest
+from starlette.types import Scope
+
+from gateway.middleware.caller import client_of
+from tests.gateway.apis.openai.responses.asking import answering, chatting
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall
+
+pytestmark = pytest.mark.anyio
+
+BODIES: dict[str, dict[str, object]] = {
+    "/v1/completions": {"prompt": "x", "return_token_ids": True},
+    "/v1/completions stream": {"prompt": "x", "stream": True},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/chat/completions/input_tokens": {"messages": [{"role": "user", "content": "x"}]},
+    "/v1/responses": {"input": "x"},
+    "/v1/responses stream": {"input": "x", "stream": True},
+    "/v1/responses/input_tokens": {"input": "x"},
+    "/v1/embeddings": {"input": "x"},
+    "/generate": {"prompt": "x"},
+    "/tokenize": {"content": "x"},
+    "/detokenize": {"tokens": [97]},
+}
+
+
+async def clients_of(name: str, key: str) -> set[str]:
+    """Return the clients that the engine got with one request."""
+    engine = chatting(answering("a"))
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    call = await AsgiCall(app_of(engine), name.partition(" ")[0], orjson.dumps(BODIES[name]), headers=headers).run()
+    assert call.status == 200
+    sent = [generation.request.client for generation in engine.generations]
+    return {*sent, *engine.clients, *(embedding.request.client for embedding in engine.embeddings)}
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_every_request_and_query_has_its_client(name: str) -> None:
+    (one,), (other,), (nameless,) = [await clients_of(name, key) for key in ("secret", "other", "")]
+    assert one not in {other, nameless, ""}
+    assert "secret" not in one
+    assert nameless == ""
+    assert await clients_of(name, "secret") == {one}
+
+
+def scope_of(*headers: tuple[bytes, bytes], address: tuple[str, int] | None) -> Scope:
+    return {"type": "http", "headers": headers, "client": address}
+
+
+def test_a_client_without_credentials_is_its_address_without_the_port() -> None:
+    assert client_of(scope_of(address=("192.0.2.1", 4321))) == "192.0.2.1"
+    assert client_of(scope_of(address=None)) == ""
+
+
+def test_credentials_come_before_the_address() -> None:
+    key = (b"Authorization", b"Bearer secret")
+    names = {client_of(scope_of(key, address=(f"192.0.2.{n}", 1))) for n in range(3)}
+    assert len(names) == 1
+    assert not any(name.startswith("192") for name in names)
