@@ -1,16 +1,15 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from typing_extensions import override
-
 from engine import Grammar, GrammarKind, RequestError
-from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
-from gateway.chat.formats import choose
+from gateway.chat.formats import create, recognize
 from gateway.chat.formats.lark import embedded
+from gateway.chat.formats.signature import signature
+from gateway.chat.parsing import ParserKey
 from gateway.chat.template import ChatTemplate
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
@@ -45,7 +44,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Rendered prompt, with the grammar and the parser for the generated text."""
+    """Rendered prompt, with the grammar and the parser for the generated text. It is slim, and can be encoded."""
 
     text: str
     """The prompt."""
@@ -53,8 +52,8 @@ class ChatPrompt:
     """Grammar that the generated text must match."""
     show_special: bool
     """True if the parser needs control tokens in the generated text."""
-    parser: Callable[[], FormatParser]
-    """Factory of parsers, one for the text of each choice."""
+    parsing: ParserKey
+    """Description of the parser of the generated text."""
 
 
 class ChatModel:
@@ -113,7 +112,8 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
-        self._format = choose(source, special_tokens)
+        self._key = recognize(source)
+        self._format = create(self._key, special_tokens)
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -131,7 +131,12 @@ class _TemplateFormat:
             text,
             self._grammar(conversation, tools, thinking=thinking),
             self._format.show_special,
-            lambda: self._parser(conversation, tools, thinking=thinking),
+            ParserKey(
+                format=self._key,
+                tools=tuple(map(signature, tools)),
+                thinking=thinking,
+                one_call=not conversation.parallel_tool_calls,
+            ),
         )
 
     def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
@@ -161,10 +166,6 @@ class _TemplateFormat:
             }
         )
 
-    def _parser(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> FormatParser:
-        parser = self._format.parser(tools=tools, thinking=thinking)
-        return parser if conversation.parallel_tool_calls else _OneCall(parser)
-
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.
 
@@ -178,25 +179,6 @@ class _TemplateFormat:
         answer = self._format.answer_grammar(conversation.grammar, thinking=thinking)
         demanded = call("required") if tools else None
         return answer if demanded is None else _either(demanded, answer)
-
-
-class _OneCall(FormatParser):
-    """Parser that drops all calls after the first."""
-
-    def __init__(self, parser: FormatParser) -> None:
-        self._parser = parser
-
-    @override
-    def feed(self, text: str) -> list[Delta]:
-        return _first_call(self._parser.feed(text))
-
-    @override
-    def finish(self) -> list[Delta]:
-        return _first_call(self._parser.finish())
-
-
-def _first_call(deltas: Iterable[Delta]) -> list[Delta]:
-    return [delta for delta in deltas if isinstance(delta, ContentDelta | ReasoningDelta) or delta.index == 0]
 
 
 def _either(calls: Grammar, answer: Grammar) -> Grammar:
