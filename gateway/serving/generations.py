@@ -1,6 +1,6 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -21,8 +21,8 @@ class GenerationResult:
     """Final event of each choice, in order of choice."""
 
 
-Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
-"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the bytes to send."""
+Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
+"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
 class Generations:
@@ -67,10 +67,10 @@ class Generations:
         async def source() -> AsyncIterator[NextEvents]:
             async with self.open(caller, request, names) as admission:
 
-                async def take() -> Sequence[bytes]:
+                async def take() -> Iterable[bytes]:
                     generation = await admission.granted()
                     events = await generation.take()
-                    return [encode(generation.prompt_tokens, events)] if events else []
+                    return encode(generation.prompt_tokens, events) if events else ()
 
                 yield take
 

@@ -32,7 +32,7 @@ class ChatEndpoints:
             encode = ChatChunks(head, chat.options, prompt, ids).encode
             return EventStream(served.generations.stream(call.caller, request, encode, chat.names))
         answer = await served.generations.run(call.caller, request, chat.names)
-        return JsonReply(completion(head, chat.options, prompt, ids, answer))
+        return await JsonReply.in_pieces(await completion(head, chat.options, prompt, ids, answer))
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
