@@ -1,19 +1,22 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
+from functools import partial
+
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
+from gateway.apis.openai.responses.encoded import EncodedItem, decode_item
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.input import resolve
-from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.chat.conversation import ChatPrompt
+from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
 
@@ -33,13 +36,13 @@ class ResponsesEndpoints:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         body, caller = call.body, call.caller
         served = await self._models.resolve(body.model)
-        inputs, prompt = await self._read(body, served)
+        inputs, prompt = await self._read(caller, body, served)
         request = body.request(caller.request_id, prompt)
-        answer = ResponseAnswer(served.name, body, prompt)
+        answer = ResponseAnswer(served.name, body.answer_options(), prompt)
 
         def save() -> None:
             if body.store:
-                self._store.put(answer.content(), inputs)
+                self._store.put(caller.credentials, answer.stored(inputs))
 
         if body.background:
             await self._background.start(
@@ -54,20 +57,21 @@ class ResponsesEndpoints:
             for end in whole.outcomes:
                 answer.add(whole.prompt_tokens, end)
             save()
-        return JsonReply(answer.content())
+        return JsonReply(answer.content().fragment())
 
     async def count(self, call: Call[ResponseBody]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.body.model)
-        _, prompt = await self._read(call.body, served)
+        _, prompt = await self._read(call.caller, call.body, served)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
-    async def _read(self, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
+    async def _read(self, caller: Caller, body: ResponseBody, served: Served) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
-        previous = body.previous_response_id
-        history = [] if previous is None else self._store.history(previous)
-        inputs = resolve(body.input, self._store.items)
-        return inputs, await served.prompts.prompt(body.conversation([*history, *inputs]), body.engine_names)
+        previous, owner = body.previous_response_id, caller.credentials
+        history = [] if previous is None else self._store.history(owner, previous)
+        inputs = resolve(body.input, partial(self._store.items, owner))
+        items = (decode_item(item) for item in (*history, *inputs))
+        return inputs, await served.prompts.prompt(body.conversation(items), body.engine_names)
 
 
 def responses_endpoints(

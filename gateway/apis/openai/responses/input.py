@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import TextPart, as_parts
+from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
-    Item,
     ItemStatus,
     MessagePart,
     OutputCall,
@@ -191,8 +191,10 @@ def _read_item(value: object, place: str) -> InputItem:
     return read_kind(_KINDS, value, place)
 
 
-def resolve(items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, Item]]) -> list[Item]:
-    """Return the items in their stored format, with each reference replaced by its item.
+def resolve(
+    items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, EncodedItem]]
+) -> list[EncodedItem]:
+    """Return the items as JSON, with each reference replaced by its item.
 
     Args:
         items: input items of the request.
@@ -216,9 +218,9 @@ def _referred(items: Sequence[InputItem]) -> set[str]:
     return ids
 
 
-def _resolved(item: InputItem, found: Mapping[str, Item], place: str) -> Item:
+def _resolved(item: InputItem, found: Mapping[str, EncodedItem], place: str) -> EncodedItem:
     if not isinstance(item, Reference):
-        return item.to_json()
+        return encode_item(item.to_json())
     if item.id not in found:
         raise refusal(place, f"no stored item has the id {item.id[:100]!r}")
     return found[item.id]

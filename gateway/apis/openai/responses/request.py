@@ -16,6 +16,8 @@ from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
+from gateway.apis.openai.responses.call import AnswerOptions
+from gateway.apis.openai.responses.encoded import encode_echo
 from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.tools import ResponseToolFields
@@ -160,7 +162,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
     @model_validator(mode="after")
     def _can_be_echoed(self) -> "ResponseBody":
         try:
-            orjson.dumps({"response": self.echo()})
+            encode_echo(self.echo())
         except orjson.JSONEncodeError as error:
             raise refusal("tools" if self.tools else "text", "is nested too deeply") from error
         return self
@@ -206,6 +208,16 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,
             show_special=prompt.show_special,
+        )
+
+    def answer_options(self) -> AnswerOptions:
+        """Return the fields that shape the answer."""
+        return AnswerOptions(
+            echo=encode_echo(self.echo()),
+            background=self.background,
+            logprobs=self.logprobs,
+            caches=self.cache_prompt,
+            previous_id=self.previous_response_id,
         )
 
     def echo(self) -> RequestEcho:

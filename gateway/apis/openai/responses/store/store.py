@@ -1,80 +1,23 @@
-"""Store of responses in memory. A full store evicts the least recently used responses."""
+"""Store of responses in memory, shared fairly among their owners."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from http import HTTPStatus
 
-import orjson
-
 from engine import RequestError
-from gateway.apis.openai.responses.answer import Response
-from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.store.owned import OwnedResponses
+from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import Problem, RefusedError
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A response that has ended, as the store keeps it."""
-
-    head: bytes
-    """The response as JSON without its output."""
-    input_items: tuple[bytes, ...]
-    """Items of its own request, each as JSON."""
-    output_items: tuple[bytes, ...]
-    """Items of its output, each as JSON."""
-    previous_id: str | None
-    """Id of the previous response in the conversation."""
-    can_continue: bool
-    """True if another response may follow it."""
-    background: bool
-    """True if it ran in the background."""
-    item_ids: list[str] = field(default_factory=list)
-    """Ids under which its items can be referenced."""
-
-    @property
-    def items(self) -> tuple[bytes, ...]:
-        """Items of its request and of its output, each as JSON."""
-        return self.input_items + self.output_items
-
-    @property
-    def items_size(self) -> int:
-        """Size of all items, in bytes."""
-        return sum(map(len, self.items))
-
-    @property
-    def size(self) -> int:
-        """Size that counts against the store's limit, in bytes."""
-        return len(self.head) + self.items_size
-
-    @property
-    def response(self) -> bytes:
-        """The whole response, as JSON."""
-        return orjson.dumps(
-            {**orjson.loads(self.head), "output": [orjson.Fragment(item) for item in self.output_items]}
-        )
-
-    @property
-    def inputs(self) -> list[Item]:
-        """Items of its own request."""
-        return [orjson.loads(item) for item in self.input_items]
-
-
-@dataclass(slots=True)
-class _SharedItem:
-    """An item that requests can reference by its id."""
-
-    content: bytes
-    """The item as JSON."""
-    uses: int = 0
-    """Number of stored items that are equal to it."""
-
-
 class ResponseStore:
-    """Keeps responses in the memory of this process. A response larger than the whole store is not kept.
+    """Keeps responses in the memory of this process.
 
-    Clients may choose the ids of items. An id refers to the first item that was stored with it, until all responses
-    with that same item are removed. A different item with the same id cannot be referenced.
+    An owner is the digest of a caller's credentials; all callers without credentials are one owner. Responses and items
+    are looked up among those of one owner, so that those of others look unknown. In a full store, the owner that uses
+    most of it loses its least recently used responses. So an owner that uses at most its share loses none. A response
+    larger than the whole store is not kept.
     """
 
     def __init__(self, *, max_responses: int, max_bytes: int, max_recalled_bytes: int) -> None:
@@ -86,43 +29,42 @@ class ResponseStore:
             max_recalled_bytes: maximum size of one history, or of the items that one request references.
         """
         self._max_responses = max_responses
-        self._max_bytes = self._free_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._max_recalled_bytes = max_recalled_bytes
-        self._stored: OrderedDict[str, StoredResponse] = OrderedDict()
-        self._items: dict[str, _SharedItem] = {}
+        self._owners: OrderedDict[str, OwnedResponses] = OrderedDict()
+        self._count = 0
+        self._size = 0
 
-    def put(self, response: Response, inputs: Sequence[Item]) -> None:
-        """Store a response that has ended, with the items of its own request."""
-        stored = _stored(response, inputs)
+    def put(self, owner: str, stored: StoredResponse) -> None:
+        """Store a response."""
         if stored.size > self._max_bytes:
             return
-        self._stored[response["id"]] = stored
-        for item, content in zip([*inputs, *response["output"]], stored.items, strict=True):
-            shared = self._items.setdefault(item["id"], _SharedItem(content))
-            if shared.content == content:
-                shared.uses += 1
-                stored.item_ids.append(item["id"])
-        self._free_bytes -= stored.size
-        while self._free_bytes < 0 or len(self._stored) > self._max_responses:
-            self.remove(next(iter(self._stored)))
+        self._owners.setdefault(owner, OwnedResponses()).put(stored)
+        self._owners.move_to_end(owner)
+        self._count += 1
+        self._size += stored.size
+        while self._overflows():
+            self._shrink_largest()
 
-    def get(self, response_id: str) -> StoredResponse:
-        """Return a response. Raises `RefusedError` (404) if it is not stored."""
-        if (stored := self._used(response_id)) is None:
+    def get(self, owner: str, response_id: str) -> StoredResponse:
+        """Return a response. Raises `RefusedError` (404) if its owner has none with this id."""
+        if (stored := self._use(owner, response_id)) is None:
             raise not_found(response_id)
         return stored
 
-    def remove(self, response_id: str) -> None:
-        """Remove a response and its items. Raises `RefusedError` (404) if it is not stored."""
-        if (stored := self._stored.pop(response_id, None)) is None:
-            raise not_found(response_id)
-        self._free_bytes += stored.size
-        for item_id in stored.item_ids:
-            self._items[item_id].uses -= 1
-            if not self._items[item_id].uses:
-                del self._items[item_id]
+    def remove(self, owner: str, response_id: str) -> bool:
+        """Remove a response and its items. Return False if its owner has none with this id."""
+        owned = self._owners.get(owner)
+        removed = owned.remove(response_id) if owned else None
+        if owned is None or removed is None:
+            return False
+        self._count -= 1
+        self._size -= removed.size
+        if not len(owned):
+            del self._owners[owner]
+        return True
 
-    def history(self, response_id: str) -> list[Item]:
+    def history(self, owner: str, response_id: str) -> list[EncodedItem]:
         """Return all items of a conversation up to a response.
 
         Raises `RequestError` if any response of it is not stored or cannot be continued, or if it is too large.
@@ -131,7 +73,7 @@ class ResponseStore:
         size = 0
         follows: str | None = response_id
         while follows is not None:
-            if (stored := self._used(follows)) is None:
+            if (stored := self._use(owner, follows)) is None:
                 message = f"Previous response with id {follows[:100]!r} not found."
                 raise _no_history(message, "previous_response_not_found")
             if not stored.can_continue:
@@ -140,13 +82,36 @@ class ResponseStore:
             size += stored.items_size
             self._check(size, "previous_response_id")
             follows = stored.previous_id
-        return [orjson.loads(item) for part in reversed(parts) for item in part.items]
+        return [item for part in reversed(parts) for item in part.items]
 
-    def items(self, ids: Collection[str]) -> dict[str, Item]:
-        """Return the stored items among these ids. Raises `RequestError` if they are too large together."""
-        found = {item_id: self._items[item_id].content for item_id in ids if item_id in self._items}
-        self._check(sum(map(len, found.values())), "input")
-        return {item_id: orjson.loads(content) for item_id, content in found.items()}
+    def items(self, owner: str, ids: Collection[str]) -> dict[str, EncodedItem]:
+        """Return the owner's items among these ids. Raises `RequestError` if they are too large together."""
+        owned = self._owners.get(owner, OwnedResponses())
+        found = {item_id: item for item_id in ids if (item := owned.item(item_id)) is not None}
+        self._check(sum(len(item.json) for item in found.values()), "input")
+        return found
+
+    def _use(self, owner: str, response_id: str) -> StoredResponse | None:
+        if (owned := self._owners.get(owner)) is None:
+            return None
+        self._owners.move_to_end(owner)
+        return owned.use(response_id)
+
+    def _overflows(self) -> bool:
+        return self._count > self._max_responses or self._size > self._max_bytes
+
+    def _shrink_largest(self) -> None:
+        """Evict responses of the owner that uses most, until the store fits or the owner has no more than its share."""
+        largest = max(self._owners, key=self._part)
+        share = 1 / len(self._owners)
+        while self._overflows() and self._part(largest) > share:
+            self.remove(largest, self._owners[largest].oldest())
+
+    def _part(self, owner: str) -> float:
+        """Return the part of the store that an owner uses."""
+        if (owned := self._owners.get(owner)) is None:
+            return 0.0
+        return max(len(owned) / self._max_responses, owned.size / self._max_bytes)
 
     def _check(self, size: int, param: str) -> None:
         if size > self._max_recalled_bytes:
@@ -155,27 +120,9 @@ class ResponseStore:
             )
             raise RequestError(message, code="context_length_exceeded", param=param)
 
-    def _used(self, response_id: str) -> StoredResponse | None:
-        stored = self._stored.get(response_id)
-        if stored is not None:
-            self._stored.move_to_end(response_id)
-        return stored
-
-
-def _stored(response: Response, inputs: Sequence[Item]) -> StoredResponse:
-    head: Response = {**response, "output": []}
-    return StoredResponse(
-        head=orjson.dumps(head),
-        input_items=tuple(map(orjson.dumps, inputs)),
-        output_items=tuple(map(orjson.dumps, response["output"])),
-        previous_id=response["previous_response_id"],
-        can_continue=response["status"] in {"completed", "incomplete"},
-        background=response["background"],
-    )
-
 
 def not_found(response_id: str) -> RefusedError:
-    """Return the 404 error for a response that is not stored."""
+    """Return the 404 error for a response that its owner does not have."""
     message = f"Response with id {response_id[:100]!r} not found."
     return RefusedError(Problem(status=HTTPStatus.NOT_FOUND, message=message, code="response_not_found"))
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from engine import RequestError
+from gateway.apis.openai.responses.encoded import EncodedItem, decode_item
 from gateway.apis.openai.responses.input import MAX_ITEMS, read_input, resolve
 from gateway.apis.openai.responses.transcript import messages_of
 
@@ -16,7 +18,7 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
 
 def stored(value: object) -> list[Any]:
     """Return the items as JSON."""
-    return list(resolve(read_input(value), lambda _ids: {}))
+    return [decode_item(item) for item in resolve(read_input(value), lambda _ids: {})]
 
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
@@ -67,7 +69,7 @@ def test_stored_items_can_be_sent_again() -> None:
 
 def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
-    known: dict[str, Any] = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
+    known: dict[str, EncodedItem] = {name: EncodedItem(name, orjson.dumps(item)) for name in ("msg_1", "msg_2")}
     items = read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}])
     assert resolve(items, lambda ids: known if ids == known.keys() else {}) == [known["msg_2"], known["msg_1"]]
 
