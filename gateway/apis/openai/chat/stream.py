@@ -72,7 +72,7 @@ class _Choice:
         """True after the role is sent."""
         self._index = index
         self._body = body
-        self._parser = prompt.parser()
+        self._parser = prompt.parsing.parser()
         self._unsent: list[TokenDetail] = []
         """Tokens of text that the parser holds back. They belong to the next part."""
         self._called = False

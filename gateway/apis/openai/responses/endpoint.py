@@ -4,7 +4,7 @@ from functools import partial
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
 from gateway.apis.openai.responses.encoded import EncodedItem, decode_item
@@ -16,6 +16,7 @@ from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.chat.conversation import ChatPrompt
+from gateway.chat.rendering import encode_conversation
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
@@ -34,7 +35,7 @@ class ResponsesEndpoints:
 
     async def create(self, call: Call[ResponseBody]) -> JsonReply[Response] | EventStream:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
-        body, caller = call.body, call.caller
+        body, caller = call.prepared, call.caller
         served = await self._models.resolve(body.model)
         inputs, prompt = await self._read(caller, body, served)
         request = body.request(caller.request_id, prompt)
@@ -61,8 +62,8 @@ class ResponsesEndpoints:
 
     async def count(self, call: Call[ResponseBody]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
-        served = await self._models.resolve(call.body.model)
-        _, prompt = await self._read(call.caller, call.body, served)
+        served = await self._models.resolve(call.prepared.model)
+        _, prompt = await self._read(call.caller, call.prepared, served)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
     async def _read(self, caller: Caller, body: ResponseBody, served: Served) -> tuple[list[EncodedItem], ChatPrompt]:
@@ -70,8 +71,8 @@ class ResponsesEndpoints:
         previous, owner = body.previous_response_id, caller.credentials
         history = [] if previous is None else self._store.history(owner, previous)
         inputs = resolve(body.input, partial(self._store.items, owner))
-        items = (decode_item(item) for item in (*history, *inputs))
-        return inputs, await served.prompts.prompt(body.conversation(items), body.engine_names)
+        conversation = encode_conversation(body.conversation(decode_item(item) for item in (*history, *inputs)))
+        return inputs, await served.prompts.prompt(caller, conversation, body.engine_names)
 
 
 def responses_endpoints(
@@ -85,8 +86,9 @@ def responses_endpoints(
             path="/v1/responses",
             id="createResponse",
             summary="Continue a conversation, also that of a stored response.",
-            handler=endpoints.create,
             body=ResponseBody,
+            prepare=unprepared,
+            handler=endpoints.create,
             answer=Response,
             events=ResponseEvent,
             ends_with_done=False,
@@ -97,8 +99,9 @@ def responses_endpoints(
             path="/v1/responses/input_tokens",
             id="getinputtokencounts",
             summary="Count the tokens of an input without generating.",
-            handler=endpoints.count,
             body=ResponseBody,
+            prepare=unprepared,
+            handler=endpoints.count,
             answer=InputTokens,
             refusals=NO_SUCH_MODEL,
         ),

@@ -50,7 +50,7 @@ class ResponseAnswer:
             "error": None,
             "incomplete_details": None,
         }
-        self._reader = TokenReader(prompt.parser())
+        self._reader = TokenReader(prompt.parsing.parser())
         self._output = ResponseOutput(self.numbers)
         self._reasoning_tokens = 0
 
