@@ -28,12 +28,6 @@ def encode_item(item: Item) -> EncodedItem:
     return EncodedItem(item["id"], orjson.dumps(item))
 
 
-def decode_item(encoded: EncodedItem) -> Item:
-    """Return the item of `encode_item`."""
-    item: Item = orjson.loads(encoded.json)
-    return item
-
-
 def encode_head(head: ResponseHead) -> bytes:
     """Return the first fields of a response, for `EncodedResponse`."""
     return orjson.dumps(head)

@@ -191,36 +191,39 @@ def _read_item(value: object, place: str) -> InputItem:
     return read_kind(_KINDS, value, place)
 
 
+def encode_input(items: Sequence[InputItem]) -> tuple[EncodedItem | str, ...]:
+    """Return the items as JSON, and the id of each reference in its place.
+
+    Raises `RequestError` if two references name the same item: they would turn a small body into a large input.
+    """
+    referred: set[str] = set()
+    for at, item in enumerate(items):
+        if isinstance(item, Reference):
+            if item.id in referred:
+                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
+            referred.add(item.id)
+    return tuple(item.id if isinstance(item, Reference) else encode_item(item.to_json()) for item in items)
+
+
 def resolve(
-    items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, EncodedItem]]
+    inputs: Sequence[EncodedItem | str], find: Callable[[Collection[str]], Mapping[str, EncodedItem]]
 ) -> list[EncodedItem]:
-    """Return the items as JSON, with each reference replaced by its item.
+    """Return the items of `encode_input`, with each reference replaced by its item.
 
     Args:
-        items: input items of the request.
+        inputs: items and ids of references.
         find: returns the stored items among some ids.
 
     Raises:
-        RequestError: if a reference names an unknown item, or the same item as another reference. Repeated references
-            would turn a small body into a large input. `find` may raise it, too.
+        RequestError: if a reference names an unknown item. `find` may raise it, too.
     """
-    found = find(_referred(items))
-    return [_resolved(item, found, f"input[{at}].id") for at, item in enumerate(items)]
+    found = find([item for item in inputs if isinstance(item, str)])
+    return [_resolved(item, found, at) for at, item in enumerate(inputs)]
 
 
-def _referred(items: Sequence[InputItem]) -> set[str]:
-    ids: set[str] = set()
-    for at, item in enumerate(items):
-        if isinstance(item, Reference):
-            if item.id in ids:
-                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
-            ids.add(item.id)
-    return ids
-
-
-def _resolved(item: InputItem, found: Mapping[str, EncodedItem], place: str) -> EncodedItem:
-    if not isinstance(item, Reference):
-        return encode_item(item.to_json())
-    if item.id not in found:
-        raise refusal(place, f"no stored item has the id {item.id[:100]!r}")
-    return found[item.id]
+def _resolved(item: EncodedItem | str, found: Mapping[str, EncodedItem], at: int) -> EncodedItem:
+    if isinstance(item, EncodedItem):
+        return item
+    if item not in found:
+        raise refusal(f"input[{at}].id", f"no stored item has the id {item[:100]!r}")
+    return found[item]

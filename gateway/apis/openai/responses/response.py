@@ -8,7 +8,7 @@ from typing import Literal
 from engine import Finished, FinishReason, Text
 from gateway.apis.openai.chat.logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
-from gateway.apis.openai.responses.call import AnswerOptions
+from gateway.apis.openai.responses.call import ResponseOptions
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head
 from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
@@ -29,7 +29,7 @@ ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
 class ResponseAnswer:
     """A response from the acceptance of its request until its end."""
 
-    def __init__(self, model: str, options: AnswerOptions, prompt: ChatPrompt) -> None:
+    def __init__(self, model: str, options: ResponseOptions, prompt: ChatPrompt) -> None:
         """Create a response without output.
 
         Args:

@@ -3,11 +3,11 @@
 from itertools import count
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.apis.openai.responses.encoded import decode_item
 from gateway.apis.openai.responses.items import ItemStatus
 from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
@@ -18,7 +18,7 @@ def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], li
     output = ResponseOutput(count())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
-    return list(events), [decode_item(item) for item in output.items()]
+    return list(events), [orjson.loads(item.json) for item in output.items()]
 
 
 def names(events: list[Any]) -> list[str]:
