@@ -169,7 +169,7 @@ class BackgroundResponses:
             generation = await admission.granted()
             running.work.answer.start()
             for end in await generation.outcomes():
-                running.work.answer.add(generation.prompt_tokens, end)
+                await running.work.answer.add_whole(generation.prompt_tokens, end)
         if deadline.cancelled_caught:
             running.work.caller.closing.reason = OVERDUE
             raise RefusedError(DEADLINE_PASSED)

@@ -57,7 +57,7 @@ class ResponsesEndpoints:
         else:
             whole = await served.generations.run(caller, request, asked.names)
             for end in whole.outcomes:
-                answer.add(whole.prompt_tokens, end)
+                await answer.add_whole(whole.prompt_tokens, end)
             save()
         return JsonReply(answer.content().fragment())
 

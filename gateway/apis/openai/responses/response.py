@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Literal
 
-from engine import Finished, FinishReason, Text
+import anyio.lowlevel
+
+from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.openai.chat.logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.call import ResponseOptions
@@ -14,7 +16,7 @@ from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
-from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
+from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta, in_slices
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
@@ -91,10 +93,15 @@ class ResponseAnswer:
 
     def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
         """Add an event of the only choice. `prompt_tokens` are as in `GenerationResult`."""
-        found = self._reader.feed(event.text, event.details)
-        if isinstance(event, Text):
-            return self._written(found)
-        return self._written([*found, *self._reader.finish()]) + self._finish(sum(prompt_tokens), event)
+        written = self._read(event.text, event.details)
+        return written if isinstance(event, Text) else written + self._end(prompt_tokens, event)
+
+    async def add_whole(self, prompt_tokens: Sequence[int], end: Finished) -> None:
+        """Add the whole choice of a request without streaming. Other tasks run while a long one is read."""
+        for text, tokens in in_slices(end.text, end.details):
+            self._read(text, tokens)
+            await anyio.lowlevel.checkpoint()
+        self._end(prompt_tokens, end)
 
     def fail(self, problem: Problem) -> list[ResponseEvent]:
         """End the response with an error. It keeps its output so far."""
@@ -108,6 +115,12 @@ class ResponseAnswer:
     def cancel(self) -> None:
         """End the response as cancelled."""
         self._progress["status"] = "cancelled"
+
+    def _read(self, text: str, tokens: Sequence[TokenDetail]) -> list[ResponseEvent]:
+        return self._written(self._reader.feed(text, tokens))
+
+    def _end(self, prompt_tokens: Sequence[int], end: Finished) -> list[ResponseEvent]:
+        return self._written(self._reader.finish()) + self._finish(sum(prompt_tokens), end)
 
     def _written(self, found: Sequence[TracedDelta]) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []

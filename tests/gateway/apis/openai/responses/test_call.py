@@ -4,18 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 
+from engine import Finished, FinishReason
 from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.tokens import SLICE
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import TemplateKey, append_items, render
 from gateway.preparation import codec
-from tests.gateway.apis.openai.responses.asking import TEMPLATE, TOOL
+from tests.gateway.apis.openai.responses.asking import TEMPLATE, TOOL, details_of
 
 SAID = {"role": "user", "content": "Hi"}
 BODIES: dict[str, dict[str, Any]] = {
@@ -92,6 +96,27 @@ def test_no_event_encodes_the_fields_of_the_request_again() -> None:
     events = ResponseEvents(answer, lambda: None).encode([], [])
     assert events.count(echo[1:]) == 2
     assert answer.content().to_json().endswith(echo[1:])
+
+
+@pytest.mark.anyio
+async def test_other_work_runs_while_a_long_answer_is_read() -> None:
+    call = prepared(BODIES["text"])
+    answer = ResponseAnswer("tiny", call.options, prompt_of(call))
+    text = "a" * 100 * SLICE
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        await answer.add_whole([1], Finished(0, text, FinishReason.STOP, len(text), 0, details_of(text)))
+        tasks.cancel_scope.cancel()
+    assert turns > 50
+    assert answer.ended
 
 
 def test_a_response_is_joined_of_its_encoded_parts() -> None:
