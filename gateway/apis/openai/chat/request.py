@@ -27,6 +27,9 @@ from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
+MAX_DOCUMENTS = 2**10
+"""Maximum of documents in one request."""
+
 
 class Prediction(Nested):
     """A text that the answer is expected to repeat in large part. Draft tokens are taken from it."""
@@ -42,7 +45,7 @@ class TemplateFields(Fields):
         tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
     ]
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
-    documents: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = Field(None, max_length=MAX_DOCUMENTS, fail_fast=True)
     reasoning_effort: Effort | None = None
     verbosity: Verbosity | None = None
     add_generation_prompt: bool | None = None
@@ -88,7 +91,7 @@ class ChatBody(
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Requires `logprobs`.")
-    modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
+    modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
 
