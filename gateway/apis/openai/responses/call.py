@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-import orjson
-
 from engine import GenerationRequest
-from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_echo
 from gateway.apis.openai.responses.input import encode_input
 from gateway.apis.openai.responses.request import ResponseBody
@@ -73,12 +70,8 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
 
 
 def _options(body: ResponseBody) -> ResponseOptions:
-    try:
-        echo = encode_echo(body.echo())
-    except orjson.JSONEncodeError as error:
-        raise refusal("tools" if body.tools else "text", "is nested too deeply") from error
     return ResponseOptions(
-        echo=echo,
+        echo=encode_echo(body.echo()),
         background=body.background,
         logprobs=body.logprobs,
         caches=body.cache_prompt,

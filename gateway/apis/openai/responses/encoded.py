@@ -34,7 +34,7 @@ def encode_head(head: ResponseHead) -> bytes:
 
 
 def encode_echo(echo: RequestEcho) -> bytes:
-    """Return the last fields of a response, for `EncodedResponse`. Raises `orjson.JSONEncodeError`."""
+    """Return the last fields of a response, for `EncodedResponse`."""
     return orjson.dumps(echo)
 
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import TextPart, as_parts
+from gateway.apis.fields.parts import MAX_PARTS, TextPart, as_parts
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
     ItemStatus,
@@ -62,9 +62,8 @@ class SummaryText(Nested):
 
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
-Content: TypeAlias = Annotated[
-    list[Part], BeforeValidator(as_parts("input_text"), json_schema_input_type=str | list[Part])
-]
+Parts: TypeAlias = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
+Content: TypeAlias = Annotated[Parts, BeforeValidator(as_parts("input_text"), json_schema_input_type=str | Parts)]
 
 
 class MessageItem(Nested):
@@ -95,8 +94,8 @@ class ReasoningItem(Nested):
     type: Literal["reasoning"]
     id: Id = Field(default_factory=lambda: new_id("rs"))
     status: ItemStatus = "completed"
-    summary: list[SummaryText] = Field(default_factory=list)
-    content: list[ReasoningText] = Field(default_factory=list)
+    summary: list[SummaryText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
+    content: list[ReasoningText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
 
     @model_validator(mode="after")
     def _has_text(self) -> "ReasoningItem":
@@ -182,7 +181,15 @@ def read_input(value: object) -> tuple[InputItem, ...]:
         raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_ITEMS:
         raise ValueError(f"should have 1 to {MAX_ITEMS} items")
+    if sum(map(_parts, value)) > MAX_PARTS:
+        raise ValueError(f"should have at most {MAX_PARTS} parts in total")
     return tuple(_read_item(item, f"input[{at}]") for at, item in enumerate(value))
+
+
+def _parts(item: object) -> int:
+    """Return the number of parts in an item that is not validated yet."""
+    lists = (item.get(name) for name in ("content", "output", "summary")) if isinstance(item, dict) else ()
+    return sum(len(parts) for parts in lists if isinstance(parts, list))
 
 
 def _read_item(value: object, place: str) -> InputItem:

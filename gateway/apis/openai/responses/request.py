@@ -124,7 +124,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             "computer_call_output.output.image_url",
             "code_interpreter_call.outputs",
         ]
-    ] = Field(default_factory=list, max_length=64)
+    ] = Field(default_factory=list, max_length=64, fail_fast=True)
     truncation: Literal["auto", "disabled"] = Field("disabled", json_schema_extra={"enum": ["disabled"]})
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None

@@ -10,6 +10,9 @@ from gateway.apis.openai.responses.store.owned import OwnedResponses
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import Problem, RefusedError
 
+MAX_RECALLED_ITEMS = 2**14
+"""Maximum of items in one history."""
+
 
 class ResponseStore:
     """Keeps responses in the memory of this process.
@@ -70,7 +73,7 @@ class ResponseStore:
         Raises `RequestError` if any response of it is not stored or cannot be continued, or if it is too large.
         """
         parts: list[StoredResponse] = []
-        size = 0
+        size = count = 0
         follows: str | None = response_id
         while follows is not None:
             if (stored := self._use(owner, follows)) is None:
@@ -80,6 +83,10 @@ class ResponseStore:
                 raise _no_history("The previous response failed or was cancelled.", "previous_response_not_completed")
             parts.append(stored)
             size += stored.items_size
+            count += len(stored.items)
+            if count > MAX_RECALLED_ITEMS:
+                message = f"The stored items that previous_response_id refers to are more than {MAX_RECALLED_ITEMS}."
+                raise _no_history(message, "context_length_exceeded")
             self._check(size, "previous_response_id")
             follows = stored.previous_id
         return [item for part in reversed(parts) for item in part.items]

@@ -74,7 +74,7 @@ def test_a_prompt_crosses_between_processes() -> None:
 def test_a_prepared_request_has_no_object_for_a_part_a_tool_or_a_schema() -> None:
     def sent(count: int) -> dict[str, Any]:
         properties = {f"p{number}": {"type": "integer"} for number in range(count)}
-        tools = [{**TOOL, "name": f"f{at}", "parameters": {"properties": properties}} for at in range(min(count, 100))]
+        tools = [{**TOOL, "name": f"f{at}", "parameters": {"properties": properties}} for at in range(min(count, 10))]
         said = {"role": "user", "content": [{"type": "input_text", "text": "a"}] * count}
         metadata = {str(number): "x" for number in range(min(count, 16))}
         kwargs = {"list": list(range(count))}

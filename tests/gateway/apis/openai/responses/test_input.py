@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from engine import RequestError
+from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.input import MAX_ITEMS, encode_input, read_input, resolve
 from gateway.apis.openai.responses.request import ResponseBody
@@ -108,7 +109,21 @@ def test_an_invalid_item_is_named_with_its_place(given: list[object], param: str
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("given", [5, {}, [], [said("user", "a")] * (MAX_ITEMS + 1)])
+MANY_PARTS = [{"type": "input_text", "text": "a"}] * (MAX_PARTS // 2 + 1)
+MANY_SUMMARIES = [{"type": "summary_text", "text": "a"}] * (MAX_PARTS // 2 + 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        5,
+        {},
+        [],
+        [said("user", "a")] * (MAX_ITEMS + 1),
+        [{"role": "user", "content": MANY_PARTS}] * 2,
+        [{**OUTPUT, "output": MANY_PARTS}, {"type": "reasoning", "summary": MANY_SUMMARIES}],
+    ],
+)
 def test_an_invalid_input_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="should"):
         read_input(given)

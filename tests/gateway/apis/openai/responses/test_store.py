@@ -8,7 +8,7 @@ import pytest
 from engine import RequestError
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.store.owned import OwnedResponses
-from gateway.apis.openai.responses.store.store import ResponseStore
+from gateway.apis.openai.responses.store.store import MAX_RECALLED_ITEMS, ResponseStore
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import RefusedError
 
@@ -224,6 +224,17 @@ def test_the_bytes_of_one_history_or_lookup_are_bounded() -> None:
     with pytest.raises(RequestError) as caught:
         found(store, "out_a", "out_b")
     assert (caught.value.param, caught.value.code) == ("input", "context_length_exceeded")
+
+
+def test_the_items_of_one_history_are_bounded() -> None:
+    store = store_of(max_bytes=10**7, max_recalled_bytes=10**7)
+    many = [item(f"msg_{number}") for number in range(MAX_RECALLED_ITEMS // 2)]
+    store.put(OWNER, response("a", *many))
+    store.put(OWNER, response("b", *many, previous="a"))
+    assert len(store.history(OWNER, "a")) == len(many) + 1
+    with pytest.raises(RequestError, match="are more than 16384") as caught:
+        store.history(OWNER, "b")
+    assert (caught.value.param, caught.value.code) == ("previous_response_id", "context_length_exceeded")
 
 
 def test_the_responses_and_items_of_others_look_unknown() -> None:
