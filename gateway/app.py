@@ -15,7 +15,7 @@ from gateway.apis.llama_server.api import llama_server_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -62,7 +62,9 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
         max_bytes=settings.stored_bytes,
         max_recalled_bytes=settings.body_limit,
     )
-    background = BackgroundResponses(store, timeout=settings.request_timeout)
+    background = BackgroundResponses(
+        store, timeout=settings.request_timeout, max_per_owner=settings.background_responses
+    )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
     return Gateway(create_app(apis, settings, preparer), apis, health, background)

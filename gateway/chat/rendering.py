@@ -1,18 +1,30 @@
 """Rendering of encoded conversations as a pure function, for any process."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
 
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.transcript import with_items
 
 MAX_COMPILED = 8
 """Maximum of models whose compiled templates a process keeps."""
 
+
+class _Transcript(msgspec.Struct, frozen=True, array_like=True):
+    """A conversation that goes on with items of OpenAI's responses."""
+
+    conversation: Conversation
+    """The conversation before the items."""
+    items: tuple[bytes, ...]
+    """The items as JSON."""
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Conversation)
+_decoder = msgspec.msgpack.Decoder(Conversation | _Transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +66,33 @@ def encode_conversation(conversation: Conversation) -> bytes:
     return _encoder.encode(conversation)
 
 
+def append_items(conversation: bytes, items: Iterable[bytes]) -> bytes:
+    """Return an encoded conversation that goes on with these items, as `render` takes it. Only copies bytes.
+
+    Args:
+        conversation: conversation without items, from `encode_conversation`.
+        items: items of OpenAI's responses, as JSON.
+    """
+    return _encoder.encode((msgspec.Raw(conversation), tuple(items)))
+
+
 def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
     """Return the prompt of an encoded conversation. Takes as long as the template does.
 
     Compiles a template once in a process.
 
     Raises:
-        RequestError: if the template cannot be compiled; and as `ChatModel.prompt` does.
+        RequestError: if the template cannot be compiled; and as `ChatModel.prompt` and `with_items` do.
     """
-    return _compiled(template).prompt(_decoder.decode(conversation))
+    return _compiled(template).prompt(_decoded(conversation))
+
+
+def _decoded(data: bytes) -> Conversation:
+    decoded: Conversation | _Transcript = _decoder.decode(data)
+    if isinstance(decoded, Conversation):
+        return decoded
+    before = decoded.conversation
+    return replace(before, messages=with_items(before.messages, decoded.items))
 
 
 @lru_cache(maxsize=MAX_COMPILED)
