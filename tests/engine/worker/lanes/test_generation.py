@@ -8,6 +8,7 @@ from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel, FakeRunner
 from engine.worker.lanes.generation import GenerationLane
 from engine.worker.loaded import LoadedModel
+from tests.engine.driver import at_once
 
 
 def lane(speculation: bool | None) -> GenerationLane:
@@ -25,7 +26,7 @@ def test_the_mode_of_speculation_applies_to_requests_that_do_not_choose(
     *, speculation: bool | None, asked: bool | None, seed: int | None
 ) -> None:
     request = GenerationRequest(id="r", prompts=("p",), speculative=asked, sampling=Sampling(seed=seed))
-    (sequence,) = lane(speculation).admit(1, request).waiting
+    (sequence,) = at_once(lane(speculation).admit(1, request)).waiting
     expected = speculation if asked is None else asked
     assert sequence.request.speculative is expected
     assert (sequence.drafter is not None) is (seed is None if expected is None else expected)
