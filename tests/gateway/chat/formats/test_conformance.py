@@ -13,6 +13,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
 from gateway.chat.formats import choose
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES, Case, wide
 from tests.gateway.chat.formats.parsing import TOOLS, joined, parse
+from tests.repeat import TIMES, repeated
 
 _TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
 
@@ -106,7 +107,8 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=60 * TIMES)
+@repeated
 def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
     thinking = data.draw(st.booleans())
