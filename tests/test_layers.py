@@ -72,8 +72,21 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
+    "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec"},
     "gateway.chat.template": {"engine", "jinja2"},
     "gateway.chat.template_variables": {"pydantic"},
+    "gateway.preparation": {
+        "gateway.preparation",
+        "gateway.apis.endpoint",
+        "gateway.apis.fields",
+        "gateway.chat",
+        "gateway.middleware",
+        "engine",
+        "anyio",
+        "msgspec",
+        "pydantic",
+        "typing_extensions",
+    },
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
     "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
     "gateway.apis.fields": {
@@ -91,6 +104,7 @@ RULES: dict[str, set[str]] = {
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",
+        "gateway.apis.openai.chat.call",
         "gateway.apis.openai.chat.request",
         *SHARED,
     },

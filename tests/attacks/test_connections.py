@@ -1,6 +1,7 @@
 """Connections that cost the server more than the client: pieces, uploads that stall, heads that never end."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -20,10 +21,8 @@ LARGE = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 80
 
 async def send_until_closed(client: Client, data: bytes) -> None:
     """Send bytes. A server that has had enough may close, with a response or with a reset."""
-    try:
+    with suppress(BrokenPipeError, ConnectionResetError):
         await client.send(data)
-    except (BrokenPipeError, ConnectionResetError):
-        pass
 
 
 async def one_byte_chunks(client: Client) -> None:

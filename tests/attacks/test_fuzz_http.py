@@ -19,39 +19,12 @@ REQUESTS = 40
 CHUNKED = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nt: u\r\n\r\n"
 VALID = (get(), get("/a?b=c", "x: y\r\n"), post(b"abc"), CHUNKED, post(b"", "connection: close\r\n"), get() * 2)
 PIECES = (
-    *(
-        b"\r\n",
-        b"\n",
-        b"\r",
-        b" ",
-        b"\t",
-        b"\0",
-        b"\xff",
-        b":",
-        b",",
-        b";",
-        b"0",
-        b"-1",
-        b"+3",
-        b"0x3",
-        b"1_0",
-        b"f" * 20,
-    ),
-    *(
-        b"content-length: 3\r\n",
-        b"content-length: 0\r\n",
-        b"transfer-encoding: chunked\r\n",
-        b"chunked, ",
-        b", chunked",
-    ),
-    *(b"host: other\r\n", b"http://[::1/", b"*", b"HTTP/1.0", b"HTTP/2", b"connection: close\r\n", b" folded\r\n"),
-    *(
-        b"expect: 100-continue\r\n",
-        b"upgrade: h2c\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"x" * 5_000,
-        b"a: b\r\n" * 200,
-    ),
+    *(b"\r\n", b"\n", b"\r", b" ", b"\t", b"\0", b"\xff", b":", b",", b";"),
+    *(b"0", b"-1", b"+3", b"0x3", b"1_0", b"f" * 20, b"chunked, ", b", chunked"),
+    *(b"content-length: 3\r\n", b"content-length: 0\r\n", b"transfer-encoding: chunked\r\n"),
+    *(b"host: other\r\n", b"connection: close\r\n", b"expect: 100-continue\r\n", b"upgrade: h2c\r\n", b" folded\r\n"),
+    *(b"http://[::1/", b"*", b"HTTP/1.0", b"HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    *(b"x" * 5_000, b"a: b\r\n" * 200),
 )
 
 

@@ -23,7 +23,7 @@ def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinis
 
 def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> ChatMessage:
     """Return the message of a choice's whole text. With `deprecated`, a call becomes the old `function_call`."""
-    parser = prompt.parser()
+    parser = prompt.parsing.parser()
     return _Collector([*parser.feed(text), *parser.finish()]).message(deprecated=deprecated)
 
 

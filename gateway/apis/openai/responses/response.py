@@ -50,7 +50,7 @@ class ResponseAnswer:
         self._echo = body.echo()
         self._logprobs = body.logprobs
         self._caches = body.cache_prompt
-        self._reader = TokenReader(prompt.parser())
+        self._reader = TokenReader(prompt.parsing.parser())
         self._output = ResponseOutput(self.numbers)
         self._reasoning_tokens = 0
 
