@@ -1,7 +1,8 @@
 """Connections that cost the server more than the client: pieces, uploads that stall, heads that never end."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -17,6 +18,10 @@ pytestmark = [pytest.mark.anyio, repeated]
 CONNECTIONS = 16
 CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 LARGE = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8000000\r\n\r\n"
+
+
+Attack = Callable[[Client], Coroutine[Any, Any, None]]
+"""Sends something on a connection."""
 
 
 async def send_until_closed(client: Client, data: bytes) -> None:
@@ -65,7 +70,7 @@ async def answers_that_are_not_read(client: Client) -> None:
     await client.send(completion("unread", prompt="a", max_tokens=2000, **STREAMED))
 
 
-ATTACKS: list[Callable[[Client], Awaitable[None]]] = [
+ATTACKS: list[Attack] = [
     one_byte_chunks,
     long_chunk_extensions,
     one_byte_writes,
@@ -78,7 +83,7 @@ ATTACKS: list[Callable[[Client], Awaitable[None]]] = [
 ]
 
 
-async def run(target: Attacked, attack: Callable[[Client], Awaitable[None]]) -> list[Client]:
+async def run(target: Attacked, attack: Attack) -> list[Client]:
     """Attack on many connections at once. Returns the connections, which are still open."""
     clients = [target.served.client() for _ in range(CONNECTIONS)]
     with anyio.fail_after(GUARD):
@@ -89,9 +94,7 @@ async def run(target: Attacked, attack: Callable[[Client], Awaitable[None]]) -> 
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-async def test_hostile_connections_do_not_hold_the_event_loop(
-    anyio_backend: str, attack: Callable[[Client], Awaitable[None]]
-) -> None:
+async def test_hostile_connections_do_not_hold_the_event_loop(anyio_backend: str, attack: Attack) -> None:
     async with attacked(anyio_backend) as target:
         clients = await run(target, attack)
         health = await target.served.answer(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")

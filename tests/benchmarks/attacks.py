@@ -10,7 +10,7 @@ aim is a largest gap below 2 medians + 0.25 s, and `/health` within 0.1 s.
 import argparse
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 import anyio
 
 from tests.attacks.bodies import BODIES
-from tests.attacks.test_connections import ATTACKS
+from tests.attacks.test_connections import ATTACKS, Attack
 from tests.benchmarks.serving import Served, serving
 from tests.failures.processes import resident_bytes
 from tests.gateway.server.sockets import Client, get
@@ -83,7 +83,7 @@ class Watch:
         return " | ".join((*cells, f"{self.resident / 1e6:.0f}"))
 
 
-def upload(path: str, body: bytes) -> Callable[[Client], Awaitable[None]]:
+def upload(path: str, body: bytes) -> Attack:
     """Return an attack that sends one body and waits for the answer."""
     head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
 
@@ -94,7 +94,7 @@ def upload(path: str, body: bytes) -> Callable[[Client], Awaitable[None]]:
     return attack
 
 
-async def run(served: Served, attack: Callable[[Client], Awaitable[None]], count: int) -> str:
+async def run(served: Served, attack: Attack, count: int) -> str:
     watch = Watch(served)
     with anyio.fail_after(GUARD):
         async with watch.running():
