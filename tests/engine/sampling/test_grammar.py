@@ -21,6 +21,7 @@ from engine.sampling.candidates import DrawError
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 from tests.models import model_path
+from tests.repeat import TIMES, repeated
 
 WORKERS = ThreadPoolExecutor(2)
 REGEX, LARK, GBNF, SCHEMA = GrammarKind.REGEX, GrammarKind.LARK, GrammarKind.GBNF, GrammarKind.JSON_SCHEMA
@@ -154,14 +155,16 @@ def test_hostile_grammars_end_soon(model: LlamaModel, name: str) -> None:
 
 
 @given(kind=st.sampled_from(GrammarKind), source=st.text(max_size=60))
-@settings(max_examples=150)
+@settings(max_examples=150 * TIMES)
+@repeated
 def test_any_text_compiles_or_is_refused(model: LlamaModel, kind: GrammarKind, source: str) -> None:
     with contextlib.suppress(RequestError):
         assert isinstance(model.compile(Grammar(kind, source)), CompiledGrammar)
 
 
 @given(words=st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6), picks=st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@settings(max_examples=60 * TIMES)
+@repeated
 def test_a_mask_allows_exactly_what_the_grammar_allows(model: LlamaModel, words: set[str], picks: object) -> None:
     grammar = Grammar(LARK, "start: " + " | ".join(json.dumps(word) for word in sorted(words)))
     (end,) = model.end_tokens

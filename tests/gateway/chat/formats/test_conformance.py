@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES, Case, wide
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse
+from tests.repeat import TIMES, repeated
 
 _TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
 
@@ -105,7 +106,8 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=60 * TIMES)
+@repeated
 def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
     thinking = data.draw(st.booleans())

@@ -1,0 +1,59 @@
+"""A chat template comes with a model file and may be hostile. It stops nobody else, and the next chat is served."""
+
+import anyio
+import pytest
+
+from tests.attacks.watched import attacked
+from tests.repeat import repeated
+from tests.system.served import GUARD, post
+
+pytestmark = [pytest.mark.anyio, repeated]
+
+CHAT = "/v1/chat/completions"
+ONLY_WHEN_ASKED = "{% if messages[0].content == 'attack' %}@{% endif %}{{ messages[0].content }}"
+HOSTILE = {
+    "a huge power": "{% set n = 10 %}{{ n ** n ** 9 }}",
+    "a huge text": '{% set n = 3 * 10 ** 9 %}{{ ("x" * n) | length }}',
+    "a huge list": "{% set n = 10 ** 10 %}{{ ([1] * n) | length }}",
+    "endless loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "endless output": "{% for a in range(99999) %}{% for b in range(999) %}0123456789{% endfor %}{% endfor %}",
+    "a costly filter": "{{ (range(99999) | list * 99) | sort | unique | list | length }}",
+    "endless recursion": "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "a wide format": '{% set n = 10 ** 9 %}{{ "x".center(n) | length }}',
+}
+
+
+def chat(content: str) -> bytes:
+    return post("chat", CHAT, messages=[{"role": "user", "content": content}], max_tokens=1)
+
+
+@pytest.mark.parametrize("attack", HOSTILE)
+async def test_a_hostile_template_is_ended(anyio_backend: str, attack: str) -> None:
+    template = ONLY_WHEN_ASKED.replace("@", HOSTILE[attack])
+    async with attacked(anyio_backend, chat_template=template) as target:
+        with anyio.fail_after(GUARD):
+            refused = await target.served.answer(chat("attack"))
+            served = await target.served.answer(chat("peace"))
+        assert 400 <= refused.status < 600, refused
+        assert b'"error"' in refused.body
+        assert served.status == 200, served
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param("{{ 10 ** 10 ** 9 }}", id="a constant that never ends"),
+        pytest.param("{% if a %}" * 3_000 + "{% endif %}" * 3_000, id="deep nesting"),
+        pytest.param("{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}", id="deep parentheses"),
+        pytest.param("{% if %}", id="a syntax error"),
+    ],
+)
+async def test_a_template_that_cannot_be_compiled_refuses_chats_in_one_line(
+    anyio_backend: str, caplog: pytest.LogCaptureFixture, template: str
+) -> None:
+    async with attacked(anyio_backend, chat_template=template) as target:
+        with anyio.fail_after(GUARD):
+            refused = await target.served.answer(chat("attack"))
+        assert 400 <= refused.status < 600, refused
+        assert b'"error"' in refused.body
+    assert all("\n" not in record.getMessage() and not record.exc_info for record in caplog.records)
