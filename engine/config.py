@@ -14,9 +14,9 @@ class EngineConfig:
     context: int | None = None
     """Tokens per slot; None takes the model's training context, limited by memory."""
     threads: int | None = None
-    """CPU threads of a decode step; None lets the engine choose."""
+    """CPU threads of a step; None takes as many as are measured to be fastest."""
     threads_batch: int | None = None
-    """CPU threads of a prefill step; None means `threads`."""
+    """CPU threads of a step with several rows; None means `threads`."""
     gpu_layers: int = -1
     """Layers to offload to the GPU; -1 offloads all layers if there is a GPU."""
     step_target_ms: float = 250.0

@@ -111,14 +111,14 @@ class Settings(BaseModel):
         ge=1,
         le=1024,
         title="N",
-        description="CPU threads of a decode pass; default: chosen by the engine",
+        description="CPU threads of a pass; default: as many as are measured to be fastest",
     )
     threads_batch: int | None = Field(
         _ENGINE.threads_batch,
         ge=1,
         le=1024,
         title="N",
-        description="CPU threads of a prompt pass; default: same as --threads",
+        description="CPU threads of a pass with several rows; default: same as --threads",
     )
     gpu_layers: int = Field(
         _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"

@@ -10,6 +10,7 @@ import anyio
 from engine.client.exchange import Exchange
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
+from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
@@ -58,7 +59,8 @@ class Supervisor:
 
     If a process ends before the model was loaded for the first time, the supervisor stops: the configuration is wrong.
     Only after a crash it tries once more without weights repacked for this CPU, because their kernels crash on some
-    machines. After the model was loaded once, every process that ends is replaced, without limit.
+    machines. If that works, the crash is remembered for the next start. After the model was loaded once, every process
+    that ends is replaced, without limit.
     """
 
     def __init__(self, config: EngineConfig, command: Sequence[str], limits: Supervision) -> None:
@@ -69,6 +71,8 @@ class Supervisor:
         self.metrics: EngineMetrics | None = None
         self.limits = limits
         self._config = config
+        self._repack_cache = RepackCache()
+        self._repack_crashed = False
         self._command = command
         self._delay: float | None = None
         self._scope = anyio.CancelScope(shield=True)
@@ -78,6 +82,8 @@ class Supervisor:
 
         Shielded from outer cancellation, because cancelled requests still wait for their release.
         """
+        if self._config.repack is None and self._repack_cache.crashes():
+            self._config = replace(self._config, repack=False)
         try:
             with self._scope:
                 while await self._run_session():
@@ -200,6 +206,8 @@ class Supervisor:
             self.board.post(replace(self.board.latest, progress=progress))
 
     def _record_loaded(self, session: _Session, model: ModelInfo, now: float) -> None:
+        if self._repack_crashed and self.model is None:
+            self._repack_cache.record()
         self.model = model
         session.ready_at = session.progress_at = now
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
@@ -208,6 +216,7 @@ class Supervisor:
 
     def _disable_repack(self, code: int) -> None:
         self._config = replace(self._config, repack=False)
+        self._repack_crashed = True
         logger.warning(
             "loading the model again without weights repacked for this CPU, which may make it slower",
             extra={"why": describe_exit(code)},

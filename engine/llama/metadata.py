@@ -12,6 +12,7 @@ from engine.llama.tokenizer import Tokenizer
 
 _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256
+_UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
 
 
@@ -65,13 +66,14 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
     """Return the description of the model; `context` is the tokens of a slot."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
+    parameters = llama_cpp.llama_model_n_params(handle)
     return ModelInfo(
-        description=description.value.decode(errors="replace"),
+        description=_sized(description.value.decode(errors="replace"), parameters),
         vocabulary=tokenizer.size,
         context=context,
         trained_context=llama_cpp.llama_model_n_ctx_train(handle),
         slots=config.slots,
-        parameters=llama_cpp.llama_model_n_params(handle),
+        parameters=parameters,
         size=llama_cpp.llama_model_size(handle),
         architecture=_metadata(handle, "general.architecture") or "",
         generates=generates(handle),
@@ -83,6 +85,12 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
     )
+
+
+def _sized(description: str, parameters: int) -> str:
+    """Return a description with the number of parameters where llama.cpp has no name for the size."""
+    unit, name = next((unit for unit in _UNITS if parameters >= unit[0]), (1, ""))
+    return description.replace("?B", f"{parameters / unit:.3g}{name}")
 
 
 def _template(handle: int, name: bytes | None) -> str | None:

@@ -5,6 +5,11 @@ import pytest
 from tests.engine.client.harness import Scripted
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def scripted(tmp_path: Path) -> Scripted:
     return Scripted(tmp_path / "journal")

@@ -81,6 +81,14 @@ async def test_a_crash_in_loading_leads_to_one_more_try_without_repacked_weights
     assert name in vars(warning)["why"]
 
 
+async def test_only_the_first_start_pays_for_a_crash(scripted: Scripted) -> None:
+    for _ in range(2):
+        async with scripted.open("repack SIGILL"):
+            pass
+    starts = [line for line in scripted.lines() if line.startswith("configure")]
+    assert starts == ["configure repack=None", "configure repack=False", "configure repack=False"]
+
+
 async def test_a_crash_without_repacked_weights_is_an_error(scripted: Scripted) -> None:
     async with scripted.open("die SIGILL", ready=False) as engine:
         with pytest.raises(LoadError, match="SIGILL"):
