@@ -68,4 +68,7 @@ def _error(number: int, problem: Problem) -> ErrorEvent:
 
 
 def _encoded(events: Iterable[ResponseEvent]) -> bytes:
-    return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)
+    parts: list[bytes] = []
+    for event in events:
+        parts += (b"event: ", event["type"].encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
+    return b"".join(parts)
