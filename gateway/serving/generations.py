@@ -1,7 +1,7 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
@@ -22,8 +22,8 @@ class GenerationResult:
     """Final event of each choice, in order of choice."""
 
 
-Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
-"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the bytes to send."""
+Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
+"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
 class Generations:
@@ -69,10 +69,10 @@ class Generations:
         async def source() -> AsyncIterator[NextEvents]:
             async with self.open(caller, request, names) as admission:
 
-                async def take() -> Sequence[bytes]:
+                async def take() -> Iterable[bytes]:
                     generation = await admission.granted()
                     events = await generation.take()
-                    return [encode(generation.prompt_tokens, events)] if events else []
+                    return encode(generation.prompt_tokens, events) if events else ()
 
                 yield take
 
@@ -91,6 +91,7 @@ class Generations:
         try:
             with self._counted((caller.credentials, request.id)):
                 async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
+                    caller.release_body()
                     yield Admission(generation, caller.closing, deadline)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
