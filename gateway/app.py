@@ -63,7 +63,10 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
         max_recalled_bytes=settings.body_limit,
     )
     background = BackgroundResponses(
-        store, timeout=settings.request_timeout, max_per_owner=settings.background_responses
+        store,
+        timeout=settings.request_timeout,
+        max_per_owner=settings.background_responses,
+        max_bytes=settings.stored_bytes // 4,
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)

@@ -72,7 +72,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
-    "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec"},
+    "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec", "orjson"},
     "gateway.chat.template": {"engine", "jinja2"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.preparation": {
@@ -108,6 +108,7 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.apis.openai": {"gateway.apis.openai", *SHARED},
+    "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
     # Its routes take the body of a chat request.

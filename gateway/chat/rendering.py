@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
+import orjson
 
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
@@ -19,8 +20,8 @@ class _Transcript(msgspec.Struct, frozen=True, array_like=True):
 
     conversation: Conversation
     """The conversation before the items."""
-    items: tuple[bytes, ...]
-    """The items as JSON."""
+    items: bytes
+    """The items as a JSON array."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -73,7 +74,7 @@ def append_items(conversation: bytes, items: Iterable[bytes]) -> bytes:
         conversation: conversation without items, from `encode_conversation`.
         items: items of OpenAI's responses, as JSON.
     """
-    return _encoder.encode((msgspec.Raw(conversation), tuple(items)))
+    return _encoder.encode((msgspec.Raw(conversation), b"[%b]" % b",".join(items)))
 
 
 def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
@@ -92,7 +93,7 @@ def _decoded(data: bytes) -> Conversation:
     if isinstance(decoded, Conversation):
         return decoded
     before = decoded.conversation
-    return replace(before, messages=with_items(before.messages, decoded.items))
+    return replace(before, messages=with_items(before.messages, orjson.loads(decoded.items)))
 
 
 @lru_cache(maxsize=MAX_COMPILED)

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-import orjson
-
 from engine import RequestError
 from gateway.chat.template_capabilities import TemplateMessage
 
@@ -12,21 +10,21 @@ Item: TypeAlias = dict[str, Any]
 """An item in the format in which responses store it: `gateway.apis.openai.responses.items.Item`."""
 
 
-def with_items(messages: Iterable[TemplateMessage], items: Iterable[bytes]) -> tuple[TemplateMessage, ...]:
+def with_items(messages: Iterable[TemplateMessage], items: Iterable[Item]) -> tuple[TemplateMessage, ...]:
     """Return the messages and those of the items after them.
 
     The model's output in one turn (reasoning, text, calls) is one message.
 
     Args:
         messages: messages before the items.
-        items: items as JSON.
+        items: items in the order of the conversation.
 
     Raises:
         RequestError: if the output of a call has no earlier item for the call.
     """
     transcript = _Transcript(messages)
     for item in items:
-        transcript.add(orjson.loads(item))
+        transcript.add(item)
     return tuple(transcript.messages)
 
 

@@ -44,6 +44,11 @@ class BackgroundWork:
         """Owner of the response, as in `ResponseStore`."""
         return self.caller.credentials
 
+    @property
+    def size(self) -> int:
+        """Number of bytes of the input items."""
+        return sum(len(item.json) for item in self.inputs)
+
 
 @dataclass(slots=True)
 class _Running:
@@ -51,6 +56,8 @@ class _Running:
 
     work: BackgroundWork
     """The work under way."""
+    size: int
+    """`BackgroundWork.size`."""
     accepted: bool = False
     """True once the engine has accepted the request."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -66,7 +73,7 @@ class BackgroundResponses:
     Responses are looked up among those of one owner, as in `ResponseStore`.
     """
 
-    def __init__(self, store: ResponseStore, *, timeout: float, max_per_owner: int) -> None:
+    def __init__(self, store: ResponseStore, *, timeout: float, max_per_owner: int, max_bytes: int) -> None:
         """Create the runner of background responses.
 
         Args:
@@ -74,10 +81,12 @@ class BackgroundResponses:
             timeout: limit of each response, in seconds.
             max_per_owner: maximum number of responses of one owner that run or wait. They hold no connection, so that
                 otherwise one client could fill the queue.
+            max_bytes: maximum size of the input items of these responses, which are kept until they end.
         """
         self._store = store
         self._timeout = timeout
         self._max_per_owner = max_per_owner
+        self._max_bytes = max_bytes
         self._tasks: TaskGroup | None = None
         self._owners: dict[str, dict[str, _Running]] = {}
 
@@ -106,15 +115,27 @@ class BackgroundResponses:
         """
         if self._tasks is None:
             raise Unavailable("The server is shutting down.", code="shutting_down")
-        owned = self._owners.setdefault(work.owner, {})
-        if len(owned) >= self._max_per_owner:
-            raise too_many(self._max_per_owner)
-        running = owned[work.answer.id] = _Running(work)
+        running = self._add(work)
         try:
             await self._tasks.start(self._run, running)
         except BaseException:
             self._forget(work)
             raise
+
+    def _add(self, work: BackgroundWork) -> _Running:
+        """Count the work against its owner's limits. Raises `RefusedError` (429) beyond them."""
+        owned = self._owners.get(work.owner, {})
+        if len(owned) >= self._max_per_owner:
+            raise limit_reached(
+                f"At most {self._max_per_owner} background responses of one client may run or wait at the same time."
+            )
+        running = _Running(work, work.size)
+        if owned and running.size + sum(other.size for other in owned.values()) > self._max_bytes:
+            raise limit_reached(
+                f"The inputs of one client's background responses may have {self._max_bytes} bytes together."
+            )
+        self._owners.setdefault(work.owner, {})[work.answer.id] = running
+        return running
 
     def find(self, owner: str, response_id: str) -> BackgroundWork | None:
         """Return the work of an owner's running response, or None."""
@@ -175,9 +196,8 @@ class BackgroundResponses:
             raise RefusedError(DEADLINE_PASSED)
 
 
-def too_many(limit: int) -> RefusedError:
-    """Return the 429 error for a client that has too many background responses."""
-    message = f"At most {limit} background responses of one client may run or wait at the same time."
+def limit_reached(message: str) -> RefusedError:
+    """Return the 429 error for a client that has reached a limit of background responses."""
     return RefusedError(
         Problem(
             status=HTTPStatus.TOO_MANY_REQUESTS,

@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 import orjson
 
 from gateway.apis.openai.responses.answer import RequestEcho, Response, ResponseHead
 from gateway.apis.openai.responses.items import Item
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedItem:
-    """An item as JSON."""
+class EncodedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An item as JSON. A struct is decoded faster than a dataclass, and a request may have thousands."""
 
     id: str
     """The item's id."""

@@ -37,25 +37,27 @@ class ResponsesEndpoints:
     async def create(self, call: Call[ResponseCall]) -> JsonReply[Response] | EventStream:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         asked, caller = call.prepared, call.caller
+        names, stores, options = asked.names, asked.store, asked.options
         served = await self._models.resolve(asked.model)
         inputs, prompt = await self._read(caller, asked, served)
         request = asked.generation(caller.request_id, prompt)
-        answer = ResponseAnswer(served.name, asked.options, prompt)
+        answer = ResponseAnswer(served.name, options, prompt)
+        del call, asked  # the conversation, which may be large, is not needed while the engine works
+        if not stores:
+            inputs = []
 
         def save() -> None:
-            if asked.store:
+            if stores:
                 self._store.put(caller.credentials, answer.stored(inputs))
 
-        if asked.options.background:
-            await self._background.start(
-                BackgroundWork(answer, served.generations, caller, request, asked.names, inputs)
-            )
+        if options.background:
+            await self._background.start(BackgroundWork(answer, served.generations, caller, request, names, inputs))
         elif request.stream:
             events = ResponseEvents(answer, save)
-            source = served.generations.stream(caller, request, events.encode, asked.names)
+            source = served.generations.stream(caller, request, events.encode, names)
             return EventStream(source, end=b"", encode_failure=events.fail)
         else:
-            whole = await served.generations.run(caller, request, asked.names)
+            whole = await served.generations.run(caller, request, names)
             for end in whole.outcomes:
                 await answer.add_whole(whole.prompt_tokens, end)
             save()

@@ -20,8 +20,8 @@ from gateway.apis.openai.responses.items import (
     output_text,
 )
 
-MAX_ITEMS = 2**14
-"""Maximum of items in one request."""
+MAX_ITEMS = 2**13
+"""Maximum of items in one request, as of messages in a chat."""
 
 _REFERENCE = "item_reference"
 
@@ -224,6 +224,9 @@ def resolve(
     Raises:
         RequestError: if a reference names an unknown item. `find` may raise it, too.
     """
+    own = [item for item in inputs if isinstance(item, EncodedItem)]
+    if len(own) == len(inputs):
+        return own
     found = find([item for item in inputs if isinstance(item, str)])
     return [_resolved(item, found, at) for at, item in enumerate(inputs)]
 

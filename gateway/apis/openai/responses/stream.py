@@ -68,4 +68,4 @@ def _error(number: int, problem: Problem) -> ErrorEvent:
 
 
 def _encoded(event: ResponseEvent) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+    return b"".join((b"event: ", event["type"].encode(), b"\ndata: ", orjson.dumps(event), b"\n\n"))

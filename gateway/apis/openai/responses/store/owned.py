@@ -7,16 +7,6 @@ from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 
 
-@dataclass(slots=True)
-class _SharedItem:
-    """An item that requests can reference by its id."""
-
-    item: EncodedItem
-    """The item."""
-    uses: int = 0
-    """Number of stored items that are equal to it."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A stored response."""
@@ -39,7 +29,8 @@ class OwnedResponses:
         self.size = 0
         """Size of all responses, in bytes."""
         self._responses: OrderedDict[str, _Entry] = OrderedDict()
-        self._items: dict[str, _SharedItem] = {}
+        self._items: dict[str, EncodedItem] = {}
+        self._further_uses: dict[str, int] = {}  # by id, of items that are stored more than once
 
     def __len__(self) -> int:
         """Return the number of responses."""
@@ -59,8 +50,7 @@ class OwnedResponses:
 
     def item(self, item_id: str) -> EncodedItem | None:
         """Return the item with this id, or None."""
-        shared = self._items.get(item_id)
-        return shared.item if shared else None
+        return self._items.get(item_id)
 
     def remove(self, response_id: str) -> StoredResponse | None:
         """Remove a response and its items. Return the response, or None if it is not stored."""
@@ -68,9 +58,7 @@ class OwnedResponses:
             return None
         self.size -= entry.stored.size
         for item_id in entry.item_ids:
-            self._items[item_id].uses -= 1
-            if not self._items[item_id].uses:
-                del self._items[item_id]
+            self._release(item_id)
         return entry.stored
 
     def oldest(self) -> str:
@@ -78,8 +66,18 @@ class OwnedResponses:
         return next(iter(self._responses))
 
     def _share(self, item: EncodedItem) -> bool:
-        """Count a use of the item. Return False if its id refers to a different item."""
-        shared = self._items.setdefault(item.id, _SharedItem(item))
-        equal = shared.item == item
-        shared.uses += equal
-        return equal
+        """Let the item's id refer to it. Return False if the id refers to a different item."""
+        known = self._items.get(item.id)
+        if known is None:
+            self._items[item.id] = item
+        elif known == item:
+            self._further_uses[item.id] = self._further_uses.get(item.id, 0) + 1
+        return known is None or known == item
+
+    def _release(self, item_id: str) -> None:
+        """End one use of an item. After the last one its id refers to nothing."""
+        uses = self._further_uses.pop(item_id, 0)
+        if not uses:
+            del self._items[item_id]
+        elif uses > 1:
+            self._further_uses[item_id] = uses - 1

@@ -10,7 +10,7 @@ from gateway.apis.openai.responses.store.owned import OwnedResponses
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import Problem, RefusedError
 
-MAX_RECALLED_ITEMS = 2**14
+MAX_RECALLED_ITEMS = 2**13
 """Maximum of items in one history."""
 
 

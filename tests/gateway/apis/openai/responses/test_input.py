@@ -25,8 +25,7 @@ def stored(value: object) -> list[Any]:
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
     body = ResponseBody.model_validate({"input": list(items), "instructions": instructions})
-    encoded = (item.json for item in resolve(encode_input(body.input), lambda _ids: {}))
-    return list(with_items(body.conversation().messages, encoded))
+    return list(with_items(body.conversation().messages, stored(list(items))))
 
 
 def said(role: str, text: str) -> dict[str, Any]:

@@ -143,6 +143,19 @@ async def test_background_responses_have_a_limit_for_each_owner() -> None:
         await create(app, MALLORY, background=True)
 
 
+async def test_the_inputs_of_background_responses_have_a_limit_for_each_owner() -> None:
+    engine = chatting(say_nothing)
+    async with running(engine, stored_bytes=8000) as app:
+        first = (await create(app, MALLORY, background=True, input="x" * 1500))["id"]
+        refused = await send(app, MALLORY, "POST", body={**BACKGROUND, "input": "x" * 1500})
+        assert (refused.status, refused.json["error"]["code"]) == (429, "background_limit_reached")
+        assert "may have 2000 bytes" in refused.json["error"]["message"]
+        await create(app, MALLORY, background=True)
+        await create(app, ALICE, background=True, input="x" * 1500)
+        assert (await send(app, MALLORY, "POST", f"/{first}/cancel")).status == 200
+        await create(app, MALLORY, background=True, input="x" * 1500)
+
+
 async def test_a_refused_background_response_does_not_count() -> None:
     engine = chatting(say_nothing)
     async with running(engine, background_limit=1) as app:

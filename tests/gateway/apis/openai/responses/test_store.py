@@ -232,7 +232,7 @@ def test_the_items_of_one_history_are_bounded() -> None:
     store.put(OWNER, response("a", *many))
     store.put(OWNER, response("b", *many, previous="a"))
     assert len(store.history(OWNER, "a")) == len(many) + 1
-    with pytest.raises(RequestError, match="are more than 16384") as caught:
+    with pytest.raises(RequestError, match="are more than 8192") as caught:
         store.history(OWNER, "b")
     assert (caught.value.param, caught.value.code) == ("previous_response_id", "context_length_exceeded")
 
