@@ -26,7 +26,10 @@ from engine.request import (
     GrammarKind,
     Infill,
     Prompt,
+    PromptText,
     Sampling,
+    TextPrompt,
+    all_plain,
 )
 
 __all__ = [
@@ -53,14 +56,17 @@ __all__ = [
     "LoadError",
     "ModelInfo",
     "Prompt",
+    "PromptText",
     "RequestError",
     "Sampling",
     "SlotInfo",
     "SlowReader",
     "Supervision",
     "Text",
+    "TextPrompt",
     "TokenDetail",
     "Unavailable",
+    "all_plain",
     "embedded_model",
     "open_engine",
 ]
