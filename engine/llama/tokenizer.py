@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from functools import cached_property
 from itertools import pairwise
 
 import llama_cpp
@@ -124,11 +125,24 @@ class Tokenizer:
     def _plain(self, text: str) -> list[int]:
         """Return the tokens of a text in which no name of a control token is parsed.
 
-        llama.cpp parses names of user-defined tokens in every text. So those that steer are cut after a character.
+        llama.cpp parses names of user-defined tokens in every text, so those that look like control tokens are cut after
+        a character. It may also merge characters to a control token, if two pieces of the vocabulary form its name.
         """
         cuts = [match.start() + 1 for match in self._mark.finditer(text)] if self._mark else []
         parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
-        return [token for part in parts for token in self._tokens(part, special=False)]
+        return [token for part in parts for one in self._tokens(part, special=False) for token in self._spelled(one)]
+
+    def _spelled(self, token: int) -> list[int]:
+        """Return a token, or the tokens of the bytes of its name if it is a control token."""
+        if not self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL:
+            return [token]
+        return [self._bytes[byte] for byte in self.piece(token, special=True) if byte in self._bytes]
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        """The tokens of single bytes."""
+        pieces = ((self.piece(token, special=False), token) for token in range(self.size))
+        return {piece[0]: token for piece, token in pieces if len(piece) == 1}
 
     def _enclosed(self, tokens: list[int], *, begin: bool) -> list[int]:
         """Return tokens of a text between those that the model adds to every text."""
