@@ -30,6 +30,7 @@ from engine.request import (
     Sampling,
     TextPrompt,
     all_plain,
+    text_of,
 )
 
 __all__ = [
@@ -69,4 +70,5 @@ __all__ = [
     "all_plain",
     "embedded_model",
     "open_engine",
+    "text_of",
 ]

@@ -122,6 +122,11 @@ Prompt: TypeAlias = TextPrompt | tuple[int, ...] | Infill
 """Text, token ids, or a fill-in-the-middle prompt."""
 
 
+def text_of(prompt: TextPrompt) -> str:
+    """Return the whole text of a prompt."""
+    return prompt if isinstance(prompt, str) else prompt.text
+
+
 def all_plain(text: str) -> PromptText:
     """Return a text that is plain as a whole."""
     return PromptText(text, ((0, len(text)),))

@@ -125,8 +125,8 @@ class Tokenizer:
     def _plain(self, text: str) -> list[int]:
         """Return the tokens of a text in which no name of a control token is parsed.
 
-        llama.cpp parses names of user-defined tokens in every text, so those that look like control tokens are cut after
-        a character. It may also merge characters to a control token, if two pieces of the vocabulary form its name.
+        llama.cpp parses names of user-defined tokens in every text, so those that look like control tokens are cut
+        after a character. It may also merge characters to a control token, if two pieces form its name.
         """
         cuts = [match.start() + 1 for match in self._mark.finditer(text)] if self._mark else []
         parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))

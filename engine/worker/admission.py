@@ -10,7 +10,16 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt, PromptText, Sampling
+from engine.request import (
+    EmbeddingInput,
+    EmbeddingRequest,
+    GenerationRequest,
+    Infill,
+    Prompt,
+    PromptText,
+    Sampling,
+    text_of,
+)
 
 _BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
@@ -116,10 +125,8 @@ def _check_beginnings(prompt: Prompt, model: Model) -> None:
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:
     match prompt:
-        case str():
-            return (prompt,)
-        case PromptText():
-            return (prompt.text,)
+        case str() | PromptText():
+            return (text_of(prompt),)
         case Infill():
             return prompt.prefix, prompt.suffix
     return ()

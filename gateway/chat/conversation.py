@@ -1,16 +1,18 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
-from engine import Grammar, GrammarKind, ModelInfo, RequestError
+from engine import Grammar, GrammarKind, ModelInfo, RequestError, TextPrompt, text_of
+from gateway.chat.control_names import ControlNames
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.lark import embedded
+from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.template import ChatTemplate
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
@@ -39,14 +41,25 @@ class Conversation:
     """Continue the last message, an assistant's, instead of starting another."""
     open_answer: bool = True
     """End the prompt where an assistant's message begins. `continue_final` implies it."""
+    parse_special: bool | None = None
+    """Let names of control tokens in these texts become these tokens; None takes the operator's choice."""
+
+    def changed(self, change: Change) -> "Conversation":
+        """Return the conversation with changed texts of the client."""
+        return replace(
+            self,
+            messages=tuple(change_message(message, change) for message in self.messages),
+            tools=tuple(change_tool(tool, change) for tool in self.tools),
+            template_kwargs={name: change_value(value, change) for name, value in self.template_kwargs.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """Rendered prompt, with the grammar and the parser for the generated text."""
 
-    text: str
-    """The prompt."""
+    text: TextPrompt
+    """The prompt. Names of control tokens in the client's texts are plain, unless the request parses them."""
     grammar: Grammar | None
     """Grammar that the generated text must match."""
     show_special: bool
@@ -58,12 +71,13 @@ class ChatPrompt:
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(self, model: ModelInfo, override: str | None = None) -> None:
+    def __init__(self, model: ModelInfo, override: str | None = None, *, parse_special: bool = False) -> None:
         """Compile the model's chat templates.
 
         Args:
             model: the model that the prompts are for.
             override: source of a template that replaces the model's own.
+            parse_special: the default of `Conversation.parse_special`.
 
         Raises:
             RequestError: if there is no template, or it cannot be compiled.
@@ -75,6 +89,8 @@ class ChatModel:
         self._plain = _TemplateFormat(source, model)
         for_tools = None if override else model.tool_template
         self._with_tools = _TemplateFormat(for_tools, model) if for_tools else self._plain
+        self._names = ControlNames(model.control_names)
+        self._parse_special = parse_special
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Return the prompt of a conversation. Takes as long as the template does.
@@ -85,7 +101,8 @@ class ChatModel:
         """
         offered = () if conversation.tool_choice == "none" else conversation.tools
         chosen = self._with_tools if offered else self._plain
-        return chosen.prompt(conversation, offered)
+        parsed = self._parse_special if conversation.parse_special is None else conversation.parse_special
+        return chosen.prompt(conversation, offered, ControlNames(()) if parsed else self._names)
 
 
 class _TemplateFormat:
@@ -103,18 +120,26 @@ class _TemplateFormat:
         )
         self._format = choose(source, model.special_tokens)
 
-    def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
+    def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
 
         Args:
             conversation: the conversation to render.
             tools: the tools that the prompt shows to the model.
+            names: the names that are plain in the client's texts.
 
         Raises:
             RequestError: as in `ChatModel.prompt`.
         """
-        text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
-        thinking = self._format.opens_thinking(text)
+        survey = Survey(names)
+        try:
+            conversation.changed(survey.read)
+            mask = survey.mask(self._template.source)
+            text = self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
+        except RecursionError as error:
+            message = "The messages are nested too deeply."
+            raise RequestError(message, code="invalid_value", param="messages") from error
+        thinking = self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
             self._grammar(conversation, tools, thinking=thinking),
@@ -122,7 +147,16 @@ class _TemplateFormat:
             lambda: self._parser(conversation, tools, thinking=thinking),
         )
 
+    def _masked(self, conversation: Conversation, tools: Sequence[Tool], mask: Mask) -> TextPrompt:
+        masked = conversation.changed(mask.hide)
+        try:
+            return mask.reveal(self._text(masked, masked.tools if tools else ()))
+        except RequestError as error:
+            raise RequestError(text_of(mask.reveal(error.message)), code=error.code, param=error.param) from error
+
     def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+        if conversation.continue_final:
+            return self._continued(conversation, tools)
         return self._render(conversation, tools, conversation.messages, opened=conversation.open_answer)
 
     def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:

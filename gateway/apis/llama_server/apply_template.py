@@ -1,5 +1,6 @@
 """Endpoint `/apply-template`: render the prompt of a conversation without generating."""
 
+from engine import text_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
@@ -23,7 +24,7 @@ class ApplyTemplateEndpoints:
         """Return `{"prompt": …}`."""
         served = await self._models.resolve(call.body.model)
         prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
-        return JsonReply({"prompt": prompt.text})
+        return JsonReply({"prompt": text_of(prompt.text)})
 
 
 def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
