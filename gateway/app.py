@@ -90,7 +90,7 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None) -
             name,
             file,
             tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template),
+            prompts=ChatPrompts(engine, settings.chat_template, parse_special=settings.parse_special),
             generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
         )
 

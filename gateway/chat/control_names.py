@@ -12,6 +12,10 @@ _MAX_DEPTH = 32
 """Maximum number of nested groups in a pattern."""
 
 
+_ESCAPED = frozenset("\"'\\")
+"""Characters that are no marks, because templates must still be able to escape them."""
+
+
 class ControlNames:
     """Finds the names of a model's control tokens, and parts that could form one together with other text."""
 
@@ -35,7 +39,7 @@ class ControlNames:
     def find_marks(self, text: str) -> Iterator[int]:
         """Return the positions without which neither the text nor a longer text around it has a name.
 
-        These are the characters of names that are no letters or digits; or all characters, where a name has no other.
+        These are the characters of names that are no letters, digits or quotes; or all, where a name has no other.
         A name in the middle of the text counts; so does a beginning of one at the text's end, an end of one at its
         beginning, and a text to which only the first and the last character of a name are missing.
         """
@@ -61,7 +65,7 @@ class ControlNames:
 
 
 def _marks(text: str) -> Sequence[int]:
-    return tuple(at for at, character in enumerate(text) if not (character.isalnum() or character.isspace()))
+    return tuple(at for at, one in enumerate(text) if not (one.isalnum() or one.isspace() or one in _ESCAPED))
 
 
 def _longest_of(names: Sequence[str], depth: int = 0) -> str:

@@ -10,8 +10,6 @@ from dataclasses import replace
 from io import StringIO
 from typing import Any, TypeAlias
 
-import orjson
-
 from engine import PromptText, RequestError, TextPrompt
 from gateway.chat.control_names import ControlNames, Span
 from gateway.chat.template_capabilities import TemplateMessage
@@ -29,6 +27,10 @@ _STAND_INS = range(_FIRST, _LAST + 1)
 
 _USED = re.compile(r"[\u3400-\u4dbf]|\\u(?:3[4-9a-f]|4[0-9a-d])[0-9a-f]{2}", re.IGNORECASE)
 """Such a character in a text, or its escape in JSON, which some templates write."""
+
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""A string in JSON."""
 
 
 class Survey:
@@ -90,8 +92,10 @@ class Mask:
         out, hidden, at = StringIO(), bytearray(), 0
         for match in self._shown.finditer(rendered):
             out.write(rendered[at : match.start()])
-            hidden += bytes(match.start() - at) + b"\1"
-            out.write(self._hidden[_code(match[0])])
+            one = self._hidden[_code(match[0])]
+            shown = one if len(match[0]) == 1 else json.dumps(one)[1:-1]
+            out.write(shown)
+            hidden += bytes(match.start() - at) + b"\1" * len(shown)
             at = match.end()
         out.write(rendered[at:])
         text = out.getvalue()
@@ -146,13 +150,24 @@ def _call(call: TemplateMessage, change: Change) -> TemplateMessage:
 
 
 def _arguments(text: str, change: Change) -> str:
-    """Return the JSON text of arguments with changed strings. A string may be escaped in the text."""
+    """Return the JSON text of arguments with changed strings. Everything else in it stays, also where it is invalid."""
+    return change(_STRING.sub(lambda match: _json_string(match[0], change), text))
+
+
+def _json_string(quoted: str, change: Change) -> str:
+    text = _unquoted(quoted)
+    changed = text if text is None else change(text)
+    if changed == text:
+        return quoted
+    as_written = f'"{change(quoted[1:-1])}"'
+    return as_written if _unquoted(as_written) == changed else json.dumps(changed, ensure_ascii=quoted.isascii())
+
+
+def _unquoted(quoted: str) -> str | None:
     try:
-        given = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return change(text)
-    changed = change_value(given, change)
-    return change(text) if changed == given else json.dumps(changed, ensure_ascii=False)
+        return str(json.loads(quoted, strict=False))
+    except ValueError:
+        return None
 
 
 def _code(character: str) -> int:

@@ -14,15 +14,17 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 class ChatPrompts:
     """Makes prompts with the template of the served model, or with the operator's template."""
 
-    def __init__(self, engine: Engine, template: str | None) -> None:
+    def __init__(self, engine: Engine, template: str | None, *, parse_special: bool = False) -> None:
         """Take an engine and an optional template.
 
         Args:
             engine: its model has the default template.
             template: replaces the model's template; None keeps it.
+            parse_special: the default of `Conversation.parse_special`.
         """
         self._engine = engine
         self._template = template
+        self._parse_special = parse_special
         self._known: tuple[ModelInfo, ChatModel] | None = None
 
     async def prompt(self, conversation: Conversation, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
@@ -50,5 +52,5 @@ class ChatPrompts:
     def _prompt(self, model: ModelInfo, conversation: Conversation) -> ChatPrompt:
         known = self._known
         if known is None or known[0] is not model:
-            known = self._known = (model, ChatModel(model, self._template))
+            known = self._known = (model, ChatModel(model, self._template, parse_special=self._parse_special))
         return known[1].prompt(conversation)
