@@ -117,7 +117,7 @@ def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(s
 
 @pytest.mark.parametrize("mangling", MANGLINGS)
 @settings(max_examples=50)
-@given(text=TEXTS)
+@given(text=st.lists(st.sampled_from([*NAMES, " ", "Hi", "\n"])).map("".join))
 def test_no_mangling_frees_a_name(mangling: str, text: str) -> None:
     source = f"{{% set x = messages[0].content %}}{{{{ {mangling} }}}}"
     assert not parsed_names(prompt_of(source, Conversation(messages=({"role": "user", "content": text},))))
