@@ -87,6 +87,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "strict_fields": "true",
         "stored_responses": "5",
         "stored_bytes": "5000",
+        "background_limit": "5",
         "grace": "0",
         "async_backend": "asyncio",
         "log_level": "debug",

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from engine import PromptText, RequestError, TextPrompt, text_of
 from gateway.chat.control_names import ControlNames
-from gateway.chat.conversation import ChatModel, Conversation
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.chat.template_capabilities import TemplateMessage  # noqa: TC001 (read by mypy only)
 from gateway.chat.tools import Tool
+from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 from tests.program import ROOT
@@ -64,7 +66,9 @@ TEXTS = st.lists(
 
 
 def prompt_of(source: str, conversation: Conversation, names: tuple[str, ...] = NAMES) -> TextPrompt:
-    return ChatModel(replace(MODEL, chat_template=source, control_names=names)).prompt(conversation).text
+    prompt = ChatModel(source, control_names=names).prompt(conversation)
+    assert decode(encode(prompt), ChatPrompt) == prompt
+    return prompt.text
 
 
 def parsed_names(prompt: TextPrompt) -> list[str]:
@@ -188,9 +192,9 @@ def test_a_refusal_of_a_template_has_the_clients_words() -> None:
 @pytest.mark.parametrize("operator", [False, True])
 @pytest.mark.parametrize("request_field", [False, True, None])
 def test_the_operator_and_the_request_may_parse_names(operator: bool, request_field: bool | None) -> None:
-    model = ChatModel(replace(MODEL, control_names=NAMES), "{{ messages[0].content }}", parse_special=operator)
-    messages = ({"role": "user", "content": "<s>"},)
-    prompt = model.prompt(Conversation(messages=messages, parse_special=request_field))
+    model = replace(MODEL, chat_template="{{ messages[0].content }}", control_names=NAMES)
+    conversation = Conversation(messages=({"role": "user", "content": "<s>"},), parse_special=request_field)
+    prompt = render(template_key(model, parse_special=operator), encode_conversation(conversation))
     parsed = operator if request_field is None else request_field
     assert prompt.text == ("<s>" if parsed else PromptText("<s>", ((0, 3),)))
 
