@@ -95,7 +95,7 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
             name,
             file,
             tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template, preparer),
+            prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
         )
 

@@ -84,6 +84,10 @@ class Settings(BaseModel):
     chat_template: Annotated[str | None, AfterValidator(_readable_template)] = Field(
         None, title="FILE", description="Jinja chat template; default: the one in the model file"
     )
+    parse_special: bool = Field(
+        False,
+        description="let names of control tokens in the texts of chats become these tokens; requests may override it",
+    )
     embedding_model: Annotated[Path | None, AfterValidator(_readable_gguf_if_any)] = Field(
         None,
         title="FILE",

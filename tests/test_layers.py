@@ -39,6 +39,7 @@ CROWDED = {"gateway.chat.formats"}
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
+    "engine.request": {*VOCABULARY, "msgspec"},
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},

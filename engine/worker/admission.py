@@ -14,7 +14,17 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Grammar, Infill, Prompt, Sampling
+from engine.request import (
+    EmbeddingInput,
+    EmbeddingRequest,
+    GenerationRequest,
+    Grammar,
+    Infill,
+    Prompt,
+    PromptText,
+    Sampling,
+    text_of,
+)
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 
 _BYTES_PER_TOKEN = 16
@@ -118,21 +128,26 @@ def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[l
 
 
 def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
-    if isinstance(prompt, tuple):
-        return list(prompt)
     yield from _check_beginnings(prompt, model)
     yield effort_of_text(_size(prompt))
-    return model.infill(prompt.prefix, prompt.suffix) if isinstance(prompt, Infill) else model.tokenize(prompt)
+    match prompt:
+        case str():
+            return model.tokenize(prompt)
+        case PromptText():
+            return model.tokenize_parts(prompt)
+        case Infill():
+            return model.infill(prompt.prefix, prompt.suffix)
+    return list(prompt)
 
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:
     """Return the texts to tokenise."""
     match prompt:
-        case tuple():
-            return ()
+        case str() | PromptText():
+            return (text_of(prompt),)
         case Infill(prefix, suffix):
             return prefix, suffix
-    return (prompt,)
+    return ()
 
 
 def _size(prompt: Prompt) -> int:

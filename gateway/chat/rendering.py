@@ -42,14 +42,19 @@ class TemplateKey:
     """Text of the end-of-sequence token."""
     special_tokens: tuple[tuple[str, int], ...]
     """Names and ids of the control tokens and of the user-defined tokens."""
+    control_names: tuple[str, ...] = ()
+    """Names that are plain in the texts of clients."""
+    parse_special: bool = False
+    """The default of `Conversation.parse_special`."""
 
 
-def template_key(model: ModelInfo, override: str | None = None) -> TemplateKey:
+def template_key(model: ModelInfo, override: str | None = None, *, parse_special: bool = False) -> TemplateKey:
     """Return the key of a model's templates.
 
     Args:
         model: the model that the prompts are for.
         override: source of a template that replaces the model's own.
+        parse_special: the default of `Conversation.parse_special`.
 
     Raises:
         RequestError: if there is no template.
@@ -59,7 +64,15 @@ def template_key(model: ModelInfo, override: str | None = None) -> TemplateKey:
         message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
         raise RequestError(message, code="chat_template_missing", param="messages")
     tool_source = None if override else model.tool_template
-    return TemplateKey(source, tool_source, model.bos, model.eos, tuple(model.special_tokens.items()))
+    return TemplateKey(
+        source=source,
+        tool_source=tool_source,
+        bos=model.bos,
+        eos=model.eos,
+        special_tokens=tuple(model.special_tokens.items()),
+        control_names=model.control_names,
+        parse_special=parse_special,
+    )
 
 
 def encode_conversation(conversation: Conversation) -> bytes:
@@ -104,4 +117,6 @@ def _compiled(template: TemplateKey) -> ChatModel:
         bos=template.bos,
         eos=template.eos,
         special_tokens=dict(template.special_tokens),
+        control_names=template.control_names,
+        parse_special=template.parse_special,
     )

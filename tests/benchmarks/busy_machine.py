@@ -25,6 +25,8 @@ from engine.llama.cpu import usable_cores
 from engine.request import GenerationRequest, Sampling
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
+from engine.worker.progress import Progress
+from tests.engine.driver import at_once
 
 GROUP = Path("/sys/fs/cgroup/cpu/llama-gateway-benchmark")
 SPIN = "while True: pass"
@@ -40,7 +42,7 @@ def measure(model: str, threads: int | None, seconds: float) -> dict[str, float]
     with ExitStack() as stack:
         lanes = load(config, lambda _share: None, stack).lanes(config)
         lane = lanes[GenerationRequest]
-        loop = StepLoop(lanes.values(), lambda _news, _metrics: None)
+        loop = StepLoop(lanes.values(), lambda _news, _metrics: None, Progress())
         request = GenerationRequest(
             id="bench",
             prompts=("time people way water",),
@@ -55,7 +57,7 @@ def measure(model: str, threads: int | None, seconds: float) -> dict[str, float]
             steps, began = [], time.perf_counter()
             while (now := time.perf_counter()) - began < duration:
                 if not lane.scheduler.busy:
-                    loop.add(lane, lane.admit(next(keys), request), lambda: None)
+                    loop.add(lane, at_once(lane.admit(next(keys), request)), lambda: None)
                 loop._step()
                 steps.append(time.perf_counter() - now)
             return sorted(steps)

@@ -63,6 +63,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "model": str(model),
         "alias": "mine",
         "chat_template": str(template),
+        "parse_special": "true",
         "embedding_model": str(model),
         "host": "::1",
         "port": "0",
@@ -104,6 +105,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.engine_config().speculation is False
     assert by_flags.strict_fields
     assert by_flags.partition_cache
+    assert by_flags.parse_special
     assert by_flags.engine_config().prefix_store == 1000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"

@@ -4,6 +4,8 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field
 
+from engine import Prompt as EnginePrompt
+from engine import all_plain
 from gateway.apis.fields.sampling import MAX_INT
 
 Prompt: TypeAlias = str | tuple[int, ...]
@@ -25,6 +27,18 @@ PromptForms: TypeAlias = PromptForm | Annotated[list[PromptForm], Field(min_leng
 """One prompt or several."""
 
 _FORMS = "should be a string, an array of strings, an array of token ids or an array of such arrays"
+
+
+ParseSpecial: TypeAlias = Annotated[
+    bool,
+    Field(description="Names of control tokens in a text become these tokens. The text around a gap is always plain."),
+]
+"""The request field `parse_special` of prompts."""
+
+
+def engine_prompt(prompt: Prompt, *, parse_special: bool) -> EnginePrompt:
+    """Return a prompt for the engine, as a plain text unless names of control tokens are parsed."""
+    return all_plain(prompt) if isinstance(prompt, str) and not parse_special else prompt
 
 
 def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ...]:

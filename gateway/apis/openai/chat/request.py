@@ -25,7 +25,7 @@ from gateway.apis.openai.chat.messages import (
 )
 from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import Conversation
-from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
+from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 
 MAX_DOCUMENTS = 2**10
 """Maximum of documents in one request."""
@@ -52,6 +52,8 @@ class TemplateFields(Fields):
     continue_final_message: bool = Field(
         False, description="Requires a last message by the assistant without calls, and no `add_generation_prompt`."
     )
+
+    parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
 
     @field_validator("continue_final_message")
     @classmethod
@@ -136,6 +138,7 @@ class ChatBody(
             ),
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
+            parse_special=self.parse_special,
         )
 
     def request(self) -> GenerationRequest:

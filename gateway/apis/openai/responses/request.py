@@ -18,7 +18,7 @@ from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaForm
 from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
 from gateway.apis.openai.responses.tools import ResponseToolFields
 from gateway.chat.conversation import Conversation
-from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
+from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -111,6 +111,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning = Field(default_factory=Reasoning)
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
+    parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
     include: list[
@@ -183,6 +184,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
+            parse_special=self.parse_special,
         )
 
     def request(self) -> GenerationRequest:

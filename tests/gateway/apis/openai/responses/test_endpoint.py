@@ -426,6 +426,7 @@ async def test_input_tokens_are_counted_without_a_generation() -> None:
     app = app_of(engine)
     counted = (await post(app, f"{PATH}/input_tokens", {"input": "Hi"})).json
     (prompt,) = engine.tokenized[0][0]
+    assert isinstance(prompt, str)
     assert counted == {"object": "response.input_tokens", "input_tokens": len(prompt) + 1}
     await post(app, PATH, {"input": "Hi"})
     assert engine.generations[0].request.prompts == (prompt,)
