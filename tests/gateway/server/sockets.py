@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 import h11
 from starlette.types import ASGIApp
 
@@ -61,6 +62,13 @@ class Client:
             await anyio.wait_writable(self.sock)
             view = view[self.sock.send(view) :]
 
+    async def send_slowly(self, data: bytes) -> None:
+        """Send one byte at a time, as long as the server reads."""
+        with suppress(ConnectionError):
+            for number in range(len(data)):
+                self.write(data[number : number + 1])
+                await anyio.lowlevel.checkpoint()
+
     async def receive(self) -> bytes:
         while True:
             await anyio.wait_readable(self.sock)
@@ -86,6 +94,12 @@ class Client:
             self._received += data
         found, self._received = self._received, b""
         return found
+
+    async def read_to_the_close(self) -> bytes:
+        """Return all bytes before FIN or a reset."""
+        with suppress(ConnectionError):
+            await self.read_to_end()
+        return self._received
 
     async def is_closed(self) -> bool:
         """Wait for FIN or a reset, ignoring the bytes before it."""

@@ -169,7 +169,7 @@ async def test_a_broken_body_ends_the_request(caplog: pytest.LogCaptureFixture) 
 async def test_a_vanished_host_cancels_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel gives the connection up after the limits of the TCP options, and reports it once."""
 
-    async def give_up(_transport: Transport) -> bytes:
+    async def give_up(*_: object) -> bytes:
         await probe.entered.wait()
         raise TimeoutError
 
