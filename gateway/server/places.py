@@ -31,41 +31,46 @@ class Places:
         self._idle_grace = idle_grace
         self._taken = 0
         self._idle: dict[Idle, float] = {}  # since when, the longest idle first
-        self._closing: set[Idle] = set()  # closed here, but still in their places
+        self._closed: set[Idle] = set()  # closed here; their places are given away
         self._changed = anyio.Event()
 
     async def take(self) -> None:
         """Wait for a place."""
-        while self._taken >= self._limit:
+        while self._taken >= self._limit and not self._close_idle():
             self._changed = anyio.Event()
-            with anyio.CancelScope(deadline=self._make_room()):
+            with anyio.CancelScope(deadline=self._next_attempt()):
                 await self._changed.wait()
         self._taken += 1
 
     def leave(self, connection: Idle) -> None:
-        """Give back the place of a connection."""
+        """Give back the place of a connection that has ended."""
         self._idle.pop(connection, None)
-        self._closing.discard(connection)
-        self._taken -= 1
-        self._changed.set()
+        if connection in self._closed:
+            self._closed.remove(connection)
+        else:
+            self._taken -= 1
+            self._changed.set()
 
     def set_idle(self, connection: Idle, idle: bool) -> None:
         """Mark a connection as idle or busy."""
         self._idle.pop(connection, None)
-        if idle and connection not in self._closing:
+        if idle and connection not in self._closed:
             self._idle[connection] = anyio.current_time()
             self._changed.set()
 
-    def _make_room(self) -> float:
-        """Close the connection that has been idle for longest, if one may be. Returns the time of the next attempt."""
-        if self._closing or not self._idle:
-            return math.inf
+    def _close_idle(self) -> bool:
+        """Close the connection that has been idle for longest, if one may be closed. Returns True if it was."""
+        now = anyio.current_time()
         for connection, since in list(self._idle.items()):
-            if since + self._idle_grace > anyio.current_time():
-                return since + self._idle_grace
+            if since + self._idle_grace > now:
+                break
             del self._idle[connection]
             if connection.close_idle():
-                self._closing.add(connection)
-                return math.inf
-            self._idle[connection] = anyio.current_time()
-        return anyio.current_time() + self._idle_grace
+                self._closed.add(connection)
+                self._taken -= 1
+                return True
+            self._idle[connection] = now
+        return False
+
+    def _next_attempt(self) -> float:
+        return next(iter(self._idle.values()), math.inf) + self._idle_grace
