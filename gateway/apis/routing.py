@@ -26,7 +26,7 @@ def _serve(methods: Mapping[str, AnyEndpoint], bodies: BodyReader) -> Callable[[
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
-        body = bodies.read(caller, await http.body(), endpoint.body) if has_body(endpoint) else None
+        body = bodies.read(caller, caller.body.data, endpoint.body) if has_body(endpoint) else None
         return await endpoint.handler(Call(http, caller, body))
 
     return serve

@@ -2,6 +2,8 @@
 
 import logging
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -42,7 +44,7 @@ class LoopClock:
 
     async def run(self) -> None:
         """Measure until cancelled."""
-        self._ticked_at = anyio.current_time()
+        self._time, self._ticked_at = self.time(), anyio.current_time()
         while True:
             await anyio.sleep(TICK)
             self._tick(anyio.current_time())
@@ -60,3 +62,12 @@ class LoopClock:
         if now - self._logged_at >= LOG_PAUSE:
             self._logged_at = now
             logger.warning("the event loop was held up for %.2f s", lag)
+
+
+@asynccontextmanager
+async def running(clock: LoopClock) -> AsyncIterator[None]:
+    """Run a clock inside the context."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(clock.run)
+        yield
+        tasks.cancel_scope.cancel()

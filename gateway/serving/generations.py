@@ -88,6 +88,7 @@ class Generations:
         request = _partitioned(request, caller)
         try:
             async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
+                caller.release_body()
                 yield Admission(generation, caller.closing, deadline)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)

@@ -11,6 +11,7 @@ import anyio.lowlevel
 import h11
 from starlette.types import ASGIApp
 
+from gateway.middleware.patience import Clock
 from gateway.server.limits import ServerLimits
 from gateway.server.server import Server
 
@@ -180,11 +181,14 @@ def listen(backlog: int = 16) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, limits: ServerLimits | None = None, listener: socket.socket | None = None
+    app: ASGIApp,
+    limits: ServerLimits | None = None,
+    listener: socket.socket | None = None,
+    clock: Clock = anyio.current_time,
 ) -> AsyncIterator[Site]:
     """Serve `app`; on exit, shut down and wait for the server's end. No test may take 20 seconds here."""
     listener = listener or listen()
-    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1)), listener.getsockname()[1])
+    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1), clock), listener.getsockname()[1])
 
     async def run() -> None:
         await site.server.run([listener], site.shutdown, site.draining.set)

@@ -1,5 +1,7 @@
 """Uploads share the event loop fairly: tiny chunks are joined, and connections read in turns."""
 
+from itertools import pairwise
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -79,7 +81,7 @@ async def test_every_other_task_runs_between_two_turns() -> None:
                     uploads.start_soon(upload)
             neighbour.cancel_scope.cancel()
     assert turns.granted == len(seen) == 200
-    assert all(later > earlier for earlier, later in zip(seen, seen[1:], strict=False))
+    assert all(later > earlier for earlier, later in pairwise(seen))
 
 
 async def test_turns_are_taken_in_the_order_of_asking() -> None:
@@ -143,7 +145,7 @@ async def test_a_body_is_read_no_further_than_the_application_receives() -> None
     limit = 100_000
     receives = anyio.Event()
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
         await receives.wait()
         size = 0
         while (message := await receive())["more_body"]:
