@@ -1,6 +1,7 @@
 """The memory of all request bodies: who waits, who does not, and who gives it back."""
 
 import sys
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from unittest import mock
@@ -9,9 +10,10 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.apis.fields.read import BodyReader
+from gateway.middleware.body import read_body
 from gateway.middleware.body_budget import FREE, Body, BodyBudget
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.limits import RequestLimits
@@ -256,6 +258,26 @@ async def test_nothing_keeps_the_bytes_once_the_body_is_released() -> None:
     async with serving(limited(app, BodyBudget())) as site:
         await site.ask(post(b"x" * 200_000))
     assert counts == [2]  # the variable, and the argument of `getrefcount`
+
+
+async def test_there_is_one_copy_of_a_body_while_it_is_read() -> None:
+    size, piece = 16 << 20, 64 << 10
+    parts = iter(range(size // piece))
+
+    async def receive() -> Message:
+        await anyio.lowlevel.checkpoint()
+        number = next(parts)
+        return {"type": "http.request", "body": bytes(piece), "more_body": number < size // piece - 1}
+
+    body = Body()
+    tracemalloc.start()
+    try:
+        await read_body([], receive, body, RequestLimits(body=size))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(body.data) == size
+    assert peak < 1.3 * size
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
