@@ -24,6 +24,7 @@ from gateway.cli import SettingsError, read_settings
 from gateway.middleware.request_id import current_request_id
 from gateway.progress import progress_for
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
+from gateway.server.lag import LoopClock
 from gateway.server.listen import listen, reason, url
 from gateway.settings import Settings
 
@@ -80,10 +81,11 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
-        async with open_engines(settings) as engines:
+        clock = LoopClock()
+        async with open_engines(settings, clock) as engines:
             tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(settings, sockets, shutdown, *(named.engine for named in engines))
+            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
     logger.info("stopped")
@@ -120,15 +122,15 @@ class NamedEngine(NamedTuple):
 
 
 @asynccontextmanager
-async def open_engines(settings: Settings) -> AsyncIterator[list[NamedEngine]]:
+async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[list[NamedEngine]]:
     """Start the engine for generation, then the one for embeddings if a separate model is configured."""
-    async with open_engine(settings.engine_config()) as engine:
+    async with open_engine(settings.engine_config(), clock=clock.time) as engine:
         engines = [NamedEngine(settings.served_name, engine)]
         config = settings.embedder_config()
         if config is None:
             yield engines
             return
-        async with open_engine(config) as embedder:
+        async with open_engine(config, clock=clock.time) as embedder:
             yield [*engines, NamedEngine(Path(config.model).stem, embedder)]
 
 

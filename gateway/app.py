@@ -17,6 +17,7 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
@@ -24,6 +25,7 @@ from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.server.capacity import connections_for
+from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 from gateway.serving.generations import Generations
@@ -46,17 +48,21 @@ class Gateway:
     """Background responses; must be open while the application serves."""
 
 
-def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None = None) -> Gateway:
+def create_gateway(
+    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+) -> Gateway:
     """Return the application for one engine, or for two if embeddings have a model of their own.
 
     Args:
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        clock: measures the event loop's lag and the time of clients; None makes one that does not run.
     """
+    clock = clock or LoopClock()
     preparer = InlinePreparer(strict=settings.strict_fields)
     models = create_models(engine, settings, embedder, preparer)
-    health = HealthEndpoints(models)
+    health = HealthEndpoints(models, lag=lambda: clock.lag)
     store = ResponseStore(
         max_responses=settings.stored_responses,
         max_bytes=settings.stored_bytes,
@@ -70,10 +76,10 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer), apis, health, background)
+    return Gateway(create_app(apis, settings, preparer, clock), apis, health, background)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer) -> ASGIApp:
+def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
@@ -83,6 +89,8 @@ def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer) ->
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
         partition_cache=settings.partition_cache,
+        budget=BodyBudget(settings.body_budget, settings.body_limit),
+        clock=clock.time,
     )
 
 
@@ -110,6 +118,7 @@ async def serve_engines(
     settings: Settings,
     sockets: list[socket.socket],
     shutdown: anyio.Event,
+    clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
 ) -> None:
@@ -119,10 +128,11 @@ async def serve_engines(
         settings: configure the application and the limits of the server.
         sockets: listening sockets.
         shutdown: starts the graceful stop once set.
+        clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
-    gateway = create_gateway(engine, settings, embedder)
+    gateway = create_gateway(engine, settings, embedder, clock)
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with gateway.background.open():
-        await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain)
+    async with gateway.background.open(), running(clock):
+        await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)

@@ -181,6 +181,13 @@ class Settings(BaseModel):
         description="maximum time that a client leaves text unread; its request is then cancelled",
     )
     body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="maximum size of a request body")
+    body_budget: int = Field(
+        64 * 2**20,
+        ge=1,
+        le=2**50,
+        title="BYTES",
+        description="total size of the request bodies in memory; further large bodies wait to be read",
+    )
     strict_fields: bool = Field(
         False, description="refuse requests with unknown fields instead of reporting them in a header"
     )

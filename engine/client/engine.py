@@ -22,7 +22,11 @@ logger = logging.getLogger("engine.client")
 
 @asynccontextmanager
 async def open_engine(
-    config: EngineConfig, *, command: Sequence[str] | None = None, limits: Supervision | None = None
+    config: EngineConfig,
+    *,
+    command: Sequence[str] | None = None,
+    limits: Supervision | None = None,
+    clock: Callable[[], float] = anyio.current_time,
 ) -> AsyncIterator["Engine"]:
     """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
 
@@ -33,8 +37,9 @@ async def open_engine(
         config: Configuration that the engine process receives at its start.
         command: Command of the process; None runs `engine.worker.main`.
         limits: Timeouts of the supervision; None takes the defaults.
+        clock: Clock by which the patience with readers is measured; it may stand still during stalls of the event loop.
     """
-    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision())
+    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision(), clock)
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as group:

@@ -22,7 +22,14 @@ class Exchange:
     still has work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
+        """Create an empty registry.
+
+        Args:
+            clock: Clock by which the patience with readers is measured. It may stand still during stalls of the event
+                loop, which are not the readers' fault.
+        """
+        self._clock = clock
         self._send: Send | None = None
         self._in_flight: dict[int, Mailbox] = {}
         self._to_replay: list[Mailbox] = []
@@ -70,7 +77,7 @@ class Exchange:
         """
         if mailbox.ended or mailbox.cancelled:
             return
-        now = anyio.current_time()
+        now = self._clock()
         mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
         if mailbox.key is None:
             self._to_replay.remove(mailbox)
@@ -88,10 +95,11 @@ class Exchange:
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
             del self._in_flight[message.key]
-            mailbox.fail(error_from(message), anyio.current_time())
+            mailbox.fail(error_from(message), self._clock())
 
-    def deliver(self, events: Iterable[tuple[int, Event]], now: float) -> None:
+    def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow."""
+        now = self._clock()
         for key, event in events:
             mailbox = self._in_flight.get(key)
             if mailbox is None:
@@ -112,14 +120,14 @@ class Exchange:
                 self._to_replay.append(mailbox)
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
-                mailbox.fail(error, anyio.current_time())
+                mailbox.fail(error, self._clock())
 
     def close(self) -> None:
         """Fail the requests that wait for a replay: no further engine process starts."""
         waiting, self._to_replay = self._to_replay, []
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
-            mailbox.fail(error, anyio.current_time())
+            mailbox.fail(error, self._clock())
 
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)

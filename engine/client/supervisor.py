@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
@@ -63,9 +63,15 @@ class Supervisor:
     that ends is replaced, without limit.
     """
 
-    def __init__(self, config: EngineConfig, command: Sequence[str], limits: Supervision) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        command: Sequence[str],
+        limits: Supervision,
+        clock: Callable[[], float] = anyio.current_time,
+    ) -> None:
         self.board = StatusBoard()
-        self.exchange = Exchange()
+        self.exchange = Exchange(clock)
         self.queries = Queries()
         self.model: ModelInfo | None = None
         self.metrics: EngineMetrics | None = None
@@ -169,7 +175,7 @@ class Supervisor:
         match message:
             case Step(events, metrics):
                 self._record_metrics(session, metrics, now)
-                self.exchange.deliver(events, now)
+                self.exchange.deliver(events)
             case Accepted():
                 self.exchange.accept(message)
             case Refused():

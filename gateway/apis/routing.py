@@ -28,8 +28,7 @@ def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[
         caller = caller_of(http.scope)
         if not has_body(endpoint):
             return await endpoint.handler(Call(http, caller, None))
-        body = await http.receive()  # `RequestScope` sends all of it; `http.body()` would keep it
-        return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, body.pop("body"))))
+        return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, caller.body.take())))
 
     return serve
 

@@ -1,16 +1,26 @@
-"""Reader of a request's body, with limits on its size and its time."""
+"""Reader of a request's body, with limits on its size, its time, and the memory of all bodies."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from io import BytesIO
 
 import anyio
 from starlette.types import Message, Receive
 
+from gateway.middleware.body_budget import Body
 from gateway.middleware.disconnect import read_disconnect
-from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, Problem, RefusedError
+from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.limits import RequestLimits
+from gateway.middleware.patience import Clock, Patience, PatienceError
 
+NO_MEMORY = Problem(
+    status=503,
+    message="Too many large requests are being read. Please try again.",
+    type=SERVER,
+    code="body_budget_exhausted",
+    headers={**retry_after(2), **CLOSE},
+)
 DEADLINE_PASSED_IN_BODY = replace(DEADLINE_PASSED, headers={**DEADLINE_PASSED.headers, **CLOSE})
 
 
@@ -24,36 +34,60 @@ class ClientGoneError(Exception):
 
 
 async def read_body(
-    headers: Iterable[tuple[bytes, bytes]], receive: Receive, limits: RequestLimits, deadline: float = math.inf
-) -> bytes:
-    """Wait for the whole body, at most until the request's own deadline, and return it.
+    headers: Iterable[tuple[bytes, bytes]],
+    receive: Receive,
+    body: Body,
+    limits: RequestLimits,
+    *,
+    deadline: float = math.inf,
+    clock: Clock = anyio.current_time,
+) -> None:
+    """Wait for the whole body, at most until the request's own deadline, and store it in `body`.
+
+    Neither a stall of the event loop nor a wait for the budget counts as the client's time.
 
     Raises:
-        RefusedError: A limit was passed (413, 408 or 504).
+        RefusedError: A limit was passed (413, 408, 503 or 504).
         ClientGoneError: The client hung up.
         engine.errors.Unavailable: The server shut down first.
     """
     if declared_length(headers) > limits.body:
         raise too_large(limits)
-    with anyio.CancelScope(deadline=deadline), anyio.move_on_after(limits.body_timeout) as timeout:
-        return await collect(receive, limits)
-    raise too_slow(limits) if timeout.cancelled_caught else RefusedError(DEADLINE_PASSED_IN_BODY)
+    with anyio.CancelScope(deadline=deadline):
+        try:
+            await _collect(receive, body, limits, Patience(limits.body_timeout, clock))
+        except PatienceError:
+            raise too_slow(limits) from None
+        return
+    raise RefusedError(DEADLINE_PASSED_IN_BODY)
 
 
-async def collect(receive: Receive, limits: RequestLimits) -> bytes:
-    """Wait for all parts of the body and return them joined. Raises as `read_body` does, except for timeouts."""
-    body = bytearray()
+async def _collect(receive: Receive, body: Body, limits: RequestLimits, client: Patience) -> None:
+    """Receive all parts of the body. The buffer of `BytesIO` becomes the whole body without a copy."""
+    data = BytesIO()
     more = True
     while more:
-        message = await receive()
+        message = await client.wait(receive)
         if message["type"] == "http.disconnect":
             reason, error = read_disconnect(message)
             raise error or ClientGoneError(reason)
-        body += message.get("body", b"")
-        if len(body) > limits.body:
+        part = message.get("body", b"")
+        if data.tell() + len(part) > limits.body:
             raise too_large(limits)
+        await _grow(body, len(part), limits, client)
+        data.write(part)
         more = message.get("more_body", False)
-    return bytes(body)
+    body.complete(data.getvalue())
+
+
+async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience) -> None:
+    """Wait until the budget has room for a part. The client gets this time in addition."""
+    begun = anyio.current_time()
+    with anyio.move_on_after(limits.body_timeout):
+        await body.grow(size)
+        client.extend(anyio.current_time() - begun)
+        return
+    raise RefusedError(NO_MEMORY)
 
 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
@@ -73,16 +107,19 @@ def too_slow(limits: RequestLimits) -> RefusedError:
     return RefusedError(Problem(status=408, message=message, code="request_timeout", headers=CLOSE))
 
 
-def body_once(body: bytes) -> Receive:
+def body_once(body: Body) -> Receive:
     """Return a `receive` for the application that returns the body once and then waits until it is cancelled.
 
-    A hang-up reaches the application as this cancellation.
+    A hang-up reaches the application as this cancellation. Once the application has received the body, only `body` and
+    the application keep its bytes.
     """
-    unread = [body]
+    received = False
 
     async def receive() -> Message:
-        if not unread:
+        nonlocal received
+        if received:
             await anyio.sleep_forever()
-        return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        received = True
+        return {"type": "http.request", "body": body.data, "more_body": False}
 
     return receive

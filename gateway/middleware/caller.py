@@ -7,6 +7,7 @@ from typing import cast
 
 from starlette.types import Scope
 
+from gateway.middleware.body_budget import Body
 from gateway.middleware.errors import EncodeError, encode_error
 
 _KEY = "llama_gateway.caller"
@@ -40,11 +41,14 @@ class Caller:
     """Encoder of errors in the shape of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
     """Reason for closing the request early."""
+    body: Body = field(default_factory=Body)
+    """Body of the request, until `release_body`."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
 
     def release_body(self) -> None:
         """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""
+        self.body.release()
 
     def why(self) -> str:
         """Return the reason for ending the request's work early."""

@@ -9,10 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.middleware import errors
 from gateway.middleware.body import ClientGoneError, body_once, read_body
+from gateway.middleware.body_budget import Body, BodyBudget
 from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
+from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class RequestScope:
         *,
         encoder_for: Callable[[str], EncodeError] = _openai_shape,
         partition_cache: bool = False,
+        budget: BodyBudget | None = None,
+        clock: Clock = anyio.current_time,
     ) -> None:
         """Wrap an application.
 
@@ -48,11 +52,15 @@ class RequestScope:
             limits: Limits of each request.
             encoder_for: Returns the error encoder of the API that a path belongs to.
             partition_cache: Share cached prompts only among callers with the same credentials.
+            budget: Memory of all bodies; None sets no limit.
+            clock: Clock by which the time of a body is measured.
         """
         self._app = app
         self._limits = limits
         self._encoder_for = encoder_for
         self._partition_cache = partition_cache
+        self._budget = budget or BodyBudget()
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Waits until it has ended and has released all its resources."""
@@ -63,8 +71,8 @@ class RequestScope:
         current_request_id.set(caller.request_id)
         reply = Reply(send, caller)
         try:
-            body = await read_body(scope["headers"], receive, self._limits, caller.deadline)
-            await self._run(with_caller(scope, caller), body, receive, reply)
+            await self._read_body(scope, receive, caller)
+            await self._run(with_caller(scope, caller), receive, reply)
         except ClientGoneError as gone:
             log_cancel(caller.request_id, gone.reason)
         except Exception as error:
@@ -72,6 +80,13 @@ class RequestScope:
                 raise
             response = errors.response_for(errors.report(error), caller.encode_error)
             await response(scope, receive, reply.send)
+        finally:
+            caller.release_body()
+
+    async def _read_body(self, scope: Scope, receive: Receive, caller: Caller) -> None:
+        await read_body(
+            scope["headers"], receive, caller.body, self._limits, deadline=caller.deadline, clock=self._clock
+        )
 
     def _caller(self, scope: Scope) -> Caller:
         timeout = self._limits.request_timeout
@@ -84,10 +99,11 @@ class RequestScope:
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             encode_error=self._encoder_for(scope["path"]),
+            body=Body(self._budget),
             reply_headers=[(HEADER, request_id.encode())],
         )
 
-    async def _run(self, scope: Scope, body: bytes, receive: Receive, reply: "Reply") -> None:
+    async def _run(self, scope: Scope, receive: Receive, reply: "Reply") -> None:
         closing = reply.caller.closing
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
@@ -100,7 +116,7 @@ class RequestScope:
 
             tasks.start_soon(watch)
             try:
-                await self._app(scope, body_once(body), reply.send)
+                await self._app(scope, body_once(reply.caller.body), reply.send)
             except Exception as error:  # noqa: BLE001 - raised below
                 failure = error  # carried out of the task group unwrapped, so that handlers match its type
             tasks.cancel_scope.cancel()

@@ -7,7 +7,9 @@ import socket
 import anyio
 from starlette.types import ASGIApp
 
-from gateway.server.hypercorn.http1 import Address, Http1, ServerContext
+from gateway.middleware.patience import PatienceError
+from gateway.server.hypercorn.context import ServerContext
+from gateway.server.hypercorn.http1 import Address, Http1
 from gateway.server.hypercorn.requests import Requests
 from gateway.server.transport import StalledError, Transport
 
@@ -31,11 +33,13 @@ class Connection:
         self._app = app
         self._context = context
         self._limits = context.limits
-        self._transport = Transport(sock, self._limits.write_timeout)
+        self._clock = context.clock
+        self._transport = Transport(sock, self._limits.write_timeout, self._clock)
         self._read_scope = anyio.CancelScope()  # limits the reader's wait for the client
+        self._read_until = math.inf
         self._idle = True
         self._tasks = anyio.create_task_group()
-        self._requests = Requests(self._tasks, self, context.limits.unread)
+        self._requests = Requests(self._tasks, self, context.limits)
 
     async def run(self) -> None:
         """Serve the client. Returns once the whole connection is released, and raises only cancellation."""
@@ -50,9 +54,7 @@ class Connection:
 
     async def _serve(self, http: Http1) -> None:
         self.set_idle(True)
-        reason = "client was silent for too long"
-        with self._read_scope:
-            reason = await self._read_to_the_end(http)
+        reason = await self._read_to_the_end(http)
         self.reason = self.reason or reason
         self._transport.close()
         await http.disconnected()
@@ -60,7 +62,9 @@ class Connection:
     async def _read_to_the_end(self, http: Http1) -> str:
         while True:
             try:
-                data = await self._transport.receive()
+                data = await self._receive(http)
+            except PatienceError:
+                return "client was silent for too long"
             except OSError as error:
                 return disconnect_reason(error)
             except anyio.ClosedResourceError:
@@ -68,6 +72,13 @@ class Connection:
             if not data:
                 return "client closed the connection"
             await http.received(data)
+
+    async def _receive(self, http: Http1) -> bytes:
+        """Wait for bytes, or raise `PatienceError`. A timeout during a stall of the event loop is repeated."""
+        while (left := self._read_until - self._clock()) > 0:
+            with anyio.CancelScope(deadline=anyio.current_time() + left) as self._read_scope:
+                return await self._transport.receive(http.turn)
+        raise PatienceError
 
     async def send(self, data: bytes) -> None:
         """Send bytes to the client, and close with a reset if that fails. May wait for up to the write timeout."""
@@ -81,21 +92,32 @@ class Connection:
     def set_idle(self, idle: bool) -> None:
         """Mark the connection as idle or busy. An idle one has a limited time to become busy again."""
         self._idle = idle
+        self._context.places.set_idle(self, idle)
         self._set_read_timeout(self._limits.keep_alive_timeout if idle else math.inf)
 
     def finish(self, reason: str) -> None:
         """Send FIN and continue to read for `linger`, so that a client still sending gets the response and no reset."""
         self.reason = self.reason or reason
         self._transport.finish()
+        self._context.places.set_idle(self, True)
         self._set_read_timeout(self._limits.linger)
 
     def _set_read_timeout(self, seconds: float) -> None:
+        self._read_until = self._clock() + seconds
         self._read_scope.deadline = anyio.current_time() + seconds
 
     def abort(self, reason: str) -> None:
         """Close with a reset. This wakes the reader, which sends a disconnect to the running request."""
         self.reason = self.reason or reason
         self._transport.abort()
+
+    def close_idle(self) -> bool:
+        """Close the idle connection to make room for another one, unless bytes of a request have arrived."""
+        if self._transport.has_input():
+            return False
+        self.reason = self.reason or "the server needed room for another client"
+        self._transport.close()
+        return True
 
     def drain(self) -> None:
         """Close the connection if it is idle, because the server accepts no more requests."""

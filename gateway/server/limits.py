@@ -13,9 +13,12 @@ class ServerLimits:
     connections: int = 512
     """Maximum number of open connections. Each is an open file.
 
-    Further clients wait in the kernel's backlog and get no response there, not even a 429. Therefore the number
-    should exceed the requests that may run and wait.
+    A further client takes the place of the connection that has been idle for longest. If all have a request, it waits
+    in the kernel's backlog and gets no response there, not even a 429. Therefore the number should exceed the requests
+    that may run and wait.
     """
+    idle_grace: float = 0.1
+    """Seconds for which an idle connection keeps its place, so that a new client has time to send its request."""
     head: int = 64 * KIB
     """Maximum bytes of a request's line and headers. A larger head is answered with 431."""
     ahead: int = 64 * KIB
@@ -24,8 +27,13 @@ class ServerLimits:
     They are kept, because only a reader that continues to read detects a hang-up behind them. More bytes close the
     connection.
     """
-    unread: int = 1 * MIB
-    """Maximum bytes of a body that the application has not read. More bytes close the connection."""
+    unread: int = 64 * KIB
+    """Bytes of a body that the application has not read, at which the connection is read no further."""
+    unread_timeout: float = 60.0
+    """Seconds that the application may leave `unread` bytes of a body unread. After them the connection closes.
+
+    Longer than the application waits for memory, because a connection that is not read detects no hang-up.
+    """
     keep_alive_timeout: float = 10.0
     """Seconds from the start of the connection, or from its last response, to the next complete head.
 

@@ -4,7 +4,11 @@ import errno
 import os
 import socket
 
-BACKLOG = 1024
+BACKLOG = 65535
+"""Clients that the kernel keeps until they are accepted. The system reduces it to its own limit (`somaxconn`).
+
+Beyond it a client's first packet is dropped, and sent again only after 1 s, then 2 s, then 4 s.
+"""
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 

@@ -1,21 +1,27 @@
 """Server that accepts clients and shuts down in bounded time."""
 
+import itertools
 import logging
 import socket
 from collections.abc import Callable
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
+from gateway.middleware.patience import Clock
 from gateway.server.connection import Connection
-from gateway.server.hypercorn.http1 import ServerContext
+from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
+from gateway.server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 ACCEPT_PAUSE = 0.1
 """Seconds until the next attempt after a failure to accept a client."""
+ACCEPTS_PER_YIELD = 16
+"""Clients that are accepted before other tasks run."""
 
 
 async def serve(
@@ -25,6 +31,7 @@ async def serve(
     *,
     shutdown: anyio.Event,
     on_draining: Callable[[], None],
+    clock: Clock = anyio.current_time,
 ) -> None:
     """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
 
@@ -37,21 +44,26 @@ async def serve(
         limits: Limits of the server and of each connection.
         shutdown: Starts the shutdown when it is set.
         on_draining: Called once the listening sockets are closed.
+        clock: Clock by which the patience with clients is measured.
     """
-    await Server(app, limits).run(sockets, shutdown, on_draining)
+    await Server(app, limits, clock).run(sockets, shutdown, on_draining)
 
 
 class Server:
     """Server of one application, with its connections."""
 
-    def __init__(self, app: ASGIApp, limits: ServerLimits) -> None:
+    def __init__(self, app: ASGIApp, limits: ServerLimits, clock: Clock = anyio.current_time) -> None:
         self.connections: set[Connection] = set()
         """Connections that are open or have a request that still runs."""
         self._app = app
         self._limits = limits
-        self._context = ServerContext(limits)
-        self._free_connections = anyio.Semaphore(limits.connections, fast_acquire=True)
+        self._context = ServerContext(limits, clock)
         self._changed = anyio.Event()
+
+    @property
+    def turns(self) -> Turns:
+        """Turns of the connections that upload a body."""
+        return self._context.turns
 
     async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
         """Serve until `shutdown` is set and every connection has ended. The arguments are those of `serve`."""
@@ -74,19 +86,25 @@ class Server:
 
     async def _accept(self, listener: socket.socket, tasks: TaskGroup) -> None:
         listener.setblocking(False)
-        while True:
-            await self._free_connections.acquire()
+        for number in itertools.count(1):
             sock, address = await next_client(listener)
+            try:
+                await self._context.places.take()
+            except BaseException:
+                sock.close()
+                raise
             connection = Connection(self._app, self._context, sock, address[:2])
             self.connections.add(connection)
             tasks.start_soon(self._run, connection)
+            if number % ACCEPTS_PER_YIELD == 0:
+                await anyio.lowlevel.checkpoint()
 
     async def _run(self, connection: Connection) -> None:
         try:
             await connection.run()
         finally:
             self.connections.remove(connection)
-            self._free_connections.release()
+            self._context.places.leave(connection)
             self._changed.set()
 
     async def count_falls_to(self, count: int) -> None:

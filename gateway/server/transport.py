@@ -3,9 +3,12 @@
 import contextlib
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.lowlevel
+
+from gateway.middleware.patience import Clock, Patience, PatienceError
 
 RECEIVE_SIZE = 64 * 1024
 SENDS_PER_YIELD = 16
@@ -33,10 +36,11 @@ class Transport:
     each send cost more than the send itself.
     """
 
-    def __init__(self, sock: socket.socket, write_timeout: float) -> None:
+    def __init__(self, sock: socket.socket, write_timeout: float, clock: Clock = anyio.current_time) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._write_timeout = write_timeout
+        self._clock = clock
         self._unsent = bytearray()
         self._flushing = anyio.Lock(fast_acquire=True)
         self._sends = 0
@@ -57,8 +61,8 @@ class Transport:
             return host, port
         return None
 
-    async def receive(self) -> bytes:
-        """Wait for bytes and return them; `b""` is the peer's FIN.
+    async def receive(self, turn: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> bytes:
+        """Wait for bytes, then for the reader's turn, and return the bytes; `b""` is the peer's FIN.
 
         Raises:
             OSError: The connection broke (in most cases a `ConnectionError`).
@@ -66,9 +70,22 @@ class Transport:
         """
         while not self.closed:
             await anyio.wait_readable(self._sock)
+            await turn()
             with contextlib.suppress(BlockingIOError):
-                return self._sock.recv(RECEIVE_SIZE)
+                return self._read()
         raise anyio.ClosedResourceError
+
+    def _read(self) -> bytes:
+        if self.closed:
+            raise anyio.ClosedResourceError
+        return self._sock.recv(RECEIVE_SIZE)
+
+    def has_input(self) -> bool:
+        """Return True if bytes have arrived that `receive` has not returned."""
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
 
     async def send(self, data: bytes) -> None:
         """Pass `data` to the kernel, behind the unsent bytes of earlier sends. May wait for room.
@@ -98,13 +115,18 @@ class Transport:
             return 0
 
     async def _flush(self) -> None:
-        with anyio.move_on_after(self._write_timeout) as timeout, contextlib.suppress(anyio.ClosedResourceError):
-            async with self._flushing:
-                while self._unsent and not self.closed:
-                    await anyio.wait_writable(self._sock)
-                    del self._unsent[: self._offer(self._unsent)]
-        if timeout.cancelled_caught:
-            raise StalledError
+        patience = Patience(self._write_timeout, self._clock)
+        try:
+            with contextlib.suppress(anyio.ClosedResourceError):
+                await patience.wait(self._write_unsent)
+        except PatienceError as error:
+            raise StalledError from error
+
+    async def _write_unsent(self) -> None:
+        async with self._flushing:
+            while self._unsent and not self.closed:
+                await anyio.wait_writable(self._sock)
+                del self._unsent[: self._offer(self._unsent)]
 
     async def _yield_now_and_then(self) -> None:
         self._sends += 1

@@ -84,6 +84,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "queue_timeout": "0.5",
         "client_patience": "3",
         "body_limit": "1000",
+        "body_budget": "2000",
         "strict_fields": "true",
         "stored_responses": "5",
         "stored_bytes": "5000",

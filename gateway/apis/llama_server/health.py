@@ -1,5 +1,6 @@
 """Endpoint `/health`: readiness of the server for requests, with the reason if it is not ready."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from types import NoneType
 from typing import Annotated, Literal, NotRequired
@@ -14,10 +15,14 @@ from gateway.serving.models import Models
 
 
 class Healthy(JsonObject):
-    """The server is ready for requests. `restarts` counts the restarts of the engines."""
+    """The server is ready for requests. `restarts` counts the restarts of the engines.
+
+    `loop_lag` is present if the server's event loop was held up in the last minute: for how long at most, in seconds.
+    """
 
     status: Literal["ok"]
     restarts: Count
+    loop_lag: NotRequired[float]
 
 
 class Unhealthy(JsonObject):
@@ -32,8 +37,15 @@ class Unhealthy(JsonObject):
 class HealthEndpoints:
     """Handlers for the health check: the state of the models' engines and of the server."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, *, lag: Callable[[], float] = float) -> None:
+        """Create the handlers.
+
+        Args:
+            models: Models whose engines must be ready.
+            lag: Returns the event loop's notable lag in seconds; 0 without one.
+        """
         self._models = models
+        self._lag = lag
         self._draining = False
 
     def drain(self) -> None:
@@ -48,7 +60,10 @@ class HealthEndpoints:
         unhealthy = self._unhealthy()
         if unhealthy is not None:
             return JsonReply(unhealthy, HTTPStatus.SERVICE_UNAVAILABLE)
-        return JsonReply({"status": "ok", "restarts": self._restarts()})
+        healthy: Healthy = {"status": "ok", "restarts": self._restarts()}
+        if lag := self._lag():
+            healthy["loop_lag"] = round(lag, 3)
+        return JsonReply(healthy)
 
     def _unhealthy(self) -> Unhealthy | None:
         if self._draining:

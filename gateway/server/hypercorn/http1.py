@@ -5,15 +5,14 @@ task group. The two are replaced by classes on anyio, which have only the parts 
 to 0.18.0, because the overrides use its private methods.
 """
 
-import sys
+import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol, cast
-from urllib.parse import urlsplit
+from typing import Any, Protocol, cast
 
 import anyio
 import h11
 from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
 from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.events import Body, Request, Response
 from hypercorn.protocol.events import Event as StreamEvent
@@ -25,10 +24,12 @@ from typing_extensions import override
 
 from gateway.middleware import errors
 from gateway.middleware.request_id import HEADER, request_id_from
-from gateway.server.hypercorn.parser import Parser
+from gateway.server.hypercorn.context import PausedError, ServerContext
+from gateway.server.hypercorn.framing import Framing
 from gateway.server.hypercorn.requests import Requests
-from gateway.server.limits import ServerLimits
+from gateway.server.hypercorn.target import Target, parse_target
 
+MALFORMED = "client broke the protocol"
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
 """The header as h11 writes it when it chooses this encoding."""
@@ -57,60 +58,17 @@ class Wire(Protocol):
         """Close with a reset, which does not look like a clean end."""
 
 
-class PausedError(Exception):
-    """h11 has bytes of the next request, but the response to the current one is not complete."""
-
-
-class NonBlockingEvent:
-    """Replacement for the event on which Hypercorn's reader waits while h11 is paused.
-
-    Its `wait` raises instead, so that parsing stops and reading continues.
-    """
-
-    async def clear(self) -> None:
-        """Do nothing, because there is no state to clear."""
-
-    async def set(self) -> None:
-        """Do nothing, because no task waits for the event."""
-
-    async def wait(self) -> NoReturn:
-        """Stop parsing without a wait.
-
-        Raises:
-            PausedError: Always.
-        """
-        raise PausedError
-
-
-class ServerContext:
-    """State that all connections share: the part of Hypercorn's worker context that HTTP/1.1 uses."""
-
-    event_class = NonBlockingEvent
-    """Class that Hypercorn instantiates for its reader's event."""
-
-    def __init__(self, limits: ServerLimits) -> None:
-        self.limits = limits
-        """Limits of the server and of each connection."""
-        self.terminated = anyio.Event()
-        """Set when the server shuts down. Connections then close after their response."""
-        self.config = Config()
-        """Hypercorn's configuration."""
-        self.config.errorlog = None
-        self.config.include_server_header = False
-        self.config.keep_alive_max_requests = sys.maxsize  # no limit: only the client or the server ends a connection
-        self.config.h11_max_incomplete_size = limits.head
-
-
 class Http1(H11Protocol):
     """Protocol for HTTP/1.1 only, with a reader that never stops and so detects every hang-up.
 
     - `Upgrade` is ignored and HTTP/2 with prior knowledge is answered with 505: one cleartext HTTP/2 connection can
       end Hypercorn's whole process, and Hypercorn has no setting that disables it.
+    - `Framing` splits the bytes strictly, and h11 gets only parts of the current request.
     - Pipelined bytes are kept up to a limit while the connection continues to read.
-    - Empty lines before a request are skipped (RFC 9112, 2.2).
+    - A body is read in turns with other connections.
     """
 
-    connection: Parser
+    connection: h11.Connection
 
     def __init__(
         self, app: ASGIApp, context: ServerContext, requests: Requests, wire: Wire, state: dict[str, Any]
@@ -126,7 +84,8 @@ class Http1(H11Protocol):
             wire.server,
             self._deliver,
         )
-        self.connection = self._new_parser()
+        self._framing = Framing(context.limits.head)
+        self._turns = context.turns
         self._request: h11.Request | None = None
         self._wire = wire
         self._limits = context.limits
@@ -134,13 +93,15 @@ class Http1(H11Protocol):
         self._open = True
         self._chunked = False  # encoding of the current response's body
 
-    def _new_parser(self) -> Parser:
-        return Parser(h11.SERVER, self.config.h11_max_incomplete_size)
+    async def turn(self) -> None:
+        """Wait until this connection may read. Only one that uploads waits, so that hang-ups are detected at once."""
+        if self._framing.in_body or not self._open:
+            await self._turns.next()
 
     async def received(self, data: bytes) -> None:
         """Parse bytes from the client and handle the events that they complete."""
         if self._open:
-            self.connection.receive_data(data)
+            self._framing.receive(data)
             await self._parse()
 
     async def disconnected(self) -> None:
@@ -150,26 +111,25 @@ class Http1(H11Protocol):
 
     async def _parse(self) -> None:
         async with self._parsing:
-            if not self._open:
-                return
-            self._skip_empty_lines()
             try:
-                await self._handle_events()
-            except PausedError:
-                if self._ahead() > self._limits.ahead:
-                    await self._close("client sent too much before its turn")
+                with contextlib.suppress(PausedError):
+                    await self._parse_parts()
+            except h11.RemoteProtocolError as error:
+                await self._refuse(error)
+            if self._open and self._framing.is_between and self._framing.buffered > self._limits.ahead:
+                await self._close("client sent too much before its turn")
 
-    def _ahead(self) -> int:
-        return len(self.connection.trailing_data[0])
+    async def _parse_parts(self) -> None:
+        while self._open and (part := self._framing.next_part()) is not None:
+            self.connection.receive_data(part)
+            await self._handle_events()
+            if self._framing.needs_turn:
+                await self._turns.next()
 
-    def _skip_empty_lines(self) -> None:
-        if self.connection.their_state is not h11.IDLE:
-            return
-        received = self.connection.trailing_data[0]
-        if received[:1] in (b"\r", b"\n"):
-            self.connection = self._new_parser()
-            if rest := received.lstrip(b"\r\n"):
-                self.connection.receive_data(rest)
+    async def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        if self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            await self._send_error_response(error.error_status_hint)
+        await self._close(MALFORMED)
 
     async def _deliver(self, event: Event) -> None:
         match event:
@@ -180,7 +140,7 @@ class Http1(H11Protocol):
 
     def _close_reason(self) -> str:
         if self.connection.their_state is h11.ERROR:
-            return "client broke the protocol"
+            return MALFORMED
         complete = self.connection.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}
         return "" if complete else "response was cut short"
 
@@ -195,9 +155,9 @@ class Http1(H11Protocol):
     @override
     async def _create_stream(self, request: h11.Request) -> None:
         self._request = request
-        refusal = self._refusal(request)
-        if refusal is not None:
-            await self._send_error_response(refusal)
+        target = parse_target(request.method, request.target)
+        if request.http_version not in SUPPORTED_VERSIONS or target is None:
+            await self._send_error_response(400 if request.http_version in SUPPORTED_VERSIONS else 505)
             await self._close("request was refused")
             return
         self.stream = HTTPStream(
@@ -214,21 +174,14 @@ class Http1(H11Protocol):
         await self.stream.handle(
             Request(
                 stream_id=STREAM_ID,
-                headers=list(request.headers),
+                headers=headers_for(target, request.headers),
                 http_version=request.http_version.decode(),
-                method=request.method.decode().upper(),
-                raw_path=_origin_form(request.target),
+                method=request.method.decode(),
+                raw_path=target.path,
                 state=self.connection_state,
             )
         )
         self.keep_alive_requests += 1
-
-    def _refusal(self, request: h11.Request) -> int | None:
-        if request.http_version not in SUPPORTED_VERSIONS:
-            return 505
-        # h11 limits only heads that come in pieces.
-        head = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
-        return 431 if head > self._limits.head else None
 
     @override
     async def stream_send(self, event: StreamEvent) -> None:
@@ -245,9 +198,9 @@ class Http1(H11Protocol):
         try:
             data = self.connection.send(event)
         except h11.LocalProtocolError:
-            if self.connection.their_state is not h11.ERROR:
+            if self._open:
                 raise
-            return
+            return  # the application does not know yet that the connection was refused
         if isinstance(event, h11.Response):
             self._chunked = CHUNKED in data
         if data:
@@ -283,13 +236,14 @@ class Http1(H11Protocol):
         if self.connection.our_state is h11.SEND_BODY and self.connection.their_http_version == b"1.0":
             self._wire.abort("response was cut short")  # on HTTP/1.0, FIN is the clean end of a response
         await super()._maybe_recycle()
-        if self.connection.our_state is h11.IDLE and self._ahead():
-            self.task_group.spawn(self._parse)
+        if self.connection.our_state is h11.IDLE:
+            self._framing.start_next()
+            if self._framing.buffered:
+                self.task_group.spawn(self._parse)
 
 
-def _origin_form(target: bytes) -> bytes:
-    """Return the path and query of a target in absolute form, which a server must accept (RFC 9112, 3.2.2)."""
-    if not target.lower().startswith((b"http://", b"https://")):
-        return target
-    address = urlsplit(target)
-    return (address.path or b"/") + (b"?" + address.query if address.query else b"")
+def headers_for(target: Target, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers for the application: the host of a target in absolute form replaces `Host` (3.2.2)."""
+    if target.host is None:
+        return list(headers)
+    return [(b"host", target.host), *((name, value) for name, value in headers if name != b"host")]

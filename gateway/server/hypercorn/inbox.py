@@ -5,37 +5,57 @@ from starlette.types import Message
 
 
 class Inbox:
-    """Body bytes, then disconnect messages. `put` never waits, so that the connection's reader never waits for it."""
+    """Body bytes, then disconnect messages. `put` never waits; the connection's reader waits in `drained`."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        """Create an inbox.
+
+        Args:
+            limit: Unread bytes of a body, at which the inbox is full.
+        """
+        self._limit = limit
         self._body = bytearray()
         self._more_body = True
         self._has_body = False
         self._disconnects: list[Message] = []
-        self._arrived = anyio.Event()
-
-    @property
-    def unread(self) -> int:
-        """Number of body bytes that the application has not received yet."""
-        return len(self._body)
+        self._disconnected = False
+        self._changed = anyio.Event()
 
     def put(self, message: Message) -> None:
-        """Add an ASGI `http.request` or `http.disconnect`. Waiting body messages are joined."""
-        if message["type"] == "http.request":
+        """Add an ASGI `http.request` or `http.disconnect`. Waiting body messages are joined.
+
+        Body messages after a disconnect are dropped: the application needs no more of them.
+        """
+        if message["type"] == "http.disconnect":
+            self._disconnects.append(message)
+            self._disconnected = True
+        elif not self._disconnected:
             self._body += message["body"]
             self._more_body = message["more_body"]
             self._has_body = True
-        else:
-            self._disconnects.append(message)
-        self._arrived.set()
+        self._changed.set()
+
+    @property
+    def is_full(self) -> bool:
+        """True if the application should receive before more of the body is read."""
+        return self._more_body and not self._disconnected and len(self._body) >= self._limit
+
+    async def drained(self) -> None:
+        """Wait until the inbox is not full."""
+        while self.is_full:
+            await self._change()
 
     async def get(self) -> Message:
         """Wait for the next message and return it, as ASGI's `receive`. Loses no message when cancelled."""
         while not (self._has_body or self._disconnects):
-            if self._arrived.is_set():
-                self._arrived = anyio.Event()
-            await self._arrived.wait()
+            await self._change()
         if not self._has_body:
             return self._disconnects.pop(0)
         body, self._body, self._has_body = bytes(self._body), bytearray(), False
+        self._changed.set()
         return {"type": "http.request", "body": body, "more_body": self._more_body}
+
+    async def _change(self) -> None:
+        if self._changed.is_set():
+            self._changed = anyio.Event()
+        await self._changed.wait()

@@ -4,11 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+import anyio
 from anyio import from_thread, to_thread
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
 from gateway.server.hypercorn.inbox import Inbox
+from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +49,10 @@ class Requests:
     error.
     """
 
-    def __init__(self, tasks: TaskGroup, owner: Owner, unread_limit: int) -> None:
+    def __init__(self, tasks: TaskGroup, owner: Owner, limits: ServerLimits) -> None:
         self._tasks = tasks
         self._owner = owner
-        self._unread_limit = unread_limit
+        self._limits = limits
         self._inboxes: set[Inbox] = set()
 
     def spawn(self, func: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
@@ -60,8 +62,11 @@ class Requests:
     async def spawn_app(
         self, app: Application, _config: object, scope: Scope, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Message], Awaitable[None]]:
-        """Start `app` on a request and return the function that adds messages to its inbox."""
-        inbox = Inbox()
+        """Start `app` on a request and return the function that adds messages to its inbox.
+
+        That function waits while the inbox is full, so that the connection reads no further.
+        """
+        inbox = Inbox(self._limits.unread)
         self._inboxes.add(inbox)
         self.spawn(self._run, app, scope, inbox, send)
 
@@ -69,10 +74,16 @@ class Requests:
             if message["type"] == "http.disconnect" and self._owner.reason:
                 message = {**message, "reason": self._owner.reason}
             inbox.put(message)
-            if inbox.unread > self._unread_limit:
-                self._owner.abort("the application did not read the body")
+            if inbox.is_full:
+                await self._wait_until_drained(inbox)
 
         return put
+
+    async def _wait_until_drained(self, inbox: Inbox) -> None:
+        with anyio.move_on_after(self._limits.unread_timeout) as timeout:
+            await inbox.drained()
+        if timeout.cancelled_caught:
+            self._owner.abort("the application did not read the body")
 
     async def _run(self, app: Application, scope: Scope, inbox: Inbox, send: Callable[[Any], Awaitable[None]]) -> None:
         try:

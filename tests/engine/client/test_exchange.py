@@ -25,7 +25,8 @@ class Line:
 
     def __init__(self) -> None:
         self.sent: list[ToEngine] = []
-        self.exchange = Exchange()
+        self.now = 0.0
+        self.exchange = Exchange(lambda: self.now)
         self.exchange.connect(self.sent.append)
 
     def open(self, script: str = "", **fields: Any) -> Mailbox:
@@ -33,7 +34,8 @@ class Line:
 
     def news(self, mailbox: Mailbox, *events: Started | Text | Finished | Failed | Released, now: float = 0) -> None:
         assert mailbox.key is not None
-        self.exchange.deliver([(mailbox.key, event) for event in events], now)
+        self.now = now
+        self.exchange.deliver([(mailbox.key, event) for event in events])
 
     def cancels(self) -> list[int]:
         return [message.key for message in self.sent if isinstance(message, Cancel)]
@@ -142,7 +144,7 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
 
 
 async def test_events_for_an_unknown_key_are_dropped(line: Line) -> None:
-    line.exchange.deliver([(999, HELLO), (999, END)], 0)
+    line.exchange.deliver([(999, HELLO), (999, END)])
     line.exchange.accept(Accepted(999, (1,)))
     line.exchange.refuse(Refused(999, "Busy", "full", None, None))
     assert line.exchange.oldest_sent_at is None
@@ -164,7 +166,7 @@ async def test_a_request_without_output_is_sent_again_under_a_new_key(line: Line
     line.exchange.connect(line.sent.append)
     assert len(line.keys()) == 2
     assert line.keys()[1] != old
-    line.exchange.deliver([(old, Text(0, "late"))], 0)
+    line.exchange.deliver([(old, Text(0, "late"))])
     line.news(mailbox, HELLO, END, Finished(1, "", FinishReason.STOP, 1, 0))
     assert await mailbox.accepted() == (3,)
     assert len(await mailbox.take()) == 3

@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.lowlevel
 import h11
 from starlette.types import ASGIApp
 
+from gateway.middleware.patience import Clock
 from gateway.server.limits import ServerLimits
 from gateway.server.server import Server
 
@@ -61,6 +63,13 @@ class Client:
             await anyio.wait_writable(self.sock)
             view = view[self.sock.send(view) :]
 
+    async def send_slowly(self, data: bytes) -> None:
+        """Send one byte at a time, as long as the server reads."""
+        with suppress(ConnectionError):
+            for number in range(len(data)):
+                self.write(data[number : number + 1])
+                await anyio.lowlevel.checkpoint()
+
     async def receive(self) -> bytes:
         while True:
             await anyio.wait_readable(self.sock)
@@ -86,6 +95,12 @@ class Client:
             self._received += data
         found, self._received = self._received, b""
         return found
+
+    async def read_to_the_close(self) -> bytes:
+        """Return all bytes before FIN or a reset."""
+        with suppress(ConnectionError):
+            await self.read_to_end()
+        return self._received
 
     async def is_closed(self) -> bool:
         """Wait for FIN or a reset, ignoring the bytes before it."""
@@ -166,11 +181,14 @@ def listen(backlog: int = 16) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, limits: ServerLimits | None = None, listener: socket.socket | None = None
+    app: ASGIApp,
+    limits: ServerLimits | None = None,
+    listener: socket.socket | None = None,
+    clock: Clock = anyio.current_time,
 ) -> AsyncIterator[Site]:
     """Serve `app`; on exit, shut down and wait for the server's end. No test may take 20 seconds here."""
     listener = listener or listen()
-    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1)), listener.getsockname()[1])
+    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1), clock), listener.getsockname()[1])
 
     async def run() -> None:
         await site.server.run([listener], site.shutdown, site.draining.set)

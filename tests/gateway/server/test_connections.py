@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.server.connection import Connection
-from gateway.server.hypercorn.http1 import ServerContext
+from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving

@@ -8,6 +8,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.middleware.body import body_once
+from gateway.middleware.body_budget import Body
 from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import Probe, hello, scoped
@@ -113,7 +114,7 @@ async def test_pipelined_requests_of_a_client_that_left_are_not_run() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         told.set()
-        await hello(scope, body_once(b""), send)
+        await hello(scope, body_once(Body()), send)
         ended.set()
 
     async with serving(stubborn) as site:
@@ -142,7 +143,7 @@ async def test_a_late_response_does_not_keep_a_connection_that_sent_too_far_ahea
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        await hello(scope, body_once(b""), send)
+        await hello(scope, body_once(Body()), send)
 
     limits = ServerLimits(ahead=1000, linger=0.05, keep_alive_timeout=1000)
     async with serving(stubborn, limits) as site:
@@ -169,7 +170,7 @@ async def test_a_broken_body_ends_the_request(caplog: pytest.LogCaptureFixture) 
 async def test_a_vanished_host_cancels_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel gives the connection up after the limits of the TCP options, and reports it once."""
 
-    async def give_up(_transport: Transport) -> bytes:
+    async def give_up(*_: object) -> bytes:
         await probe.entered.wait()
         raise TimeoutError
 

@@ -5,6 +5,7 @@ from starlette.types import ASGIApp
 
 from engine import EngineState, EngineStatus
 from gateway.app import create_gateway
+from gateway.server.lag import LoopClock
 from tests.gateway.application import app_of, settings_for
 from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine
@@ -36,3 +37,11 @@ async def test_health_reports_a_draining_server() -> None:
     reply = await get(gateway.app, "/health")
     expected = {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
     assert (reply.status, reply.json) == (503, expected)
+
+
+async def test_health_shows_a_lag_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = LoopClock()
+    gateway = create_gateway(FakeEngine().as_engine(), settings_for(), clock=clock)
+    assert (await get(gateway.app, "/health")).json == {"status": "ok", "restarts": 0}
+    monkeypatch.setattr(LoopClock, "lag", 1.23456)
+    assert (await get(gateway.app, "/health")).json == {"status": "ok", "restarts": 0, "loop_lag": 1.235}

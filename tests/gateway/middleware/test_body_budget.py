@@ -1,0 +1,312 @@
+"""The memory of all request bodies: who waits, who does not, and who gives it back."""
+
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from unittest import mock
+
+import anyio
+import anyio.lowlevel
+import orjson
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.apis.endpoint import AnyEndpoint
+from gateway.middleware.body import read_body
+from gateway.middleware.body_budget import FREE, Body, BodyBudget
+from gateway.middleware.caller import Caller, caller_of
+from gateway.middleware.limits import RequestLimits
+from gateway.middleware.request_scope import RequestScope
+from gateway.preparation.preparer import InlinePreparer
+from gateway.server.limits import ServerLimits
+from tests.gateway.application import NAME, app_of
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.server.apps import OK, chunk, hello
+from tests.gateway.server.sockets import get, post, serving
+
+pytestmark = pytest.mark.anyio
+
+LARGE = 1000
+"""Bytes that a body takes from the budget."""
+
+
+@asynccontextmanager
+async def growing(body: Body, size: int) -> AsyncIterator[anyio.Event]:
+    """Ask for `size` bytes in a task, and yield the event of their grant."""
+    granted = anyio.Event()
+
+    async def grow() -> None:
+        await body.grow(size)
+        granted.set()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(grow)
+            await anyio.wait_all_tasks_blocked()
+            yield granted
+            tasks.cancel_scope.cancel()
+
+
+async def test_the_first_bytes_of_each_body_need_no_budget() -> None:
+    budget = BodyBudget(limit=0)
+    bodies = [Body(budget) for _ in range(100)]
+    for body in bodies:
+        await body.grow(FREE)
+    assert budget.used == 0
+
+
+async def test_a_body_takes_what_it_grows_and_gives_all_back() -> None:
+    budget = BodyBudget(limit=10_000)
+    body = Body(budget)
+    await body.grow(FREE - 10)
+    await body.grow(110)
+    await body.grow(50)
+    assert budget.used == body.charged == 150
+    body.complete(b"whole")
+    assert (budget.used, body.data) == (150, b"whole")
+    body.release()
+    body.release()
+    assert (budget.used, body.charged, body.data) == (0, 0, b"")
+
+
+async def test_a_body_beyond_the_budget_waits_for_the_release_of_another() -> None:
+    budget = BodyBudget(limit=LARGE)
+    first, second = Body(budget), Body(budget)
+    await first.grow(FREE + LARGE)
+    async with growing(second, FREE + 1) as granted:
+        assert not granted.is_set()
+        first.complete(b"")
+        await anyio.wait_all_tasks_blocked()
+        assert not granted.is_set()
+        first.release()
+        await granted.wait()
+    assert budget.used == 1
+
+
+async def test_bodies_get_their_bytes_in_the_order_of_asking() -> None:
+    """A small want does not overtake a large one."""
+    budget = BodyBudget(limit=LARGE)
+    holder, large, small = Body(budget), Body(budget), Body(budget)
+    await holder.grow(FREE + LARGE // 2)
+    async with growing(large, FREE + LARGE) as large_granted, growing(small, FREE + 1) as small_granted:
+        assert not large_granted.is_set()
+        assert not small_granted.is_set()
+        holder.release()
+        await large_granted.wait()
+        assert not small_granted.is_set()
+        large.release()
+        await small_granted.wait()
+
+
+async def test_bodies_that_wait_for_each_other_cannot_block() -> None:
+    """The oldest may exceed the limit by one body, and only that one."""
+    budget = BodyBudget(limit=LARGE, largest_body=LARGE)
+    old, young = Body(budget), Body(budget)
+    await old.grow(FREE + LARGE // 2)
+    await young.grow(FREE + LARGE // 2)
+    async with growing(young, LARGE // 2) as young_granted:
+        with anyio.fail_after(20):
+            await old.grow(LARGE // 2)
+        assert budget.used == LARGE + LARGE // 2
+        assert not young_granted.is_set()
+        old.release()
+        await young_granted.wait()
+
+
+async def test_an_exceeded_budget_is_not_exceeded_again() -> None:
+    """Bodies that are whole but still in use count, so that one after the other cannot take the reserve."""
+    budget = BodyBudget(limit=LARGE, largest_body=LARGE)
+    for _ in range(2):
+        whole = Body(budget)
+        await whole.grow(FREE + LARGE)
+        whole.complete(b"")
+    async with growing(Body(budget), FREE + 1) as granted:
+        assert not granted.is_set()
+    assert budget.used == 2 * LARGE
+
+
+async def test_a_cancelled_wait_takes_nothing() -> None:
+    budget = BodyBudget(limit=LARGE)
+    holder, leaving, next_one = Body(budget), Body(budget), Body(budget)
+    await holder.grow(FREE + LARGE)
+    async with growing(leaving, FREE + LARGE):
+        pass
+    leaving.release()
+    async with growing(next_one, FREE + LARGE) as granted:
+        holder.release()
+        await granted.wait()
+    assert budget.used == LARGE
+
+
+# Over sockets
+
+
+class Holding:
+    """Answers with the size of the body once it is released, and keeps the body until then."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+        self.release = anyio.Event()
+        self.entered = anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "GET":
+            await hello(scope, receive, send)
+            return
+        self.callers.append(caller_of(scope))
+        self.entered.set()
+        size = len((await receive())["body"])
+        await self.release.wait()
+        await send(OK)
+        await send(chunk(b"%d" % size, more=False))
+
+
+def limited(app: object, budget: BodyBudget, **limits: float) -> RequestScope:
+    return RequestScope(app, RequestLimits(**limits), budget=budget)  # type: ignore[arg-type]
+
+
+def large(path: str = "/") -> bytes:
+    return post(b"x" * (FREE + LARGE), path=path)
+
+
+async def test_a_large_request_waits_for_memory_and_a_small_one_does_not() -> None:
+    app = Holding()
+    budget = BodyBudget(limit=LARGE)
+    async with serving(limited(app, budget)) as site:
+        first, second = site.client(), site.client()
+        await first.send(large())
+        await app.entered.wait()
+        await second.send(large())
+        assert (await site.ask(get("/health"))).status == 200
+        small = site.client()
+        small.write(post(b"x" * 100))
+        while len(app.callers) < 2:
+            await anyio.lowlevel.checkpoint()
+        assert budget.used == LARGE
+        app.release.set()
+        for client, size in ((first, FREE + LARGE), (second, FREE + LARGE), (small, 100)):
+            assert (await client.answer()).body == b"%d" % size
+    assert budget.used == 0
+
+
+async def test_a_wait_for_memory_is_a_503_and_no_408() -> None:
+    app = Holding()
+    async with serving(limited(app, BodyBudget(limit=LARGE), body_timeout=0.1), ServerLimits(linger=0.05)) as site:
+        first = site.client()
+        await first.send(large())
+        await app.entered.wait()
+        answer = await site.ask(large())
+        error = orjson.loads(answer.body)["error"]
+        assert (answer.status, error["code"], error["type"]) == (503, "body_budget_exhausted", "server_error")
+        assert (answer.headers["connection"], answer.headers["retry-after"]) == ("close", "2")
+        app.release.set()
+        assert (await first.answer()).status == 200
+
+
+async def test_the_wait_for_memory_does_not_count_as_the_clients_time() -> None:
+    """The rest of the body comes when the body's time has passed, most of it in the queue."""
+    app = Holding()
+    budget = BodyBudget(limit=LARGE)
+    body_timeout = 0.4
+    async with serving(limited(app, budget, body_timeout=body_timeout)) as site:
+        first, second = site.client(), site.client()
+        await first.send(large())
+        await app.entered.wait()
+        await second.send(large()[:-1])
+        with anyio.move_on_after(0.75 * body_timeout):
+            await second.receive()
+        app.callers[0].release_body()
+        with anyio.move_on_after(0.75 * body_timeout):
+            await second.receive()
+        second.write(b"x")
+        app.release.set()
+        assert (await second.answer()).body == b"%d" % (FREE + LARGE)
+
+
+async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
+    app = Holding()
+    budget = BodyBudget(limit=LARGE)
+    async with serving(limited(app, budget)) as site:
+        first, leaving = site.client(), site.client()
+        await first.send(large())
+        await app.entered.wait()
+        await leaving.send(large()[:-1])
+        leaving.close()
+        app.release.set()
+        await first.answer()
+        first.close()
+        await site.server.count_falls_to(0)
+    assert budget.used == 0
+
+
+# The bytes
+
+
+async def test_nothing_keeps_the_bytes_once_the_body_is_released() -> None:
+    counts: list[int] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        data = (await receive())["body"]
+        caller_of(scope).release_body()
+        counts.append(sys.getrefcount(data))
+        await hello(scope, empty, send)
+
+    async def empty() -> dict[str, object]:
+        return {"body": b""}
+
+    async with serving(limited(app, BodyBudget())) as site:
+        await site.ask(post(b"x" * 200_000))
+    assert counts == [2]  # the variable, and the argument of `getrefcount`
+
+
+async def test_there_is_one_copy_of_a_body_while_it_is_read() -> None:
+    size, piece = 16 << 20, 64 << 10
+    parts = iter(range(size // piece))
+
+    async def receive() -> Message:
+        await anyio.lowlevel.checkpoint()
+        number = next(parts)
+        return {"type": "http.request", "body": bytes(piece), "more_body": number < size // piece - 1}
+
+    body = Body()
+    tracemalloc.start()
+    try:
+        await read_body([], receive, body, RequestLimits(body=size))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(body.data) == size
+    assert peak < 1.3 * size
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
+async def test_a_running_request_keeps_neither_its_body_nor_its_budget(path: str) -> None:
+    bodies: list[bytes] = []
+    callers: list[Caller] = []
+    read = InlinePreparer.read
+
+    async def noting(self: InlinePreparer, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> object:
+        bodies.append(raw)
+        callers.append(caller)
+        return await read(self, caller, endpoint, raw)
+
+    engine = FakeEngine(lambda generation: generation.start())
+    body = orjson.dumps({"model": NAME, "stream": True, "prompt": "x" * 200_000})
+    call = AsgiCall(app_of(engine), path, body)
+    with mock.patch.object(InlinePreparer, "read", noting), anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.run)
+            while not engine.generations:
+                assert not call.complete, call.content
+                await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
+            (generation,) = engine.generations
+            (caller,) = callers
+            assert (caller.body.data, caller.body.charged) == (b"", 0)
+            assert bodies == [body]
+            references = sys.getrefcount(bodies[0])
+            assert references == 2  # the list, and the argument of `getrefcount`
+            assert not generation.ended
+            call.hang_up()
