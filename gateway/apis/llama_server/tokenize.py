@@ -1,6 +1,6 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
-from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.reply import JsonReply, LongJsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
@@ -26,7 +26,7 @@ class TokenizeEndpoints:
             pieces=body.with_pieces,
             client=call.caller.client,
         )
-        return JsonReply.encoded(answer.encoded())
+        return LongJsonReply(answer.parts())
 
     async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
