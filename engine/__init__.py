@@ -27,7 +27,11 @@ from engine.request import (
     GrammarKind,
     Infill,
     Prompt,
+    PromptText,
     Sampling,
+    TextPrompt,
+    all_plain,
+    text_of,
 )
 
 __all__ = [
@@ -54,15 +58,19 @@ __all__ = [
     "LoadError",
     "ModelInfo",
     "Prompt",
+    "PromptText",
     "RequestError",
     "Sampling",
     "SlotInfo",
     "SlowReader",
     "Supervision",
     "Text",
+    "TextPrompt",
     "TokenDetail",
     "TokenRun",
     "Unavailable",
+    "all_plain",
     "embedded_model",
     "open_engine",
+    "text_of",
 ]

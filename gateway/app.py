@@ -10,19 +10,19 @@ from starlette.types import ASGIApp
 
 from engine import Engine
 from gateway.apis.endpoint import Api
-from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
+from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
@@ -54,24 +54,26 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
-    models = create_models(engine, settings, embedder)
+    preparer = InlinePreparer(strict=settings.strict_fields)
+    models = create_models(engine, settings, embedder, preparer)
     health = HealthEndpoints(models)
     store = ResponseStore(
         max_responses=settings.stored_responses,
         max_bytes=settings.stored_bytes,
         max_recalled_bytes=settings.body_limit,
     )
-    background = BackgroundResponses(store, timeout=settings.request_timeout)
+    background = BackgroundResponses(
+        store, timeout=settings.request_timeout, max_per_owner=settings.background_responses
+    )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings), apis, health, background)
+    return Gateway(create_app(apis, settings, preparer), apis, health, background)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings) -> ASGIApp:
+def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
-    bodies = BodyReader(strict=settings.strict_fields)
     app = OriginGuard(
-        Starlette(routes=routes(apis, bodies), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
+        Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
     )
     return RequestScope(
         app,
@@ -81,7 +83,7 @@ def create_app(apis: tuple[Api, ...], settings: Settings) -> ASGIApp:
     )
 
 
-def create_models(engine: Engine, settings: Settings, embedder: Engine | None) -> Models:
+def create_models(engine: Engine, settings: Settings, embedder: Engine | None, preparer: Preparer) -> Models:
     """Return the registry of the models that the settings name."""
 
     def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
@@ -90,7 +92,7 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None) -
             name,
             file,
             tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template),
+            prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
         )
 

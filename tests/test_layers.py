@@ -39,6 +39,7 @@ CROWDED = {"gateway.chat.formats"}
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
+    "engine.request": {*VOCABULARY, "msgspec"},
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
@@ -72,8 +73,21 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.middleware": {"gateway.middleware", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
+    "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec"},
     "gateway.chat.template": {"engine", "jinja2"},
     "gateway.chat.template_variables": {"pydantic"},
+    "gateway.preparation": {
+        "gateway.preparation",
+        "gateway.apis.endpoint",
+        "gateway.apis.fields",
+        "gateway.chat",
+        "gateway.middleware",
+        "engine",
+        "anyio",
+        "msgspec",
+        "pydantic",
+        "typing_extensions",
+    },
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
     "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
     "gateway.apis.fields": {
@@ -86,6 +100,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.apis.answers": {
         "gateway.apis.answers",
+        "gateway.middleware.blocks",
         "engine",
         "anyio",
         "orjson",
@@ -99,6 +114,7 @@ RULES: dict[str, set[str]] = {
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",
+        "gateway.apis.openai.chat.call",
         "gateway.apis.openai.chat.request",
         *SHARED,
     },

@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenRun
 from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
-from engine.request import EmbeddingRequest, GenerationRequest, Request
+from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
 
@@ -188,7 +188,7 @@ class Engine:
 
     async def tokenize(
         self,
-        texts: Sequence[str],
+        texts: Sequence[TextPrompt],
         *,
         special: bool,
         begin: bool,
@@ -200,7 +200,7 @@ class Engine:
 
         Args:
             texts: Texts to tokenise.
-            special: True to parse the names of control tokens as these tokens.
+            special: True to parse the names of control tokens as these tokens. A `PromptText` has its own parts.
             begin: True to add the model's beginning-of-sequence tokens to each text.
             take: Called with some thousand tokens at a time, in order. Other tasks run between two calls.
             pieces: True to return the bytes of each token besides its id.

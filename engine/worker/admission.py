@@ -14,7 +14,17 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Grammar, Infill, Prompt, Sampling
+from engine.request import (
+    EmbeddingInput,
+    EmbeddingRequest,
+    GenerationRequest,
+    Grammar,
+    Infill,
+    Prompt,
+    PromptText,
+    Sampling,
+    text_of,
+)
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 
 _BYTES_PER_TOKEN = 16
@@ -122,7 +132,12 @@ def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
         return list(prompt)
     yield from _check_beginnings(prompt, model)
     yield effort_of_text(_size(prompt))
-    return model.infill(prompt.prefix, prompt.suffix) if isinstance(prompt, Infill) else model.tokenize(prompt)
+    match prompt:
+        case Infill(prefix, suffix):
+            return model.infill(prefix, suffix)
+        case PromptText():
+            return model.tokenize_parts(prompt)
+    return model.tokenize(prompt)
 
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:
@@ -132,7 +147,7 @@ def _texts(prompt: Prompt) -> tuple[str, ...]:
             return ()
         case Infill(prefix, suffix):
             return prefix, suffix
-    return (prompt,)
+    return (text_of(prompt),)
 
 
 def _size(prompt: Prompt) -> int:

@@ -6,6 +6,7 @@ from engine.core.model import Model
 from engine.errors import RequestError
 from engine.events import TokenRun
 from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, Tokenize, Tokenized
+from engine.request import text_of
 from engine.worker.admission import check_ids
 from engine.worker.slices import Effort, Slices, effort_of_text
 
@@ -36,12 +37,15 @@ def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None
 
 
 def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[Tokenized]:
-    if sum(map(len, query.texts)) > MOST_TEXT:
+    if sum(len(text_of(text)) for text in query.texts) > MOST_TEXT:
         raise RequestError(f"the text has more than {MOST_TEXT} characters", param="content", code="invalid_value")
     last = Tokenized(TokenRun(0, ()))
     for index, text in enumerate(query.texts):
-        yield effort_of_text(len(text))
-        tokens = model.tokenize(text, special=query.special, begin=query.begin)
+        yield effort_of_text(len(text_of(text)))
+        if isinstance(text, str):
+            tokens = model.tokenize(text, special=query.special, begin=query.begin)
+        else:
+            tokens = model.tokenize_parts(text, begin=query.begin)
         for ids in _runs(tokens):
             yield Effort.ANSWER
             if last.tokens.ids:

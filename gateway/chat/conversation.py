@@ -1,19 +1,22 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from typing_extensions import override
-
-from engine import Grammar, GrammarKind, ModelInfo, RequestError
-from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
-from gateway.chat.formats import choose
+from engine import Grammar, GrammarKind, RequestError, TextPrompt, text_of
+from gateway.chat.control_names import ControlNames
+from gateway.chat.formats import create, recognize
 from gateway.chat.formats.lark import embedded
+from gateway.chat.formats.signature import signature
+from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
+from gateway.chat.parsing import ParserKey
 from gateway.chat.template import ChatTemplate
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
+
+_NO_TOKENS: Mapping[str, int] = {}
 
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. It has private-use characters, which no template looks for."""
@@ -39,42 +42,69 @@ class Conversation:
     """Continue the last message, an assistant's, instead of starting another."""
     open_answer: bool = True
     """End the prompt where an assistant's message begins. `continue_final` implies it."""
+    parse_special: bool | None = None
+    """Let names of control tokens in these texts become these tokens; None takes the operator's choice."""
+
+    def changed(self, change: Change) -> "Conversation":
+        """Return the conversation with changed texts of the client."""
+        return replace(
+            self,
+            messages=tuple(change_message(message, change) for message in self.messages),
+            tools=tuple(change_tool(tool, change) for tool in self.tools),
+            template_kwargs={name: change_value(value, change) for name, value in self.template_kwargs.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Rendered prompt, with the grammar and the parser for the generated text."""
+    """Rendered prompt, with the grammar and the parser for the generated text. It is slim, and can be encoded."""
 
-    text: str
-    """The prompt."""
+    text: TextPrompt
+    """The prompt. Names of control tokens in the client's texts are plain, unless the request parses them."""
     grammar: Grammar | None
     """Grammar that the generated text must match."""
     show_special: bool
     """True if the parser needs control tokens in the generated text."""
-    parser: Callable[[], FormatParser]
-    """Factory of parsers, one for the text of each choice."""
+    parsing: ParserKey
+    """Description of the parser of the generated text."""
 
 
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(self, model: ModelInfo, override: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        tool_source: str | None = None,
+        *,
+        bos: str = "",
+        eos: str = "",
+        special_tokens: Mapping[str, int] = _NO_TOKENS,
+        control_names: Collection[str] = (),
+        parse_special: bool = False,
+    ) -> None:
         """Compile the model's chat templates.
 
         Args:
-            model: the model that the prompts are for.
-            override: source of a template that replaces the model's own.
+            source: the template's Jinja source.
+            tool_source: source of the template for conversations with tools; None if it is the same.
+            bos: text of the model's token for the beginning of a sequence.
+            eos: text of the model's token for the end of a sequence.
+            special_tokens: ids of the model's special tokens by their names.
+            control_names: names that are plain in the client's texts.
+            parse_special: the default of `Conversation.parse_special`.
 
         Raises:
-            RequestError: if there is no template, or it cannot be compiled.
+            RequestError: if a template cannot be compiled.
         """
-        source = override or model.chat_template
-        if not source:
-            message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
-            raise RequestError(message, code="chat_template_missing", param="messages")
-        self._plain = _TemplateFormat(source, model)
-        for_tools = None if override else model.tool_template
-        self._with_tools = _TemplateFormat(for_tools, model) if for_tools else self._plain
+
+        def compiled(source: str) -> _TemplateFormat:
+            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens)
+
+        self._plain = compiled(source)
+        self._with_tools = compiled(tool_source) if tool_source else self._plain
+        self._names = ControlNames(control_names)
+        self._parse_special = parse_special
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Return the prompt of a conversation. Takes as long as the template does.
@@ -85,15 +115,16 @@ class ChatModel:
         """
         offered = () if conversation.tool_choice == "none" else conversation.tools
         chosen = self._with_tools if offered else self._plain
-        return chosen.prompt(conversation, offered)
+        parsed = self._parse_special if conversation.parse_special is None else conversation.parse_special
+        return chosen.prompt(conversation, offered, ControlNames(()) if parsed else self._names)
 
 
 class _TemplateFormat:
     """A chat template, its capabilities, and the output format that it asks the model for."""
 
-    def __init__(self, source: str, model: ModelInfo) -> None:
+    def __init__(self, source: str, *, bos: str, eos: str, special_tokens: Mapping[str, int]) -> None:
         try:
-            self._template = ChatTemplate(source, bos=model.bos, eos=model.eos)
+            self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
@@ -101,28 +132,51 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
-        self._format = choose(source, model.special_tokens)
+        self._key = recognize(source)
+        self._format = create(self._key, special_tokens)
 
-    def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
+    def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
 
         Args:
             conversation: the conversation to render.
             tools: the tools that the prompt shows to the model.
+            names: the names that are plain in the client's texts.
 
         Raises:
             RequestError: as in `ChatModel.prompt`.
         """
-        text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
-        thinking = self._format.opens_thinking(text)
+        survey = Survey(names)
+        try:
+            conversation.changed(survey.read)
+            mask = survey.mask(self._template.source)
+            text = self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
+        except RecursionError as error:
+            message = "The messages are nested too deeply."
+            raise RequestError(message, code="invalid_value", param="messages") from error
+        thinking = self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
             self._grammar(conversation, tools, thinking=thinking),
             self._format.show_special,
-            lambda: self._parser(conversation, tools, thinking=thinking),
+            ParserKey(
+                format=self._key,
+                tools=tuple(map(signature, tools)),
+                thinking=thinking,
+                one_call=not conversation.parallel_tool_calls,
+            ),
         )
 
+    def _masked(self, conversation: Conversation, tools: Sequence[Tool], mask: Mask) -> TextPrompt:
+        masked = conversation.changed(mask.hide)
+        try:
+            return mask.reveal(self._text(masked, masked.tools if tools else ()))
+        except RequestError as error:
+            raise RequestError(text_of(mask.reveal(error.message)), code=error.code, param=error.param) from error
+
     def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+        if conversation.continue_final:
+            return self._continued(conversation, tools)
         return self._render(conversation, tools, conversation.messages, opened=conversation.open_answer)
 
     def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
@@ -149,10 +203,6 @@ class _TemplateFormat:
             }
         )
 
-    def _parser(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> FormatParser:
-        parser = self._format.parser(tools=tools, thinking=thinking)
-        return parser if conversation.parallel_tool_calls else _OneCall(parser)
-
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.
 
@@ -166,25 +216,6 @@ class _TemplateFormat:
         answer = self._format.answer_grammar(conversation.grammar, thinking=thinking)
         demanded = call("required") if tools else None
         return answer if demanded is None else _either(demanded, answer)
-
-
-class _OneCall(FormatParser):
-    """Parser that drops all calls after the first."""
-
-    def __init__(self, parser: FormatParser) -> None:
-        self._parser = parser
-
-    @override
-    def feed(self, text: str) -> list[Delta]:
-        return _first_call(self._parser.feed(text))
-
-    @override
-    def finish(self) -> list[Delta]:
-        return _first_call(self._parser.finish())
-
-
-def _first_call(deltas: Iterable[Delta]) -> list[Delta]:
-    return [delta for delta in deltas if isinstance(delta, ContentDelta | ReasoningDelta) or delta.index == 0]
 
 
 def _either(calls: Grammar, answer: Grammar) -> Grammar:

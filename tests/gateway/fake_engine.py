@@ -22,9 +22,11 @@ from engine import (
     GenerationRequest,
     Infill,
     ModelInfo,
+    PromptText,
     RequestError,
     SlotInfo,
     Text,
+    TextPrompt,
     TokenRun,
 )
 
@@ -149,7 +151,7 @@ class FakeEngine:
         """The patience of the latest request."""
         self.embeddings: list[FakeEmbedding] = []
         """Every embedding request in order."""
-        self.tokenized: list[tuple[tuple[str, ...], bool, bool]] = []
+        self.tokenized: list[tuple[tuple[TextPrompt, ...], bool, bool]] = []
         """Every query of `tokenize` in order: the texts, `special`, `begin`."""
         self.clients: list[str] = []
         """The client of every query in order."""
@@ -179,7 +181,7 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         generation = FakeGeneration(
-            request, tuple(10 if isinstance(prompt, Infill) else len(prompt) for prompt in request.prompts)
+            request, tuple(10 if isinstance(prompt, Infill | PromptText) else len(prompt) for prompt in request.prompts)
         )
         self.generations.append(generation)
         self.script(generation)
@@ -191,7 +193,7 @@ class FakeEngine:
 
     async def tokenize(
         self,
-        texts: Sequence[str],
+        texts: Sequence[TextPrompt],
         *,
         special: bool,
         begin: bool,
@@ -237,9 +239,13 @@ class FakeEngine:
             raise self.refusal
 
 
-def _tokens(text: str, *, special: bool, begin: bool) -> Iterator[tuple[int, bytes]]:
+def _tokens(text: TextPrompt, *, special: bool, begin: bool) -> Iterator[tuple[int, bytes]]:
     if begin:
         yield BOS, _CONTROLS[BOS]
+    if isinstance(text, PromptText):
+        for part, plain in text.parts():
+            yield from _tokens(part, special=not plain, begin=False)
+        return
     for at, part in enumerate(text.split("<c>") if special else [text]):
         if at:
             yield CONTROL, _CONTROLS[CONTROL]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from engine import Engine, TokenRun
+from engine import Engine, TextPrompt, TokenRun
 from gateway.apis.answers.shapes import Count, JsonObject
 
 
@@ -13,7 +13,7 @@ class InputTokens(JsonObject):
     input_tokens: Count
 
 
-async def count_tokens(engine: Engine, prompt: str, client: str) -> InputTokens:
+async def count_tokens(engine: Engine, prompt: TextPrompt, client: str) -> InputTokens:
     """Return the token count of a rendered prompt, the same as in `usage`.
 
     Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from engine import Engine, Infill, Prompt, TokenRun
+from engine import Engine, Infill, Prompt, PromptText, TokenRun
 
 PromptIds: TypeAlias = tuple[list[int] | None, ...]
 """Token ids of each prompt in an answer. None for an infill prompt."""
@@ -14,7 +14,7 @@ async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str) -> 
 
     Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`.
     """
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    texts = [prompt for prompt in prompts if isinstance(prompt, str | PromptText)]
     found: list[list[int]] = [[] for _ in texts]
 
     def take(tokens: TokenRun) -> None:
@@ -28,7 +28,7 @@ async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str) -> 
 
 def _ids(prompt: Prompt, of_texts: Iterator[list[int]]) -> list[int] | None:
     match prompt:
-        case str():
+        case str() | PromptText():
             return next(of_texts)
         case Infill():
             return None

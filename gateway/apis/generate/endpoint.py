@@ -1,9 +1,12 @@
 """Endpoint `/generate` of the predecessor: one prompt, one answer in an envelope with a `success` flag."""
 
+from dataclasses import replace
+
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.apis.generate.answer import Envelope, Failure, GeneratedText, Success
+from gateway.apis.generate.call import GenerateCall, prepare_generate
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
@@ -15,18 +18,17 @@ class GenerateEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[GenerateBody]) -> JsonReply[Success] | EventStream:
+    async def create(self, call: Call[GenerateCall]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
-        body = call.body
+        request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(None)
-        request = body.request(call.caller.request_id)
-        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
-        envelope = Envelope(body, ids)
-        if body.stream:
-            source = served.generations.stream(call.caller, request, envelope.encode, body.engine_names)
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
+        envelope = Envelope(options, ids)
+        if request.stream:
+            source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
             return EventStream(source, end=b"")
-        answer = await served.generations.run(call.caller, request, body.engine_names)
-        return JsonReply(envelope.success(answer.prompt_tokens, *answer.outcomes))
+        answer = await served.generations.run(call.caller, request, call.prepared.names)
+        return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 
 def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
@@ -36,8 +38,9 @@ def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/generate",
         id="generate",
         summary="Continue one text. The answer has a `success` flag.",
-        handler=GenerateEndpoints(models).create,
         body=GenerateBody,
+        prepare=prepare_generate,
+        handler=GenerateEndpoints(models).create,
         answer=Success,
         events=GeneratedText | Success | Failure,
         ends_with_done=False,

@@ -1,8 +1,10 @@
 """Endpoint `/apply-template`: render the prompt of a conversation without generating."""
 
+from engine import text_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.serving.models import Models
 
@@ -19,11 +21,12 @@ class ApplyTemplateEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def apply(self, call: Call[ChatBody]) -> JsonReply[Prompt]:
+    async def apply(self, call: Call[ChatCall]) -> JsonReply[Prompt]:
         """Return `{"prompt": …}`."""
-        served = await self._models.resolve(call.body.model)
-        prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
-        return JsonReply({"prompt": prompt.text})
+        chat = call.prepared
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
+        return JsonReply({"prompt": text_of(prompt.text)})
 
 
 def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
@@ -33,8 +36,9 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/apply-template",
         id="applyTemplate",
         summary="Render the prompt of a conversation without generating.",
-        handler=ApplyTemplateEndpoints(models).apply,
         body=ChatBody,
+        prepare=prepare_chat,
+        handler=ApplyTemplateEndpoints(models).apply,
         answer=Prompt,
         refusals=NO_SUCH_MODEL,
     )

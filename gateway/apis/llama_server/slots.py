@@ -6,7 +6,7 @@ from typing import Literal
 from engine import SlotInfo
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
 from gateway.serving.models import Models
 
 
@@ -27,19 +27,24 @@ class SlotsEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def list(self, _call: Call[None]) -> JsonReply[list[Slot]]:
-        """Return one object per slot. Raises `Unavailable` while the engine is down."""
+    async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
+        """Return one object per slot, with the ids of those requests only that have the caller's credentials.
+
+        Raises `Unavailable` while the engine is down.
+        """
         served = await self._models.resolve(None)
         slots, _metrics = await served.engine.inspect()
-        return JsonReply([_encode(slot) for slot in slots])
+        return JsonReply(
+            [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
+        )
 
 
-def _encode(slot: SlotInfo) -> Slot:
+def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
     return {
         "id": slot.id,
         "is_processing": slot.request_id is not None,
         "state": slot.state,
-        "request_id": slot.request_id,
+        "request_id": slot.request_id if shown else None,
         "active_tokens": slot.active_tokens,
         "cached_tokens": slot.cached_tokens,
     }
@@ -52,8 +57,9 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/slots",
         id="listSlots",
         summary="List the engine's slots and their work.",
-        handler=SlotsEndpoints(models).list,
         body=NoneType,
+        prepare=no_body,
+        handler=SlotsEndpoints(models).list,
         answer=list[Slot],
     )
     return (slots,)

@@ -1,8 +1,14 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
-from gateway.apis.answers.reply import JsonReply, LongJsonReply
+from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
+from gateway.apis.llama_server.tokenize_call import (
+    DetokenizeCall,
+    TokenizeCall,
+    prepare_detokenize,
+    prepare_tokenize,
+)
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
 
@@ -13,25 +19,25 @@ class TokenizeEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def tokenize(self, call: Call[TokenizeBody]) -> JsonReply[Tokens]:
+    async def tokenize(self, call: Call[TokenizeCall]) -> JsonReply[Tokens]:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
-        body = call.body
-        served = await self._models.resolve(body.model, Task.TOKENIZE)
-        answer = TokensEncoder(with_pieces=body.with_pieces)
+        asked = call.prepared
+        served = await self._models.resolve(asked.model, Task.TOKENIZE)
+        answer = TokensEncoder(with_pieces=asked.with_pieces)
         await served.engine.tokenize(
-            [body.text],
-            special=body.parse_special,
-            begin=body.add_special,
+            [asked.text],
+            special=asked.parse_special,
+            begin=asked.add_special,
             take=answer.add,
-            pieces=body.with_pieces,
+            pieces=asked.with_pieces,
             client=call.caller.client,
         )
-        return LongJsonReply(answer.parts())
+        return JsonReply.encoded(*answer.parts())
 
-    async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
+    async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
-        served = await self._models.resolve(call.body.model, Task.TOKENIZE)
-        text = await served.engine.detokenize(call.body.tokens, special=True, client=call.caller.client)
+        served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
+        text = await served.engine.detokenize(call.prepared.tokens, special=True, client=call.caller.client)
         return JsonReply(content(text))
 
 
@@ -43,8 +49,9 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/tokenize",
         id="tokenize",
         summary="Convert a text to tokens.",
-        handler=endpoints.tokenize,
         body=TokenizeBody,
+        prepare=prepare_tokenize,
+        handler=endpoints.tokenize,
         answer=Tokens,
         refusals=QUEUED,
     )
@@ -53,8 +60,9 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/detokenize",
         id="detokenize",
         summary="Convert tokens to text.",
-        handler=endpoints.detokenize,
         body=DetokenizeBody,
+        prepare=prepare_detokenize,
+        handler=endpoints.detokenize,
         answer=DetokenizedText,
         refusals=QUEUED,
     )

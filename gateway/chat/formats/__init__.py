@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 from gateway.chat.formats import deepseek, glm, harmony, hermes, llama, mistral, qwen_coder
 from gateway.chat.formats.deepseek import DeepSeek
@@ -15,41 +17,74 @@ from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.qwen_coder import QwenCoder
 
-__all__ = ["Format", "choose"]
+__all__ = ["Format", "FormatKey", "create", "recognize"]
 
 _REASONING_TAGS = (Tags("<think>", "</think>"), Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>"))
 _TOOLS = re.compile(r"\btools\b")
 _NO_TOKENS: Mapping[str, int] = {}
 
+_FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
+    "harmony": lambda tokens, _tags: Harmony(tokens),
+    "deepseek": partial(DeepSeek, typed=False),
+    "deepseek-typed": partial(DeepSeek, typed=True),
+    "mistral": partial(Mistral, listed=False),
+    "mistral-listed": partial(Mistral, listed=True),
+    "function-gemma": partial(Gemma, markers=FUNCTION_GEMMA),
+    "gemma-4": partial(Gemma, markers=GEMMA_4),
+    "gemma-3": ToolCode,
+    "glm": Glm,
+    "qwen-coder": QwenCoder,
+    "hermes": Hermes,
+    "llama": partial(Llama, pythonic=False),
+    "llama-pythonic": partial(Llama, pythonic=True),
+    "plain": partial(Plain, shows_tools=True),
+    "plain-without-tools": partial(Plain, shows_tools=False),
+}
 
-def choose(template: str, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:
-    """Return the format of a model by the markers in its chat template, the most specific marker first.
 
-    Args:
-        template: the template's source.
-        special_tokens: ids of the model's special tokens by their names, which grammars need.
-    """
-    reasoning_tags = next((tags for tags in _REASONING_TAGS if tags.closing in template), None)
-    made_by_marker: tuple[tuple[str, Callable[[], Format]], ...] = (
-        (harmony.CHANNEL, lambda: Harmony(special_tokens)),
-        (deepseek.TAG, lambda: DeepSeek(special_tokens, reasoning_tags, typed=deepseek.BLOCK in template)),
-        (mistral.TAG, lambda: Mistral(special_tokens, reasoning_tags, listed=mistral.ARGUMENTS not in template)),
-        (FUNCTION_GEMMA.call.opening, lambda: Gemma(special_tokens, reasoning_tags, FUNCTION_GEMMA)),
-        (GEMMA_4.call.opening, lambda: Gemma(special_tokens, reasoning_tags, GEMMA_4)),
-        (glm.KEY, lambda: Glm(special_tokens, reasoning_tags)),
-        (qwen_coder.FUNCTION, lambda: QwenCoder(special_tokens, reasoning_tags)),
-        (hermes.OPENING, lambda: Hermes(special_tokens, reasoning_tags)),
+@dataclass(frozen=True, slots=True)
+class FormatKey:
+    """Description of a format, from which any process can create it."""
+
+    name: str
+    """Name of the family, and of its variant."""
+    reasoning_tags: Tags | None
+    """Tags around reasoning, if the model reasons."""
+
+
+def recognize(template: str) -> FormatKey:
+    """Return the format of a model by the markers in its chat template's source, the most specific marker first."""
+    names = (
+        (harmony.CHANNEL, "harmony"),
+        (deepseek.TAG, "deepseek-typed" if deepseek.BLOCK in template else "deepseek"),
+        (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
+        (FUNCTION_GEMMA.call.opening, "function-gemma"),
+        (GEMMA_4.call.opening, "gemma-4"),
+        (glm.KEY, "glm"),
+        (qwen_coder.FUNCTION, "qwen-coder"),
+        (hermes.OPENING, "hermes"),
     )
-    made = (make for marker, make in made_by_marker if marker in template)
-    return next(made, lambda: _without_markers(template, special_tokens, reasoning_tags))()
+    found = next((name for marker, name in names if marker in template), None)
+    reasoning_tags = next((tags for tags in _REASONING_TAGS if tags.closing in template), None)
+    return FormatKey(found or _without_markers(template), reasoning_tags)
 
 
-def _without_markers(template: str, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> Format:
+def _without_markers(template: str) -> str:
     """Return the format of a model without markers for calls, by the markers of its turns and its mentions of tools."""
     shows_tools = _TOOLS.search(template) is not None
     pythonic = llama.PYTHONIC in template
     if shows_tools and (pythonic or any(marker in template for marker in llama.MARKERS)):
-        return Llama(special_tokens, reasoning_tags, pythonic=pythonic)
+        return "llama-pythonic" if pythonic else "llama"
     if TURN in template and not shows_tools:
-        return ToolCode(special_tokens, reasoning_tags)
-    return Plain(special_tokens, reasoning_tags, shows_tools=shows_tools)
+        return "gemma-3"
+    return "plain" if shows_tools else "plain-without-tools"
+
+
+def create(key: FormatKey, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:
+    """Return the format with this description.
+
+    Args:
+        key: the description, from `recognize`.
+        special_tokens: ids of the model's special tokens by their names. Only grammars need them.
+    """
+    return _FORMATS[key.name](special_tokens, key.reasoning_tags)

@@ -14,6 +14,7 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
@@ -44,7 +45,7 @@ class DeepSeek(TaggedFormat):
         self._typed = typed
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         one = partial(_read_call, tools=tools)
         return {TAG: partial(_read_calls, one=one), _CALL: one}
 
@@ -69,7 +70,7 @@ def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
     yield from one(source, out)
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     name = yield from source.word(_NAME)
     yield from source.expect(_SEPARATOR)
     yield from source.skip_whitespace()

@@ -11,6 +11,7 @@ from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
 from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, read_answer
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.text_calls import IN_JSON, TextCalls
 from gateway.chat.tools import Named, Tool, ToolChoice
 
@@ -36,7 +37,7 @@ class Format(Protocol):
         """Return the system message's text about the tools, or None if the template renders tools itself."""
         ...
 
-    def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
+    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
         """Return a parser for one choice.
 
         Args:
@@ -90,14 +91,14 @@ class TaggedFormat(Format, ABC):
         self.reasoning_tags = reasoning_tags
 
     @abstractmethod
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         """Return the readers of calls by their opening markers. A reader starts after its marker."""
 
     @abstractmethod
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """Return the expression for the text after `opening`: one call, or several if `parallel`."""
 
-    def leading(self, _tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def leading(self, _tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         """Return the readers of calls by opening texts that count only at the start of an answer."""
         return {}
 
@@ -110,7 +111,7 @@ class TaggedFormat(Format, ABC):
         return None
 
     @override
-    def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
+    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
         if not tools and self.reasoning_tags is None:
             return TextParser()
         known = {tool.name: tool for tool in tools}

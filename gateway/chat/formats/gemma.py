@@ -16,9 +16,9 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.hermes import described
 from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parameters import ParameterSchema
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
 from gateway.chat.formats.python_calls import python_call, read_python_call
+from gateway.chat.formats.signature import Signature, signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import listed_arguments, text_value
 from gateway.chat.formats.text_calls import IN_PYTHON
@@ -56,7 +56,7 @@ class Gemma(TaggedFormat):
         self.opening = markers.call.opening
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {self.opening: partial(self._read_call, tools=tools)}
 
     @override
@@ -64,7 +64,7 @@ class Gemma(TaggedFormat):
         written = [self._call(rules, tool) for tool in tools]
         return rules.several(written, rules.text(self.opening), parallel=parallel)
 
-    def _read_call(self, source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+    def _read_call(self, source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
         yield from source.expect("call:")
         name = yield from source.word(_NAME)
         if name not in tools:
@@ -73,8 +73,10 @@ class Gemma(TaggedFormat):
         yield from source.closing(self._markers.call.closing)
 
     def _call(self, rules: Rules, tool: Tool) -> str:
+        types_of = signature(tool).types_of
+
         def argument(name: str, schema: Mapping[str, object]) -> str:
-            if ParameterSchema(tool, name).types == {"string"}:
+            if types_of(name) == {"string"}:
                 value = text_value(rules, tool, name, schema, self._markers.quote)
                 return f"{rules.text(f'{name}:', self._markers.quote)} {value}"
             return f"{rules.text(f'{name}:')} {json_value(schema)}"
@@ -91,7 +93,7 @@ class ToolCode(TaggedFormat):
     opening = "```tool_code"
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {self.opening: partial(_read_block, tools=tools)}
 
     @override
@@ -111,6 +113,6 @@ class ToolCode(TaggedFormat):
         )
 
 
-def _read_block(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_block(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing=_FENCE)

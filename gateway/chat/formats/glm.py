@@ -13,8 +13,9 @@ from typing_extensions import override
 from gateway.chat.formats.format import WHITESPACE, TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
+from gateway.chat.formats.parameters import ArgumentsWriter, read_text
 from gateway.chat.formats.parser import Reader
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
@@ -33,7 +34,7 @@ class Glm(TaggedFormat):
     opening = _OPENING
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {_OPENING: partial(_read_call, tools=tools)}
 
     @override
@@ -42,7 +43,7 @@ class Glm(TaggedFormat):
         return rules.several(written, f"{WHITESPACE} {rules.text(_OPENING)}", parallel=parallel)
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     name = yield from source.word(_NAME)
     yield from source.skip_whitespace()
@@ -57,7 +58,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
     writer.end()
 
 
-def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWriter) -> Reading[None]:
+def _read_argument(source: Source, out: Output, tool: Signature, writer: ArgumentsWriter) -> Reading[None]:
     source.hold(len(KEY))
     parts: list[str] = []
     if (yield from source.until((_KEY_END,), parts.append)) is None:
@@ -67,7 +68,7 @@ def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWri
     source.commit()
     name = "".join(parts).strip()
     writer.key(name)
-    yield from read_text(source, out, ParameterSchema(tool, name), (_VALUE_END,))
+    yield from read_text(source, out, tool.types_of(name), (_VALUE_END,))
 
 
 def _call(rules: Rules, tool: Tool) -> str:

@@ -17,6 +17,7 @@ from gateway.chat.formats.format import Format, chosen
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, attempt
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Emit, Reading, Source, Truncated
 from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.formats.values import read_value
@@ -54,7 +55,7 @@ class Harmony(Format):
         return None
 
     @override
-    def parser(self, *, tools: Sequence[Tool], thinking: bool) -> FormatParser:
+    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
         return ReaderParser(partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking))
 
     @override
@@ -89,14 +90,14 @@ class Harmony(Format):
         return ending if thinking else f"({rules.text(CHANNEL, _REASONING, _MESSAGE)} {ending})?"
 
 
-def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Tool], thinking: bool) -> Reading[None]:
+def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature], thinking: bool) -> Reading[None]:
     if thinking:
         yield from _read_body(source, out.reasoning)
     while marker := (yield from source.until(_BEGINNINGS, out.content)):
         yield from attempt(partial(_read_message, tools=tools, beginning=marker), source, out, marker)
 
 
-def _read_message(source: Source, out: Output, *, tools: Mapping[str, Tool], beginning: str) -> Reading[None]:
+def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature], beginning: str) -> Reading[None]:
     header = beginning + (yield from _read_header(source))
     source.commit()
     channel = _CHANNEL_NAME.search(header)

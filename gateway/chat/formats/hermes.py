@@ -15,6 +15,7 @@ from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
@@ -29,7 +30,7 @@ class Hermes(TaggedFormat):
     opening = OPENING
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {OPENING: partial(_read_call, tools=tools)}
 
     @override
@@ -69,7 +70,7 @@ def described(tool: Tool) -> dict[str, object]:
     return {"name": tool.name, **description, "parameters": tool.parameters}
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     yield from read_object(source, out, tools)
     yield from source.skip_whitespace()

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 
 from gateway.chat.formats.output import Output
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import read_string, read_value
-from gateway.chat.tools import Tool
 
 _ARGUMENTS = ("arguments", "parameters")
 _OTHER = ("id", "type")
 
 
-def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     """Read a call.
 
     The arguments are streamed if the name precedes them; else they are emitted at the end of the object. Missing
@@ -37,7 +37,7 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
 
 
 class _JsonCall:
-    def __init__(self, source: Source, out: Output, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, source: Source, out: Output, tools: Mapping[str, Signature]) -> None:
         self._source, self._out, self._tools = source, out, tools
         self._name: str | None = None
         self._early: list[str] = []  # arguments that came before the name

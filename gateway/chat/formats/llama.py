@@ -16,6 +16,7 @@ from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_calls
 from gateway.chat.formats.python_calls import python_call, read_python_call
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
@@ -45,11 +46,11 @@ class Llama(TaggedFormat):
         self.opening = "[" if pythonic else "{"
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {TAG: partial(_read_tagged, tools=tools)}
 
     @override
-    def leading(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def leading(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)}
 
     @override
@@ -69,7 +70,7 @@ class Llama(TaggedFormat):
         return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
 
 
-def _read_tagged(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_tagged(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     opening = yield from source.follows("{", "[")
     if opening == "{":
@@ -80,12 +81,12 @@ def _read_tagged(source: Source, out: Output, tools: Mapping[str, Tool]) -> Read
         yield from read_python_call(source, out, tools)
 
 
-def _read_objects(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_objects(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     source.put_back(1)
     yield from read_calls(partial(read_object, tools=tools), source, out)
 
 
-def _read_list(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_list(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
 

@@ -16,6 +16,7 @@ from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
 
@@ -42,7 +43,7 @@ class Mistral(TaggedFormat):
         self._listed = listed
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {TAG: partial(_read_calls, tools=tools)}
 
     @override
@@ -53,7 +54,7 @@ class Mistral(TaggedFormat):
         return rules.several([_named(rules, tool) for tool in tools], rules.text(TAG), parallel=parallel)
 
 
-def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_calls(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     if (yield from source.follows("[")):
         yield from source.skip_whitespace()
@@ -62,7 +63,7 @@ def _read_calls(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readi
         yield from _read_named(source, out, tools)
 
 
-def _read_named(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_named(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
         raise Malformed

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from gateway.chat.formats.lark import Rules, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import listed_arguments
 from gateway.chat.formats.values import PYTHON, read_value
@@ -15,7 +16,7 @@ _NAME = re.compile(r"[-.\w]*")
 _METHOD = ".call"
 
 
-def read_python_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def read_python_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     """Read a call with keyword arguments. `name.call(…)`, as Llama 3.1 writes it, means `name(…)`.
 
     Raises:

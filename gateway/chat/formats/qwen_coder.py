@@ -13,8 +13,9 @@ from typing_extensions import override
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parameters import ArgumentsWriter, ParameterSchema, read_text
+from gateway.chat.formats.parameters import ArgumentsWriter, read_text
 from gateway.chat.formats.parser import Reader
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import text_arguments
 from gateway.chat.tools import Tool
@@ -33,7 +34,7 @@ class QwenCoder(TaggedFormat):
     opening = _OPENING
 
     @override
-    def readers(self, tools: Mapping[str, Tool]) -> Mapping[str, Reader]:
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         return {_OPENING: partial(_read_call, tools=tools), FUNCTION: partial(_read_function, tools=tools)}
 
     @override
@@ -42,7 +43,7 @@ class QwenCoder(TaggedFormat):
         return rules.several(written, rules.text(_NEWLINE, _OPENING), parallel=parallel)
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     yield from source.expect(FUNCTION)
     yield from _read_function(source, out, tools)
@@ -50,7 +51,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Tool]) -> Readin
     yield from source.closing(_CLOSING)
 
 
-def _read_function(source: Source, out: Output, tools: Mapping[str, Tool]) -> Reading[None]:
+def _read_function(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     name = yield from source.word(_NAME)
     if name not in tools:
         raise Malformed
@@ -63,14 +64,14 @@ def _read_function(source: Source, out: Output, tools: Mapping[str, Tool]) -> Re
     writer.end()
 
 
-def _read_argument(source: Source, out: Output, tool: Tool, writer: ArgumentsWriter) -> Reading[None]:
+def _read_argument(source: Source, out: Output, tool: Signature, writer: ArgumentsWriter) -> Reading[None]:
     source.hold(len(_PARAMETER))
     name = yield from source.word(_NAME)
     yield from source.expect(">")
     source.commit()
     writer.key(name)
     yield from source.follows(_NEWLINE)
-    yield from read_text(source, out, ParameterSchema(tool, name), (_NEWLINE + _PARAMETER_END, _PARAMETER_END))
+    yield from read_text(source, out, tool.types_of(name), (_NEWLINE + _PARAMETER_END, _PARAMETER_END))
 
 
 def _call(rules: Rules, tool: Tool) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from engine import RequestError
 from gateway.chat.formats.lark import Rules, either, json_value
-from gateway.chat.formats.parameters import ParameterSchema
+from gateway.chat.formats.signature import signature
 from gateway.chat.tools import Tool
 
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
@@ -62,9 +62,15 @@ def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str,
     Raises:
         RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
     """
+    types_of = signature(tool).types_of
     written = []
     for name, schema in argument_schemas(tool).items():
-        argument = f"{rules.text(*opening(name))} {_value(rules, tool, name, schema, closing)}"
+        types = types_of(name)
+        if types and "string" not in types:
+            value = f"{json_value(schema)} {rules.text(closing)}"
+        else:
+            value = text_value(rules, tool, name, schema, closing)
+        argument = f"{rules.text(*opening(name))} {value}"
         written.append(argument if name in tool.parameters.get("required", ()) else f"({argument})?")
     return " ".join(written)
 
@@ -80,13 +86,6 @@ def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], c
     if tool.strict:
         _check_unlimited(tool, name, schema)
     return rules.until(closing)
-
-
-def _value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str) -> str:
-    types = ParameterSchema(tool, name).types
-    if types and "string" not in types:
-        return f"{json_value(schema)} {rules.text(closing)}"
-    return text_value(rules, tool, name, schema, closing)
 
 
 def _texts(schema: Mapping[str, Any]) -> list[str] | None:

@@ -6,6 +6,7 @@ import pytest
 
 from engine.events import TokenRun
 from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
+from engine.request import PromptText
 from engine.testing.fake_runner import END, NAMES, VOCABULARY
 from engine.worker.queries import MOST_TEXT, RUN
 from tests.engine.worker.worker_client import GUARD, Client, Gate
@@ -33,6 +34,13 @@ def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) ->
     client.ask(1, Tokenize(("x" * MOST_TEXT, "y"), special=True, begin=True))
     failed = client.expect(QueryFailed)
     assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+
+
+def test_names_in_plain_parts_do_not_count(client: Client) -> None:
+    client.ask(1, Tokenize((PromptText("<end><end>", ((5, 10),)),), special=True, begin=True))
+    answer = client.expect(Answered).answer
+    assert isinstance(answer, Tokenized)
+    assert answer.tokens.ids == (END, *b"<end>")
 
 
 def test_names_of_control_tokens_count_only_if_special(client: Client) -> None:

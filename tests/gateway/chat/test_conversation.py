@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from engine import Grammar, GrammarKind, RequestError
-from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from engine import Grammar, GrammarKind, ModelInfo, RequestError, text_of
+from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
+from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Named, Tool
+from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 
@@ -24,8 +26,17 @@ TWO_CALLS = f"{CALL}\n{CALL}"
 
 
 def prompt_of(source: str | None, *messages: TemplateMessage, **fields: Any) -> ChatPrompt:
-    model = ChatModel(replace(MODEL, chat_template=source))
-    return model.prompt(Conversation(messages=messages or (ASKED,), **fields))
+    return prompt_for(replace(MODEL, chat_template=source), Conversation(messages=messages or (ASKED,), **fields))
+
+
+def prompt_for(model: ModelInfo, conversation: Conversation, override: str | None = None) -> ChatPrompt:
+    prompt = render(template_key(model, override), encode_conversation(conversation))
+    assert decode(encode(prompt), ChatPrompt) == prompt
+    return prompt
+
+
+def text_from(source: str | None, *messages: TemplateMessage, **fields: Any) -> str:
+    return text_of(prompt_of(source, *messages, **fields).text)
 
 
 def matches(grammar: Grammar | None, text: str) -> bool:
@@ -43,7 +54,7 @@ def test_a_prompt_ends_where_the_answer_begins() -> None:
     prompt = prompt_of(templates.CHATML)
     assert prompt.text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     assert prompt.grammar is None
-    assert prompt.parser() is not prompt.parser()
+    assert prompt.parsing.parser() is not prompt.parsing.parser()
 
 
 def test_open_answer_controls_the_generation_prompt() -> None:
@@ -54,11 +65,9 @@ def test_open_answer_controls_the_generation_prompt() -> None:
 
 @pytest.mark.parametrize("source", [templates.CHATML, templates.PARTS, templates.NO_SYSTEM])
 def test_a_last_message_goes_on_where_it_ended(source: str) -> None:
-    text = prompt_of(source, ASKED, SAID, continue_final=True).text
+    text = text_from(source, ASKED, SAID, continue_final=True)
     assert text.endswith("Well ")
-    assert prompt_of(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).text.endswith(
-        " Hi Well "
-    )
+    assert text_from(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).endswith(" Hi Well ")
 
 
 def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
@@ -68,19 +77,16 @@ def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
 
 def test_the_operators_template_wins() -> None:
     model = replace(MODEL, chat_template="{{ raise_exception('Mine.') }}", tool_template="Theirs.", bos="<s>")
-    prompt = ChatModel(model, "{{ bos_token }}{{ tools[0].function.name }}").prompt(
-        Conversation(messages=(ASKED,), tools=(ADD,))
-    )
+    source = "{{ bos_token }}{{ tools[0].function.name }}"
+    prompt = prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD,)), source)
     assert prompt.text == "<s>add"
 
 
 def test_tools_use_their_own_template() -> None:
-    model = ChatModel(
-        replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
-    )
-    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD, SUB))).text == "addsub"
-    assert model.prompt(Conversation(messages=(ASKED,))).text == "plain"
-    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD,), tool_choice="none")).text == "plain"
+    model = replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
+    assert prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD, SUB))).text == "addsub"
+    assert prompt_for(model, Conversation(messages=(ASKED,))).text == "plain"
+    assert prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD,), tool_choice="none")).text == "plain"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ def test_variables_reach_the_template() -> None:
 
 
 def test_tools_are_passed_in_openais_form() -> None:
-    text = prompt_of("{{ tools | tojson }}", tools=(ADD, Tool("sub"))).text
+    text = text_from("{{ tools | tojson }}", tools=(ADD, Tool("sub")))
     described = (
         '{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"'
     )
@@ -116,27 +122,27 @@ def test_tools_are_passed_in_openais_form() -> None:
 
 
 def test_tools_are_added_to_the_first_message_if_the_template_does_not_show_them() -> None:
-    text = prompt_of(templates.NO_SYSTEM, tools=(ADD,)).text
+    text = text_from(templates.NO_SYSTEM, tools=(ADD,))
     assert text.startswith("<start_of_turn>user\n")
     assert '"add"' in text
     assert text.endswith("Hi<end_of_turn>\n")
-    assert '"add"' not in prompt_of(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none").text
+    assert '"add"' not in text_from(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none")
 
 
 def test_an_answer_may_begin_inside_reasoning() -> None:
-    parser = prompt_of(templates.THINKING).parser()
+    parser = prompt_of(templates.THINKING).parsing.parser()
     assert parser.feed("Hm.\n</think>\n\nWell.") + parser.finish() == [ReasoningDelta("Hm."), ContentDelta("Well.")]
-    parser = prompt_of(templates.THINKING, template_kwargs={"enable_thinking": False}).parser()
+    parser = prompt_of(templates.THINKING, template_kwargs={"enable_thinking": False}).parsing.parser()
     assert parser.feed("Well.") + parser.finish() == [ContentDelta("Well.")]
 
 
 def test_calls_are_found_where_tools_are_offered() -> None:
-    parser = prompt_of(templates.CHATML, tools=(ADD,)).parser()
+    parser = prompt_of(templates.CHATML, tools=(ADD,)).parsing.parser()
     call = [CallBegan(0, "add"), CallArguments(0, '{"x":1}')]
     assert parser.feed(TWO_CALLS) + parser.finish() == [*call, CallBegan(1, "add"), CallArguments(1, '{"x":1}')]
-    one = prompt_of(templates.CHATML, tools=(ADD,), parallel_tool_calls=False).parser()
+    one = prompt_of(templates.CHATML, tools=(ADD,), parallel_tool_calls=False).parsing.parser()
     assert one.feed(TWO_CALLS) + one.finish() == call
-    none = prompt_of(templates.CHATML, tools=(ADD,), tool_choice="none").parser()
+    none = prompt_of(templates.CHATML, tools=(ADD,), tool_choice="none").parsing.parser()
     assert none.feed(CALL) + none.finish() == [ContentDelta(CALL)]
 
 
@@ -181,7 +187,7 @@ def test_calls_are_written_as_text_if_the_template_does_not_show_them() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
     called: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [call]}
     result: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}
-    text = prompt_of(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,)).text
+    text = text_from(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,))
     assert text.endswith(
         "<start_of_turn>assistant\n```tool_code\nadd(x=1)\n```<end_of_turn>\n"
         "<start_of_turn>user\n```tool_output\n2\n```<end_of_turn>\n"

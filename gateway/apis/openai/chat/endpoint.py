@@ -6,6 +6,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
+from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
@@ -19,24 +20,27 @@ class ChatEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[ChatBody]) -> JsonReply[ChatCompletion] | EventStream:
+    async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        body = call.body
-        served = await self._models.resolve(body.model)
-        prompt = await served.prompts.prompt(body.conversation(), body.engine_names)
-        request = body.request(call.caller.request_id, prompt)
-        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
-        head = chat_head(body, served.name, served.fingerprint)
-        if body.stream:
-            encode = ChatChunks(head, body, prompt, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, body.engine_names))
-        answer = await served.generations.run(call.caller, request, body.engine_names)
-        return JsonReply(completion(head, body, prompt, ids, answer))
+        chat, caller = call.prepared, call.caller
+        options, names = chat.options, chat.names
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(caller, chat.conversation, names)
+        request = chat.generation(caller.request_id, prompt)
+        del call, chat  # the conversation, which may be large, is not needed while the engine works
+        ids = await prompt_ids(served.engine, request.prompts, caller.client) if options.token_ids else ()
+        head = chat_head(options, served.name, served.fingerprint)
+        if request.stream:
+            encode = ChatChunks(head, options, prompt, ids).encode
+            return EventStream(served.generations.stream(caller, request, encode, names))
+        answer = await served.generations.run(caller, request, names)
+        return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
 
-    async def count(self, call: Call[ChatBody]) -> JsonReply[InputTokens]:
+    async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
-        served = await self._models.resolve(call.body.model)
-        prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
+        chat = call.prepared
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
 
@@ -48,8 +52,9 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/chat/completions",
         id="createChatCompletion",
         summary="Continue a conversation.",
-        handler=endpoints.create,
         body=ChatBody,
+        prepare=prepare_chat,
+        handler=endpoints.create,
         answer=ChatCompletion,
         events=ChatChunk | ErrorAnswer,
         refusals=QUEUED,
@@ -59,8 +64,9 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/chat/completions/input_tokens",
         id="countChatTokens",
         summary="Count the tokens of a conversation without generating.",
-        handler=endpoints.count,
         body=ChatBody,
+        prepare=prepare_chat,
+        handler=endpoints.count,
         answer=InputTokens,
         refusals=QUEUED,
     )

@@ -24,8 +24,11 @@ from gateway.apis.openai.chat.messages import (
     read_messages,
 )
 from gateway.apis.openai.chat.tools import ToolFields
-from gateway.chat.conversation import ChatPrompt, Conversation
-from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
+from gateway.chat.conversation import Conversation
+from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
+
+MAX_DOCUMENTS = 2**10
+"""Maximum of documents in one request."""
 
 
 class Prediction(Nested):
@@ -42,13 +45,15 @@ class TemplateFields(Fields):
         tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
     ]
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
-    documents: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = Field(None, max_length=MAX_DOCUMENTS, fail_fast=True)
     reasoning_effort: Effort | None = None
     verbosity: Verbosity | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = Field(
         False, description="Requires a last message by the assistant without calls, and no `add_generation_prompt`."
     )
+
+    parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
 
     @field_validator("continue_final_message")
     @classmethod
@@ -88,7 +93,7 @@ class ChatBody(
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Requires `logprobs`.")
-    modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
+    modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
 
@@ -114,7 +119,7 @@ class ChatBody(
         return modalities
 
     @property
-    def engine_names(self) -> Mapping[str, str]:
+    def engine_names(self) -> dict[str, str]:
         """The client's names of fields that the engine may refuse, by the engine's names."""
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or "tools"}
@@ -133,20 +138,19 @@ class ChatBody(
             ),
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
+            parse_special=self.parse_special,
         )
 
-    def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request with this id."""
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id and a prompt."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         return replace(
-            self.generation(request_id, (prompt.text,)),
+            self.generation(),
             n=self.n,
             max_tokens=limit,
             stream=self.stream,
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
-            grammar=prompt.grammar,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             token_ids=self.return_token_ids,
-            show_special=prompt.show_special,
         )

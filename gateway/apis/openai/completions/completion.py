@@ -1,15 +1,18 @@
 """Encoder of a whole completion."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
+
+import anyio.lowlevel
 
 from engine import Finished
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder, mean_logprob
+from gateway.apis.answers.pieces import HOLE, array_of_pieces, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.completions.answer import Completion, CompletionChoice, CompletionHead
-from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.completions.call import CompletionOptions
 from gateway.apis.openai.usage import usage
 from gateway.serving.generations import GenerationResult
 
@@ -30,40 +33,49 @@ def completion_head(model: str, fingerprint: str) -> CompletionHead:
     }
 
 
-def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: GenerationResult) -> Completion:
-    """Return the whole completion. Its usage includes generated choices that are not returned."""
-    whole: Completion = {
-        **head,
-        "choices": [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))],
-        "usage": usage(answer.prompt_tokens, answer.outcomes),
-    }
-    if body.timings:
+async def completion(
+    head: CompletionHead, options: CompletionOptions, ids: PromptIds, answer: GenerationResult
+) -> Iterator[bytes]:
+    """Return the JSON of the whole completion in pieces. Its usage includes generated choices that are not returned."""
+    whole: Completion = {**head, "choices": HOLE, "usage": usage(answer.prompt_tokens, answer.outcomes)}
+    if options.timings:
         whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
-    return whole
+    choices = enumerate(await best(answer, options))
+    return filled(whole, array_of_pieces(_choice(index, end, options, ids) for index, end in choices))
 
 
-def best(answer: GenerationResult, body: CompletionBody) -> Iterator[Finished]:
-    """Yield the choices to return: for each prompt, the `n` with the highest mean log-probability, the best first."""
-    if body.choices == body.n:
-        yield from answer.outcomes
-        return
+async def best(answer: GenerationResult, options: CompletionOptions) -> Sequence[Finished]:
+    """Return the choices to send: for each prompt, the `n` with the highest mean log-probability, the best first."""
+    if options.choices == options.n:
+        return answer.outcomes
+    chosen: list[Finished] = []
     for index, prompt_tokens in enumerate(answer.prompt_tokens):
-        ends = answer.outcomes[index * body.choices : (index + 1) * body.choices]
-        echoed = prompt_tokens if body.echo else 0
-        means = [mean_logprob(end.details[echoed:]) for end in ends]
+        ends = answer.outcomes[index * options.choices : (index + 1) * options.choices]
+        means = await _means(ends, prompt_tokens if options.echo else 0)
         ranking = sorted(range(len(ends)), key=means.__getitem__, reverse=True)
-        yield from (ends[rank] for rank in ranking[: body.n])
+        chosen += (ends[rank] for rank in ranking[: options.n])
+    return chosen
 
 
-def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> CompletionChoice:
+async def _means(ends: Sequence[Finished], echoed: int) -> list[float]:
+    """Return the mean log-probability of each choice, without the tokens of an echoed prompt."""
+    means = []
+    for end in ends:
+        means.append(mean_logprob(end.details[echoed:]))
+        await anyio.lowlevel.checkpoint()
+    return means
+
+
+def _choice(index: int, end: Finished, options: CompletionOptions, ids: PromptIds) -> Iterator[bytes]:
     choice: CompletionChoice = {
         "index": index,
         "text": end.text,
-        "logprobs": None if body.logprobs is None else LegacyLogprobsEncoder().encode(end.details),
+        "logprobs": HOLE if options.logprobs else None,
         "finish_reason": end.reason,
         "stop_reason": end.stop,
     }
-    if body.return_token_ids:
+    if options.token_ids:
         choice["token_ids"] = [detail.id for detail in end.details]
-        choice["prompt_token_ids"] = ids[index // body.n]
-    return choice
+        choice["prompt_token_ids"] = ids[index // options.n]
+    logprobs = (LegacyLogprobsEncoder().encode(end.details),) if options.logprobs else ()
+    return filled(choice, *logprobs)

@@ -3,14 +3,11 @@
 from typing import Any
 
 import anyio
-import anyio.lowlevel
 import orjson
 import pytest
-from starlette.types import Message
 
 from engine import Busy, TokenRun
-from gateway.apis.answers.reply import LongJsonReply
-from gateway.apis.llama_server.tokenize_answer import Tokens, TokensEncoder
+from gateway.apis.llama_server.tokenize_answer import TokensEncoder
 from gateway.apis.llama_server.tokenize_request import MAX_TEXT
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
@@ -104,26 +101,3 @@ def test_a_long_answer_is_encoded_part_by_part(with_pieces: bool) -> None:
         encoder.add(TokenRun(0, ()))
     expected = [{"id": token, "piece": str(token)} if with_pieces else token for token in range(12)]
     assert orjson.loads(b"".join(encoder.parts())) == {"tokens": expected}
-
-
-async def test_other_tasks_run_between_the_parts_of_a_long_body() -> None:
-    order: list[str] = []
-    parts = [b"[0", *[b",1"] * 20, b"]"]
-
-    async def be_another_task() -> None:
-        while True:
-            order.append("another")
-            await anyio.lowlevel.checkpoint()
-
-    async def send(message: Message) -> None:
-        order.append(str(message.get("body", b"head"), "ascii"))
-
-    async def receive() -> Message:
-        raise AssertionError("the body is read already")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(be_another_task)
-        await LongJsonReply[Tokens](parts)({"type": "http"}, receive, send)
-        tasks.cancel_scope.cancel()
-    assert [sent for sent in order if sent != "another"] == ["head", *[part.decode() for part in parts], ""]
-    assert order[order.index("[0") : order.index("]")].count("another") >= 20

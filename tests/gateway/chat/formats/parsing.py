@@ -1,9 +1,10 @@
 """Parsers fed with texts cut in pieces."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
-from gateway.chat.formats import Format
+from gateway.chat.formats import Format, create, recognize
+from gateway.chat.formats.signature import signature
 from gateway.chat.tools import Tool
 
 TOOLS = (
@@ -25,11 +26,20 @@ TOOLS = (
 )
 
 
+SIGNATURES = tuple(map(signature, TOOLS))
+
+
+def choose(template: str, special_tokens: Mapping[str, int] | None = None) -> Format:
+    """Return the format of the model with this chat template."""
+    return create(recognize(template), special_tokens or {})
+
+
 def parse(
     format_: Format, pieces: Iterable[str], *, tools: Sequence[Tool] = TOOLS, thinking: bool = False
 ) -> list[Delta]:
     """Return all deltas of a text, neighbours of one kind joined."""
-    return joined(step for steps in stream(format_.parser(tools=tools, thinking=thinking), pieces) for step in steps)
+    parser = format_.parser(tools=tuple(map(signature, tools)), thinking=thinking)
+    return joined(step for steps in stream(parser, pieces) for step in steps)
 
 
 def stream(parser: FormatParser, pieces: Iterable[str]) -> list[list[Delta]]:

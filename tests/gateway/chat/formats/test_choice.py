@@ -3,10 +3,10 @@
 import pytest
 
 from engine.embedded.training.template import TEMPLATE
-from gateway.chat.formats import choose
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
+from tests.gateway.chat.formats.parsing import choose
 
 _NAMES = {
     "llama-pythonic": "llama",

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
-from gateway.chat.formats import choose
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES, Case, wide
-from tests.gateway.chat.formats.parsing import TOOLS, joined, parse
+from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse
 
 _TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
 
@@ -88,7 +87,7 @@ def test_a_truncated_text_has_a_prefix_of_the_deltas(case: Case) -> None:
     """Calls and reasoning are never taken back; content that comes early is the call's own text."""
     chosen = choose(TEMPLATES[case.family])
     for length in range(len(case.text)):
-        parser = chosen.parser(tools=TOOLS, thinking=case.thinking)
+        parser = chosen.parser(tools=SIGNATURES, thinking=case.thinking)
         before = joined(parser.feed(case.text[:length]))
         whole = parse(chosen, [case.text[:length], case.text[length:]], thinking=case.thinking)
         assert _begins(before, whole), (case.text[:length], before)
@@ -124,7 +123,7 @@ def _check_calls(deltas: Sequence[Delta]) -> None:
     """Check that calls count from 0 and name offered tools, and that their arguments begin an object."""
     began = [delta for delta in deltas if isinstance(delta, CallBegan)]
     assert [delta.index for delta in began] == list(range(len(began)))
-    assert {delta.name for delta in began} <= {tool.name for tool in TOOLS}
+    assert {delta.name for delta in began} <= {tool.name for tool in SIGNATURES}
     texts = [delta for delta in deltas if isinstance(delta, CallArguments)]
     assert [delta.index for delta in texts] == [delta.index for delta in began]
     for delta in texts:

@@ -6,11 +6,11 @@ import pytest
 
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import CallBegan
-from gateway.chat.formats import Format, choose
+from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.cases import TEMPLATES, wide
 from tests.gateway.chat.formats.matching import Vocabulary
-from tests.gateway.chat.formats.parsing import TOOLS, parse
+from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 
 _MARKERS = [
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),

@@ -3,13 +3,13 @@
 import pytest
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
-from gateway.chat.formats import choose
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.parsing import TOOLS, stream
+from tests.gateway.chat.formats.parsing import SIGNATURES, choose, stream
 
 
 def _told(family: str, *pieces: str, thinking: bool = False) -> list[list[object]]:
-    return [list(step) for step in stream(choose(TEMPLATES[family]).parser(tools=TOOLS, thinking=thinking), pieces)]
+    parser = choose(TEMPLATES[family]).parser(tools=SIGNATURES, thinking=thinking)
+    return [list(step) for step in stream(parser, pieces)]
 
 
 def test_content_waits_only_while_it_may_begin_a_call() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta
-from gateway.chat.formats import choose
+from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.text_calls import IN_JSON, IN_PYTHON, TextCalls
 from gateway.chat.template_capabilities import TemplateMessage
-from gateway.chat.tools import Tool
+from tests.gateway.chat.formats.parsing import choose
 
 GEMMA_3 = "<start_of_turn>"
 ASKED: TemplateMessage = {"role": "user", "content": "What is 1 + 1?"}
@@ -64,7 +64,7 @@ def test_calls_are_written_in_python() -> None:
 def test_the_parser_reads_the_written_calls(template: str) -> None:
     form = choose(template)
     ((_, text),) = rendered(form.text_calls, called('{"x": 1}', content="I add."))
-    parser = form.parser(tools=[Tool("add")], thinking=False)
+    parser = form.parser(tools=[Signature("add")], thinking=False)
     content, began, *arguments = parser.feed(text) + parser.finish()
     assert (content, began) == (ContentDelta("I add."), CallBegan(0, "add"))
     assert "".join(part.text for part in arguments if isinstance(part, CallArguments)).replace(" ", "") == '{"x":1}'

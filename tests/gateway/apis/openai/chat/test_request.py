@@ -6,24 +6,19 @@ import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Grammar, GrammarKind, RequestError, Sampling
+from gateway.apis.openai.chat.call import prepare_chat
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import ChatPrompt, Conversation
-from gateway.chat.deltas import ContentDelta, Delta
+from gateway.chat.formats import recognize
+from gateway.chat.parsing import ParserKey
 from gateway.chat.tools import Tool
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
 GRAMMAR = Grammar(GrammarKind.REGEX, "a+")
 
 
-class NoParser:
-    def feed(self, text: str) -> list[Delta]:
-        return [ContentDelta(text)]
-
-    def finish(self) -> list[Delta]:
-        return []
-
-
-PROMPT = ChatPrompt("<user>Hi", GRAMMAR, True, NoParser)
+PLAIN = ParserKey(format=recognize(""), tools=(), thinking=False, one_call=False)
+PROMPT = ChatPrompt("<user>Hi", GRAMMAR, True, PLAIN)
 
 
 def body(**fields: Any) -> ChatBody:
@@ -31,7 +26,7 @@ def body(**fields: Any) -> ChatBody:
 
 
 def read(**fields: Any) -> GenerationRequest:
-    return body(**fields).request("req_1", PROMPT)
+    return prepare_chat(body(**fields)).generation("req_1", PROMPT)
 
 
 def conversation(**fields: Any) -> Conversation:

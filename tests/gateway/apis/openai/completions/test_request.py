@@ -8,7 +8,7 @@ from gateway.apis.openai.completions.request import CompletionBody
 
 
 def read(**fields: object) -> GenerationRequest:
-    return CompletionBody.model_validate({"prompt": "x", **fields}).request("req_1")
+    return CompletionBody.model_validate({"prompt": "x", **fields}).request()
 
 
 def refused(**fields: object) -> tuple[str, str]:
@@ -20,7 +20,7 @@ def refused(**fields: object) -> tuple[str, str]:
 
 
 def test_an_empty_request_has_openais_defaults() -> None:
-    assert read() == GenerationRequest(id="req_1", prompts=("x",), n=1, max_tokens=16)
+    assert read() == GenerationRequest(id="", prompts=("x",), n=1, max_tokens=16)
     assert read().sampling == Sampling()
 
 
@@ -61,8 +61,10 @@ FORMS = "should be a string, an array of strings, an array of token ids or an ar
         ([-1], "has the token id -1, which no model has"),
         ([2**31], "has the token id 2147483648, which no model has"),
         ([2**31, 0, -1], "has the token id -1, which no model has"),
-        ([1] * (2**20 + 1), "should have at most 1048576 token ids in a prompt"),
-        ([[1] * (2**20 + 1)], "should have at most 1048576 token ids in a prompt"),
+        ([1] * (2**18 + 1), "should have at most 262144 token ids in total"),
+        ([[1] * (2**18 + 1)], "should have at most 262144 token ids in total"),
+        ([[1] * 2**17, [1] * 2**17, [1]], "should have at most 262144 token ids in total"),
+        ([[]] * 10**6, "should have at most 128 prompts"),
         (["x"] * 129, "should have at most 128 prompts"),
         ([[]] * 129, "should have at most 128 prompts"),
     ],
@@ -314,4 +316,4 @@ def test_a_constraint_becomes_a_grammar() -> None:
 def test_unknown_fields_are_accepted_and_kept_apart() -> None:
     body = CompletionBody.model_validate({"prompt": "x", "logit_bios": {}, "mirrorstat": 2})
     assert set(body.model_extra or ()) == {"logit_bios", "mirrorstat"}
-    assert body.request("req_1") == read()
+    assert body.request() == read()

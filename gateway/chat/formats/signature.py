@@ -1,0 +1,82 @@
+"""Names and types of a tool's arguments: all that parsers need of its schema."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from gateway.chat.tools import Tool
+
+_MAX_REFERENCES = 16
+
+ArgumentTypes: TypeAlias = frozenset[str]
+"""JSON schema's names of the types that an argument may have; empty if any type is allowed."""
+
+ANY_TYPE: ArgumentTypes = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A tool as parsers see it."""
+
+    name: str
+    """Name of the function in calls."""
+    types: dict[str, ArgumentTypes] = field(default_factory=dict)
+    """Types of the arguments by name, without those of any type."""
+
+    def types_of(self, argument: str) -> ArgumentTypes:
+        """Return the types of an argument of any name."""
+        return self.types.get(argument, ANY_TYPE)
+
+
+def signature(tool: Tool) -> Signature:
+    """Return the signature of a tool. An argument whose schema cannot be understood may have any type."""
+    properties = tool.parameters.get("properties")
+    if not isinstance(properties, Mapping):
+        return Signature(tool.name)
+    schema = _Schema(tool.parameters)
+    types = {name: schema.types(argument, _MAX_REFERENCES) for name, argument in properties.items()}
+    return Signature(tool.name, {name: found for name, found in types.items() if found})
+
+
+class _Schema:
+    """Types in the schema of a tool. Each reference is followed once."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._referred: dict[str, ArgumentTypes] = {}
+
+    def types(self, schema: object, references: int) -> ArgumentTypes:
+        if not isinstance(schema, Mapping) or references == 0:
+            return ANY_TYPE
+        named = schema.get("type")
+        if isinstance(named, str):
+            return frozenset({named})
+        if isinstance(named, list):
+            return frozenset(map(str, named))
+        if isinstance(reference := schema.get("$ref"), str):
+            return self._at(reference, references)
+        for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
+            if isinstance(values, list):
+                return frozenset({"string"} if all(isinstance(value, str) for value in values) else ())
+        return self._union(schema, references)
+
+    def _at(self, reference: str, references: int) -> ArgumentTypes:
+        if reference not in self._referred:
+            self._referred[reference] = ANY_TYPE  # while it is followed, for a reference to itself
+            self._referred[reference] = self.types(_resolved(self._root, reference), references - 1)
+        return self._referred[reference]
+
+    def _union(self, schema: Mapping[str, Any], references: int) -> ArgumentTypes:
+        choices = schema.get("anyOf") or schema.get("oneOf")
+        if not isinstance(choices, list):
+            return ANY_TYPE
+        types = [self.types(choice, references - 1) for choice in choices]
+        return frozenset().union(*types) if all(types) else ANY_TYPE
+
+
+def _resolved(root: Mapping[str, Any], reference: str) -> object:
+    """Return the target of a reference inside the schema; None for any other reference."""
+    found: object = root if reference.startswith("#/") else None
+    for part in reference.split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found

@@ -1,0 +1,48 @@
+"""Description of the parser of a model's output, from which any process can make the parser."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
+from gateway.chat.formats import FormatKey, create
+from gateway.chat.formats.signature import Signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserKey:
+    """Everything that the parser of one conversation's output depends on. It is slim, and can be encoded."""
+
+    format: FormatKey
+    """Format of the output."""
+    tools: tuple[Signature, ...]
+    """Tools in the prompt. A call of any other tool is content."""
+    thinking: bool
+    """True if the prompt ended inside reasoning."""
+    one_call: bool
+    """True if all calls after the first are dropped."""
+
+    def parser(self) -> FormatParser:
+        """Return a parser for the text of one choice."""
+        parser = create(self.format).parser(tools=self.tools, thinking=self.thinking)
+        return _OneCall(parser) if self.one_call else parser
+
+
+class _OneCall(FormatParser):
+    """Parser that drops all calls after the first."""
+
+    def __init__(self, parser: FormatParser) -> None:
+        self._parser = parser
+
+    @override
+    def feed(self, text: str) -> list[Delta]:
+        return _first_call(self._parser.feed(text))
+
+    @override
+    def finish(self) -> list[Delta]:
+        return _first_call(self._parser.finish())
+
+
+def _first_call(deltas: Iterable[Delta]) -> list[Delta]:
+    return [delta for delta in deltas if isinstance(delta, ContentDelta | ReasoningDelta) or delta.index == 0]

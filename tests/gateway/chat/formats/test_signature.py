@@ -1,0 +1,46 @@
+"""The types of a tool's arguments, by every way in which a schema can name them."""
+
+from typing import Any
+
+import pytest
+
+from gateway.chat.formats.signature import signature
+from gateway.chat.tools import Tool
+
+NODE: dict[str, Any] = {"anyOf": [{"$ref": "#/$defs/node"}] * 20}
+DEFINITIONS: dict[str, Any] = {"n": {"type": "number"}, "a/b~c": {"type": "null"}, "node": NODE, "own": {"$ref": "#"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "types"),
+    [
+        ({"type": "string"}, {"string"}),
+        ({"type": ["string", "null"]}, {"string", "null"}),
+        ({"enum": ["a", "b"]}, {"string"}),
+        ({"enum": ["a", 1]}, set()),
+        ({"const": "a"}, {"string"}),
+        ({"$ref": "#/$defs/n"}, {"number"}),
+        ({"$ref": "#/$defs/a~1b~0c"}, {"null"}),
+        ({"$ref": "#/$defs/none"}, set()),
+        ({"$ref": "https://example.com"}, set()),
+        ({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}]}, {"string", "number"}),
+        ({"oneOf": [{"type": "string"}, {}]}, set()),
+        ({"anyOf": 1}, set()),
+        (True, set()),
+    ],
+)
+def test_an_argument_has_the_types_of_its_schema(schema: object, types: set[str]) -> None:
+    tool = Tool("f", parameters={"properties": {"x": schema}, "$defs": DEFINITIONS})
+    assert signature(tool).types_of("x") == types
+
+
+@pytest.mark.parametrize("name", ["node", "own"])
+def test_a_schema_that_contains_itself_is_read_once(name: str) -> None:
+    """Each of twenty choices is the schema itself: followed one by one they would never end."""
+    tool = Tool("f", parameters={"properties": {"x": {"$ref": f"#/$defs/{name}"}}, "$defs": DEFINITIONS})
+    assert signature(tool).types_of("x") == set()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": []}, {"properties": {"y": 1}}])
+def test_an_argument_without_a_schema_may_have_any_type(parameters: dict[str, Any]) -> None:
+    assert signature(Tool("f", parameters=parameters)).types_of("x") == set()
