@@ -128,26 +128,26 @@ def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[l
 
 
 def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
+    if isinstance(prompt, tuple):
+        return list(prompt)
     yield from _check_beginnings(prompt, model)
     yield effort_of_text(_size(prompt))
     match prompt:
-        case str():
-            return model.tokenize(prompt)
+        case Infill(prefix, suffix):
+            return model.infill(prefix, suffix)
         case PromptText():
             return model.tokenize_parts(prompt)
-        case Infill():
-            return model.infill(prompt.prefix, prompt.suffix)
-    return list(prompt)
+    return model.tokenize(prompt)
 
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:
     """Return the texts to tokenise."""
     match prompt:
-        case str() | PromptText():
-            return (text_of(prompt),)
+        case tuple():
+            return ()
         case Infill(prefix, suffix):
             return prefix, suffix
-    return ()
+    return (text_of(prompt),)
 
 
 def _size(prompt: Prompt) -> int:

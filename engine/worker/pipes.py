@@ -1,13 +1,15 @@
 """Blocking reader and writer of messages on the pipes of the engine process."""
 
 import os
-import queue
 import threading
+from collections import deque
 
 from engine.protocol.codec import Decoder, encode
-from engine.protocol.messages import FromEngine, Message
+from engine.protocol.messages import Answered, FromEngine, Inspected, Message
 
 _READ = 1 << 16
+_MOST_ANSWERS = 4
+"""Answers to queries, or parts of them, that wait to be written."""
 
 
 class MessageReader:
@@ -26,19 +28,33 @@ class MessageReader:
 
 
 class MessageWriter:
-    """Writes complete messages to a file descriptor, in the order of `write`.
+    """Writes complete messages to a file descriptor: each kind in the order of `write`, and answers to queries last.
 
     `run` has its own thread, so that a step waits neither for the encoding nor for the reader.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._messages: queue.SimpleQueue[FromEngine | None] = queue.SimpleQueue()
+        self._messages: deque[FromEngine] = deque()
+        self._answers: deque[FromEngine] = deque()
+        self._closing = False
+        self._lock = threading.Lock()
+        self._waiting = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
         self._ended = threading.Event()
 
     def write(self, message: FromEngine) -> None:
-        """Queue a message. Thread-safe; does not wait."""
-        self._messages.put(message)
+        """Queue a message. Thread-safe. Waits only with an answer to a query, while others before it are not written.
+
+        Otherwise the parts of long answers would fill the memory, and delay the events of requests.
+        """
+        with self._lock:
+            if isinstance(message, Answered) and not isinstance(message.answer, Inspected):
+                self._room.wait_for(lambda: len(self._answers) < _MOST_ANSWERS or self._closing)
+                self._answers.append(message)
+            else:
+                self._messages.append(message)
+            self._waiting.notify()
 
     def run(self) -> None:
         """Write queued messages until `close`.
@@ -47,7 +63,7 @@ class MessageWriter:
             BrokenPipeError: The gateway has closed the pipe.
         """
         try:
-            while (message := self._messages.get()) is not None:
+            while (message := self._next()) is not None:
                 frame = memoryview(encode(message))
                 while frame:
                     frame = frame[os.write(self._fd, frame) :]
@@ -56,5 +72,19 @@ class MessageWriter:
 
     def close(self, timeout: float) -> None:
         """End `run` after all queued messages. Waits for its end, at most `timeout` seconds."""
-        self._messages.put(None)
+        with self._lock:
+            self._closing = True
+            self._waiting.notify()
+            self._room.notify_all()
         self._ended.wait(timeout)
+
+    def _next(self) -> FromEngine | None:
+        """Wait for the next message and remove it; None at the end."""
+        with self._lock:
+            self._waiting.wait_for(lambda: self._messages or self._answers or self._closing)
+            if self._messages:
+                return self._messages.popleft()
+            if not self._answers:
+                return None
+            self._room.notify()
+            return self._answers.popleft()

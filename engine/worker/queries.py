@@ -10,7 +10,7 @@ from engine.request import text_of
 from engine.worker.admission import check_ids
 from engine.worker.slices import Effort, Slices, effort_of_text
 
-RUN = 4096
+RUN = 2048
 """Tokens of one part of an answer. A part of so many is encoded and read in about a millisecond."""
 MOST_TEXT = 2**22
 """Characters of all texts of one query. llama.cpp tokenises so many in seconds."""
@@ -37,20 +37,19 @@ def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None
 
 
 def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[Tokenized]:
-    lengths = [len(text_of(text)) for text in query.texts]
-    if sum(lengths) > MOST_TEXT:
+    if sum(len(text_of(text)) for text in query.texts) > MOST_TEXT:
         raise RequestError(f"the text has more than {MOST_TEXT} characters", param="content", code="invalid_value")
     last = Tokenized(TokenRun(0, ()))
     for index, text in enumerate(query.texts):
-        yield effort_of_text(lengths[index])
+        yield effort_of_text(len(text_of(text)))
         if isinstance(text, str):
             tokens = model.tokenize(text, special=query.special, begin=query.begin)
         else:
             tokens = model.tokenize_parts(text, begin=query.begin)
         for ids in _runs(tokens):
+            yield Effort.ANSWER
             if last.tokens.ids:
                 send(last)
-            yield Effort.LIGHT
             pieces = tuple(model.piece(token, special=True) for token in ids) if query.pieces else ()
             last = Tokenized(TokenRun(index, tuple(ids), pieces))
     return last
@@ -59,7 +58,7 @@ def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) 
 def _detokenize(query: Detokenize, model: Model) -> Slices[Detokenized]:
     pieces = []
     for ids in _runs(query.tokens):
-        yield Effort.LIGHT
+        yield Effort.ANSWER
         check_ids(ids, model.info.vocabulary, "tokens")
         pieces += [model.piece(token, special=query.special) for token in ids]
     return Detokenized(b"".join(pieces))

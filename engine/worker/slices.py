@@ -14,9 +14,11 @@ class Effort(Enum):
     """Effort of a piece of work. Each kind has a thread of its own, so that a piece delays only its like."""
 
     LIGHT = "light"
-    """Some milliseconds: checks, short texts, parts of an answer."""
+    """Some milliseconds: checks and short texts."""
     TEXT = "text"
     """A long text: llama.cpp tokenises it at once, without the interpreter's lock."""
+    ANSWER = "answer"
+    """A part of an answer to a query, which may wait until earlier parts are written."""
     COMPILE = "compile"
     """A grammar or a sampler to compile, for up to a second. llguidance releases the interpreter's lock."""
 

@@ -32,7 +32,7 @@ class TokenizeEndpoints:
             pieces=asked.with_pieces,
             client=call.caller.client,
         )
-        return JsonReply.encoded(answer.encoded())
+        return JsonReply.encoded(*answer.parts())
 
     async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""

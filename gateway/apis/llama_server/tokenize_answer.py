@@ -31,16 +31,17 @@ class TokensEncoder:
     def __init__(self, *, with_pieces: bool) -> None:
         """Start without tokens. The answer has ids; with `with_pieces`, their texts too."""
         self._with_pieces = with_pieces
-        self._parts: list[bytes] = []
+        self._parts = [b'{"tokens":[']
 
     def add(self, tokens: TokenRun) -> None:
         """Append the next tokens."""
         if tokens.ids:
-            self._parts.append(orjson.dumps(self._items(tokens))[1:-1])
+            comma = b"," if len(self._parts) > 1 else b""
+            self._parts.append(comma + orjson.dumps(self._items(tokens))[1:-1])
 
-    def encoded(self) -> bytes:
-        """Return the answer: `Tokens` as JSON."""
-        return b'{"tokens":[' + b",".join(self._parts) + b"]}"
+    def parts(self) -> list[bytes]:
+        """Return the answer, `Tokens` as JSON, in parts."""
+        return [*self._parts, b"]}"]
 
     def _items(self, tokens: TokenRun) -> list[Count] | list[TokenPiece]:
         if not self._with_pieces:

@@ -38,7 +38,9 @@ def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) ->
 
 def test_names_in_plain_parts_do_not_count(client: Client) -> None:
     client.ask(1, Tokenize((PromptText("<end><end>", ((5, 10),)),), special=True, begin=True))
-    assert client.expect(Answered).answer == Tokenized(TokenRun(0, (END, *b"<end>")))
+    answer = client.expect(Answered).answer
+    assert isinstance(answer, Tokenized)
+    assert answer.tokens.ids == (END, *b"<end>")
 
 
 def test_names_of_control_tokens_count_only_if_special(client: Client) -> None:

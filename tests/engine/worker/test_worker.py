@@ -12,7 +12,17 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import Removal, StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.protocol.messages import Accepted, Cancel, Generate, LoadFailed, Loading, Message, Refused
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    Cancel,
+    Detokenized,
+    Generate,
+    LoadFailed,
+    Loading,
+    Message,
+    Refused,
+)
 from engine.testing.fake_runner import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
@@ -253,6 +263,51 @@ def test_messages_cross_real_pipes_in_pieces() -> None:
     assert received == [large, Loading(1.0)]
     assert reader.read() == [], "closed"
     os.close(read)
+
+
+def test_events_are_written_before_answers_and_answers_wait_for_room() -> None:
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    parts = [Answered(1, Detokenized(b"%d" % n), more=True) for n in range(20)]
+    queued: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def answer() -> None:
+        for n, part in enumerate(parts):
+            writer.write(part)
+            queued.put(n)
+
+    sender = threading.Thread(target=answer)
+    sender.start()
+    assert [queued.get(timeout=GUARD) for _ in range(4)] == [0, 1, 2, 3]
+    writer.write(Loading(0.5))
+    writing = threading.Thread(target=writer.run)
+    writing.start()
+    received: list[Message] = []
+    while len(received) < 21:
+        received += reader.read()
+    assert received == [Loading(0.5), *parts]
+    sender.join(GUARD)
+    writer.close(GUARD)
+    writing.join(GUARD)
+    os.close(read)
+    os.close(write)
+
+
+def test_a_closed_writer_lets_its_senders_go() -> None:
+    read, write = os.pipe()
+    writer = MessageWriter(write)
+
+    def answer() -> None:
+        for _ in range(9):
+            writer.write(Answered(1, Detokenized(b"")))
+
+    sender = threading.Thread(target=answer)
+    sender.start()
+    writer.close(0)
+    sender.join(GUARD)
+    assert not sender.is_alive()
+    os.close(read)
+    os.close(write)
 
 
 def test_a_message_writer_does_not_block_its_senders_and_detects_a_closed_pipe() -> None:

@@ -100,4 +100,4 @@ def test_a_long_answer_is_encoded_part_by_part(with_pieces: bool) -> None:
         encoder.add(TokenRun(0, ids, tuple(b"%d" % token for token in ids) if with_pieces else ()))
         encoder.add(TokenRun(0, ()))
     expected = [{"id": token, "piece": str(token)} if with_pieces else token for token in range(12)]
-    assert orjson.loads(encoder.encoded()) == {"tokens": expected}
+    assert orjson.loads(b"".join(encoder.parts())) == {"tokens": expected}
