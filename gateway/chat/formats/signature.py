@@ -20,12 +20,12 @@ class Signature:
 
     name: str
     """Name of the function in calls."""
-    types: dict[str, ArgumentTypes] = field(default_factory=dict)
-    """Types of the arguments by name, without those of any type."""
+    types: dict[str, str] = field(default_factory=dict)
+    """Types of the arguments by name, with blanks between them, without those of any type. There may be thousands."""
 
     def types_of(self, argument: str) -> ArgumentTypes:
         """Return the types of an argument of any name."""
-        return self.types.get(argument, ANY_TYPE)
+        return frozenset(self.types.get(argument, "").split())
 
 
 def signature(tool: Tool) -> Signature:
@@ -35,7 +35,7 @@ def signature(tool: Tool) -> Signature:
         return Signature(tool.name)
     schema = _Schema(tool.parameters)
     types = {name: schema.types(argument, _MAX_REFERENCES) for name, argument in properties.items()}
-    return Signature(tool.name, {name: found for name, found in types.items() if found})
+    return Signature(tool.name, {name: " ".join(sorted(found)) for name, found in types.items() if found})
 
 
 class _Schema:

@@ -45,6 +45,8 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "countChatTokens": [CHAT],
     "applyTemplate": [CHAT],
     "createCompletion": [{"prompt": ["a", [1, 2]], "logprobs": 1}, {"prompt": "a", "suffix": "b"}],
+    "createResponse": [{"input": "Hi", "instructions": "Be kind.", "stream": True}],
+    "getinputtokencounts": [{"input": [{"role": "user", "content": "Hi"}]}],
     "createEmbedding": [{"input": "a"}, {"input": [[1], [2]], "dimensions": 2, "encoding_format": "base64"}],
     "generate": [{"prompt": "a"}, {"prompt": [1], "grammar": 'root ::= "a"'}],
     "tokenize": [{"content": "a", "with_pieces": True}],
@@ -67,6 +69,10 @@ def test_another_process_can_find_the_function_of_an_endpoint(endpoint: AnyEndpo
     function = endpoint.prepare
     assert "<" not in function.__qualname__
     assert "." not in function.__qualname__
+
+
+def test_every_endpoint_with_a_body_is_tested() -> None:
+    assert BODIES.keys() == ENDPOINTS.keys()
 
 
 def caller() -> Caller:
