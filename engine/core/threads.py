@@ -19,10 +19,10 @@ _SMALL = 16
 """Rows. Steps with fewer are compared at once; larger ones may take seconds, so that their first trial waits."""
 _FIRST_PAUSE = 8
 """Windows before the first trial of large steps."""
-_PAUSE = 32
+_PAUSE = 64
 """Time between two trials, relative to the time that the last one spent with the other number. It doubles, up to
 `_LONGEST_PAUSE`, while trials change nothing."""
-_LONGEST_PAUSE = 256
+_LONGEST_PAUSE = 512
 _SHORTEST_PAUSE = 8
 """As `_PAUSE`, after the time of a step has changed."""
 _CHANGED = 1.5
