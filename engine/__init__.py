@@ -17,6 +17,7 @@ from engine.events import (
     Text,
     TokenDetail,
 )
+from engine.json_whitespace import with_whitespace
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
     EmbeddingInput,
@@ -63,4 +64,5 @@ __all__ = [
     "Unavailable",
     "embedded_model",
     "open_engine",
+    "with_whitespace",
 ]

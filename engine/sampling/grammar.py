@@ -4,7 +4,7 @@ import json
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -12,6 +12,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
+from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 
@@ -34,9 +35,6 @@ MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
 _FIRST_LINE = "\n   1 | start: "
-_WHITESPACE = r"[ \t\r\n]{1,32}"
-"""Whitespace between two JSON tokens: a line break and the indentation of deep nesting. Without a bound a model may
-emit spaces up to its last token. `x-guidance` in a schema overrides it."""
 _TERSE = "\n<non-verbose/>"
 
 
@@ -188,17 +186,10 @@ def _schema(source: str) -> str:
     try:
         schema = json.loads(source)
         check_schema(schema)
-        if isinstance(schema, dict):
-            _bound_whitespace(schema)
-        return json.dumps(schema)
+        schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
+        return json.dumps(with_whitespace(schema) if isinstance(schema, dict) else schema)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
-
-
-def _bound_whitespace(schema: dict[str, Any]) -> None:
-    options = schema.setdefault("x-guidance", {})
-    if isinstance(options, dict) and not options.keys() & {"whitespace_pattern", "whitespace_flexible"}:
-        options["whitespace_pattern"] = _WHITESPACE
 
 
 def _from_gbnf(source: str) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, product
 
 import llama_cpp
 import numpy as np
@@ -212,13 +212,42 @@ def test_every_end_token_ends(model: LlamaModel, monkeypatch: pytest.MonkeyPatch
         assert len(two_ends.end_tokens) == 2
 
 
-def test_whitespace_in_json_is_bounded_unless_the_schema_says_so(model: LlamaModel) -> None:
-    grammar = Grammar(SCHEMA, '{"type": "array", "items": {"type": "null"}}')
-    assert matches(model, grammar, "[\n" + " " * 31 + "null]")
-    assert not matches(model, grammar, "[\n" + " " * 32 + "null]")
+def longest_whitespace(model: LlamaModel, grammar: Grammar, before: str) -> int:
+    """Return the length of the longest run of whitespace that may follow: any first character, then one repeated."""
+    spelling, runs = byte_tokens(model), []
+    for first, more in product(b" \t\r\n", repeat=2):
+        constraint, length = follow(model, grammar, before), 0
+        while length < 100 and not constraint.denied()[token := spelling[bytes([more if length else first])]]:
+            constraint.accept(token)
+            length += 1
+        runs.append(length)
+    return max(runs)
+
+
+JSON_GAPS = ["{", '{"a"', '{"a":', '{"a":[', '{"a":[1', '{"a":[1,', '{"a":[1]', '{"a":[1],', '{"a":[1],"b":{']
+
+
+@pytest.mark.parametrize("before", JSON_GAPS)
+@pytest.mark.parametrize(
+    "schema", ['{"type": "object"}', "true", '{"properties": {"a": {"items": {"type": "integer"}}}}']
+)
+def test_whitespace_in_json_is_one_blank_or_a_line_break_and_an_indentation(
+    model: LlamaModel, schema: str, before: str
+) -> None:
+    grammar = Grammar(SCHEMA, schema)
+    assert longest_whitespace(model, grammar, before) == 1 + 20
+    assert longest_whitespace(model, grammar, before + " ") == 0
+    assert longest_whitespace(model, grammar, before + "\n\t ") == 18
+
+
+def test_a_schema_may_have_its_own_rule_for_whitespace(model: LlamaModel) -> None:
     compact = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"whitespace_flexible": false}}')
     assert matches(model, compact, "[1,2]")
     assert not matches(model, compact, "[1, 2]")
+    wide = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"whitespace_pattern": "[ ]{1,4}"}}')
+    assert longest_whitespace(model, wide, "[1,") == 4
+    other = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"item_separator": ";"}}')
+    assert longest_whitespace(model, other, "[1;") == 1 + 20
 
 
 def test_sequences_of_one_grammar_have_separate_states(model: LlamaModel) -> None:
