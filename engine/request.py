@@ -113,6 +113,8 @@ class GenerationRequest:
     """Request id in the logs of both processes; need not be unique."""
     prompts: tuple[Prompt, ...]
     """One or several prompts, in the order of their choices."""
+    client: str = ""
+    """Client that shares the intake and the queue fairly with others. The same empty name for all who have none."""
     n: int = 1
     """Number of choices per prompt."""
     max_tokens: int | None = None
@@ -168,6 +170,8 @@ class EmbeddingRequest:
     """Request id in the logs of both processes; need not be unique."""
     inputs: tuple[EmbeddingInput, ...]
     """One or several texts, in the order of their vectors."""
+    client: str = ""
+    """Client that shares the intake and the queue fairly with others. The same empty name for all who have none."""
 
     @property
     def parts(self) -> int:

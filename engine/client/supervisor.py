@@ -26,6 +26,7 @@ from engine.protocol.messages import (
     QueryFailed,
     Refused,
     Step,
+    Working,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class _Session:
     process: EngineProcess
     """The child process."""
     progress_at: float
-    """Time of the last progress: loading advanced, or a step finished."""
+    """Time of the last progress: loading advanced, a step finished, or the intake worked."""
     progress: float = 0.0
     """Loaded share of the model, from 0 to 1."""
     steps: int = 0
@@ -167,12 +168,10 @@ class Supervisor:
                 self.exchange.accept(message)
             case Refused():
                 self.exchange.refuse(message)
-            case Answered(_, answer):
-                if isinstance(answer, Inspected):
-                    self._record_metrics(session, answer.metrics, now)
-                self.queries.resolve(message)
-            case QueryFailed():
-                self.queries.resolve(message)
+            case Answered() | QueryFailed():
+                self._resolve(session, message, now)
+            case Working():
+                session.progress_at = now
             case Loading(progress):
                 self._record_progress(session, progress, now)
             case Loaded(model):
@@ -182,8 +181,13 @@ class Supervisor:
             case _:
                 raise ValueError(f"{type(message).__name__} is not a message from an engine")
 
+    def _resolve(self, session: _Session, reply: Answered | QueryFailed, now: float) -> None:
+        if isinstance(reply, Answered) and isinstance(reply.answer, Inspected):
+            self._record_metrics(session, reply.answer.metrics, now)
+        self.queries.resolve(reply)
+
     def _record_metrics(self, session: _Session, metrics: EngineMetrics, now: float) -> None:
-        """Record metrics. Only a finished step is progress: other threads still answer when the step thread hangs."""
+        """Record metrics. Of these only a finished step is progress: other threads answer when the step thread hangs."""
         self.metrics = metrics
         if metrics.steps > session.steps:
             session.steps = metrics.steps

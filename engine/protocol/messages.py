@@ -113,6 +113,8 @@ class Ask(_Message, frozen=True):
     """Unique id of the query in all later messages; never reused."""
     query: AnyQuery
     """Query to answer."""
+    client: str = ""
+    """Client that takes turns with others, as `GenerationRequest.client`."""
 
 
 class CancelQuery(_Message, frozen=True):
@@ -176,13 +178,23 @@ class Step(_Message, frozen=True):
     """Metrics of the same moment."""
 
 
+class Working(_Message, frozen=True):
+    """From the engine: the intake works on requests or queries that have no reply yet.
+
+    Sent after a piece of work, at most once a second. It is progress like a finished step: the engine does not send it
+    while a step, or another piece of work, takes so long that the engine may be stuck.
+    """
+
+
 class Answered(_Message, frozen=True):
-    """From the engine: the answer to a query."""
+    """From the engine: the answer to a query, or a part of it."""
 
     query_id: int
     """Id of the query."""
     answer: AnyAnswer
     """Answer of the type that the query names."""
+    more: bool = False
+    """True if another part follows, or `QueryFailed`."""
 
 
 class QueryFailed(_Message, frozen=True):
@@ -202,5 +214,5 @@ class QueryFailed(_Message, frozen=True):
 
 Submission: TypeAlias = Generate | Embed
 ToEngine: TypeAlias = Configure | Submission | Cancel | Ask | CancelQuery
-FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Answered | QueryFailed
+FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Working | Answered | QueryFailed
 Message: TypeAlias = ToEngine | FromEngine

@@ -3,7 +3,7 @@
 A request's first prompt or input is its script: verbs parted by `;`, done in order as soon as it arrives. Scripts for
 the first, second, … process are parted by `|`; the last one is for all that follow. Verbs:
 
-    accept              refuse FAULT        start               fail
+    accept              refuse FAULT        start               fail                work
     say WORD [CHOICE]   finish [CHOICE]     vector [INPUT]
     wait                the rest waits for a `resume` of another request, or for nothing
     resume              every request that waits goes on
@@ -66,6 +66,7 @@ from engine.protocol.messages import (
     Step,
     Tokenize,
     Tokenized,
+    Working,
 )
 
 MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
@@ -225,6 +226,8 @@ class ScriptedChild:
             case "hang", *_:
                 while True:
                     signal.pause()
+            case "work", *_:
+                self.write(Working())
             case "garbage", *_:
                 os.write(1, b"\x00\x00\x00\x05hello")
             case "stubborn", *_:

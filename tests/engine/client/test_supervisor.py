@@ -235,6 +235,12 @@ async def test_answers_of_an_engine_that_finishes_no_step_do_not_hide_it(scripte
         group.cancel_scope.cancel()
 
 
+async def test_an_engine_may_say_that_its_intake_works(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        assert await text(engine, f"work; {SERVES}") == "well"
+        assert engine.status.restarts == 0
+
+
 async def test_an_unanswered_cancel_counts_as_work_for_the_stall_timeout(scripted: Scripted) -> None:
     async with scripted.open(stall_timeout=0.5, answer_timeout=0.0) as engine:
         async with engine.generate(ask("accept; on-cancel ignore; wait")):
