@@ -10,7 +10,6 @@ from starlette.types import ASGIApp
 
 from engine import Engine
 from gateway.apis.endpoint import Api
-from gateway.apis.fields.read import BodyReader
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api
 from gateway.apis.llama_server.health import HealthEndpoints
@@ -23,6 +22,7 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
+from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
@@ -54,7 +54,8 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
-    models = create_models(engine, settings, embedder)
+    preparer = InlinePreparer(strict=settings.strict_fields)
+    models = create_models(engine, settings, embedder, preparer)
     health = HealthEndpoints(models)
     store = ResponseStore(
         max_responses=settings.stored_responses,
@@ -64,14 +65,13 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
     background = BackgroundResponses(store, timeout=settings.request_timeout)
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings), apis, health, background)
+    return Gateway(create_app(apis, settings, preparer), apis, health, background)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings) -> ASGIApp:
+def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
-    bodies = BodyReader(strict=settings.strict_fields)
     app = OriginGuard(
-        Starlette(routes=routes(apis, bodies), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
+        Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
     )
     return RequestScope(
         app,
@@ -81,7 +81,7 @@ def create_app(apis: tuple[Api, ...], settings: Settings) -> ASGIApp:
     )
 
 
-def create_models(engine: Engine, settings: Settings, embedder: Engine | None) -> Models:
+def create_models(engine: Engine, settings: Settings, embedder: Engine | None, preparer: Preparer) -> Models:
     """Return the registry of the models that the settings name."""
 
     def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
@@ -90,7 +90,7 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None) -
             name,
             file,
             tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template),
+            prompts=ChatPrompts(engine, settings.chat_template, preparer),
             generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from gateway.middleware.errors import EncodeError
 from gateway.middleware.sse import EventStream
 
 BodyT = TypeVar("BodyT")
+PreparedT = TypeVar("PreparedT")
 AnswerT = TypeVar("AnswerT")
 
 Described: TypeAlias = dict[str, Any]
@@ -26,20 +27,20 @@ QUEUED = frozenset({404, 429})
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[BodyT]):
+class Call(Generic[PreparedT]):
     """One request to an endpoint."""
 
     http: Request
     """Request line and headers. The body is already read."""
     caller: Caller
     """Sender of the request: its identity and its limits."""
-    body: BodyT
-    """Validated body, or None for an endpoint without a body."""
+    prepared: PreparedT
+    """What `Endpoint.prepare` returned for the body, or None for an endpoint without a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint(Generic[BodyT, AnswerT]):
-    """One method of one path. mypy checks the handler against the types of the body and the answer."""
+class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
+    """One method of one path. mypy checks that body, `prepare`, handler and answer fit together."""
 
     method: str
     """HTTP method in upper case."""
@@ -49,10 +50,16 @@ class Endpoint(Generic[BodyT, AnswerT]):
     """Operation id: that of OpenAI if it has one."""
     summary: str
     """Summary of one sentence for the OpenAPI document."""
-    handler: Callable[[Call[BodyT]], Awaitable[JsonReply[AnswerT] | EventStream]]
-    """Handler of a call. Returns the response, or raises."""
     body: type[BodyT]
     """Model of the request body, or `NoneType` without a body."""
+    prepare: Callable[[BodyT], PreparedT]
+    """Converts a validated body to what the handler needs of it, or raises `RequestError`.
+
+    It runs in another process if the body is large. So it is a function of a module, depends on nothing but the body,
+    and its annotated result is a type that `gateway.preparation.codec` can encode.
+    """
+    handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | EventStream]]
+    """Handler of a call. Returns the response, or raises."""
     answer: type[AnswerT]
     """Type of the JSON answer with the status 200."""
     events: Any = None
@@ -67,7 +74,7 @@ class Endpoint(Generic[BodyT, AnswerT]):
     """Type of the JSON answer with the status 503, besides the API's error."""
 
 
-AnyEndpoint: TypeAlias = Endpoint[Any, Any]
+AnyEndpoint: TypeAlias = Endpoint[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +92,17 @@ class Api:
 def has_body(endpoint: AnyEndpoint) -> bool:
     """Return True if requests to an endpoint have a body."""
     return issubclass(endpoint.body, BaseModel)
+
+
+def no_body(_body: None) -> None:
+    """Prepare nothing, for endpoints without a body."""
+
+
+def unprepared(body: BodyT) -> BodyT:
+    """Return the body itself. Only for endpoints that are not converted yet."""
+    return body
+
+
+def prepared_type(endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (a type may be any object)
+    """Return the annotated type of what `endpoint.prepare` returns."""
+    return get_type_hints(endpoint.prepare)["return"]

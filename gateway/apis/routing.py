@@ -8,26 +8,26 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
-from gateway.apis.fields.read import BodyReader
 from gateway.middleware.caller import caller_of
 from gateway.middleware.errors import EncodeError
+from gateway.preparation.preparer import Preparer
 
 
-def routes(apis: Iterable[Api], bodies: BodyReader) -> list[Route]:
+def routes(apis: Iterable[Api], preparer: Preparer) -> list[Route]:
     """Return one route per path, so that a 405 lists all methods of the path."""
     paths: dict[str, dict[str, AnyEndpoint]] = {}
     for api in apis:
         for endpoint in api.endpoints:
             paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _serve(methods, bodies), methods=list(methods)) for path, methods in paths.items()]
+    return [Route(path, _serve(methods, preparer), methods=list(methods)) for path, methods in paths.items()]
 
 
-def _serve(methods: Mapping[str, AnyEndpoint], bodies: BodyReader) -> Callable[[Request], Any]:
+def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[Request], Any]:
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
-        body = bodies.read(caller, await http.body(), endpoint.body) if has_body(endpoint) else None
-        return await endpoint.handler(Call(http, caller, body))
+        prepared = await preparer.read(caller, endpoint, await http.body()) if has_body(endpoint) else None
+        return await endpoint.handler(Call(http, caller, prepared))
 
     return serve
 

@@ -7,13 +7,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from engine import Grammar, GrammarKind, ModelInfo, RequestError
+from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import choose
 from gateway.chat.formats.lark import embedded
 from gateway.chat.template import ChatTemplate
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
+
+_NO_TOKENS: Mapping[str, int] = {}
 
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. It has private-use characters, which no template looks for."""
@@ -58,23 +60,33 @@ class ChatPrompt:
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(self, model: ModelInfo, override: str | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        tool_source: str | None = None,
+        *,
+        bos: str = "",
+        eos: str = "",
+        special_tokens: Mapping[str, int] = _NO_TOKENS,
+    ) -> None:
         """Compile the model's chat templates.
 
         Args:
-            model: the model that the prompts are for.
-            override: source of a template that replaces the model's own.
+            source: the template's Jinja source.
+            tool_source: source of the template for conversations with tools; None if it is the same.
+            bos: text of the model's token for the beginning of a sequence.
+            eos: text of the model's token for the end of a sequence.
+            special_tokens: ids of the model's special tokens by their names.
 
         Raises:
-            RequestError: if there is no template, or it cannot be compiled.
+            RequestError: if a template cannot be compiled.
         """
-        source = override or model.chat_template
-        if not source:
-            message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
-            raise RequestError(message, code="chat_template_missing", param="messages")
-        self._plain = _TemplateFormat(source, model)
-        for_tools = None if override else model.tool_template
-        self._with_tools = _TemplateFormat(for_tools, model) if for_tools else self._plain
+
+        def compiled(source: str) -> _TemplateFormat:
+            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens)
+
+        self._plain = compiled(source)
+        self._with_tools = compiled(tool_source) if tool_source else self._plain
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Return the prompt of a conversation. Takes as long as the template does.
@@ -91,9 +103,9 @@ class ChatModel:
 class _TemplateFormat:
     """A chat template, its capabilities, and the output format that it asks the model for."""
 
-    def __init__(self, source: str, model: ModelInfo) -> None:
+    def __init__(self, source: str, *, bos: str, eos: str, special_tokens: Mapping[str, int]) -> None:
         try:
-            self._template = ChatTemplate(source, bos=model.bos, eos=model.eos)
+            self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
@@ -101,7 +113,7 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
-        self._format = choose(source, model.special_tokens)
+        self._format = choose(source, special_tokens)
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.

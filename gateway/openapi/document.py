@@ -11,7 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import AnyEndpoint, Api, Described, has_body
-from gateway.apis.fields.read import BodyReader
+from gateway.apis.fields.read import MAX_FIELDS
 from gateway.openapi.statuses import DESCRIPTIONS, EVERYWHERE, HEADERS, PROTOCOL, failure, headers
 
 VERSION = "3.1.1"
@@ -81,7 +81,7 @@ class _Schemas:
         """Schemas of the named types, by name."""
         self._found = {kind: schema for (kind, _), schema in found.items()}
         for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
-            self._definition(body)["maxProperties"] = BodyReader.max_fields
+            self._definition(body)["maxProperties"] = MAX_FIELDS
         if strict:
             self._refuse_unknown_fields()
 

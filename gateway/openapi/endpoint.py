@@ -9,7 +9,7 @@ import orjson
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import Api, Call, Endpoint
+from gateway.apis.endpoint import Api, Call, Endpoint, no_body
 from gateway.middleware.errors import encode_error
 from gateway.openapi.document import describe
 
@@ -31,8 +31,9 @@ class Description:
             path="/openapi.json",
             id="getDescription",
             summary="This document.",
-            handler=self.get,
             body=NoneType,
+            prepare=no_body,
+            handler=self.get,
             answer=dict[str, Any],
         )
         self.api = Api((get,), encode_error, ErrorAnswer)

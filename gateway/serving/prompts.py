@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-import anyio.to_thread
-
 from engine import Engine, ModelInfo, RequestError, Unavailable
-from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.rendering import TemplateKey, template_key
+from gateway.middleware.caller import Caller
+from gateway.preparation.preparer import Preparer
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -14,24 +15,25 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 class ChatPrompts:
     """Makes prompts with the template of the served model, or with the operator's template."""
 
-    def __init__(self, engine: Engine, template: str | None) -> None:
+    def __init__(self, engine: Engine, template: str | None, preparer: Preparer) -> None:
         """Take an engine and an optional template.
 
         Args:
             engine: its model has the default template.
             template: replaces the model's template; None keeps it.
+            preparer: renders the prompts.
         """
         self._engine = engine
         self._template = template
-        self._known: tuple[ModelInfo, ChatModel] | None = None
+        self._preparer = preparer
+        self._known: tuple[ModelInfo, TemplateKey] | None = None
 
-    async def prompt(self, conversation: Conversation, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
-        """Return the prompt of a conversation.
-
-        Waits for the template, which runs in a thread: a template that never ends does not delay other requests.
+    async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
+        """Return the prompt of an encoded conversation.
 
         Args:
-            conversation: the input of the template.
+            caller: the sender of the request.
+            conversation: the input of the template, from `encode_conversation`.
             names: map the conversation's field names to those of the route, for errors that name a field.
 
         Raises:
@@ -42,13 +44,13 @@ class ChatPrompts:
         if model is None:
             raise Unavailable(self._engine.status.detail, code="engine_unavailable")
         try:
-            return await anyio.to_thread.run_sync(self._prompt, model, conversation, abandon_on_cancel=True)
+            return await self._preparer.render(caller, self._key(model), conversation)
         except RequestError as error:
             param = names.get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
 
-    def _prompt(self, model: ModelInfo, conversation: Conversation) -> ChatPrompt:
+    def _key(self, model: ModelInfo) -> TemplateKey:
         known = self._known
         if known is None or known[0] is not model:
-            known = self._known = (model, ChatModel(model, self._template))
-        return known[1].prompt(conversation)
+            known = self._known = (model, template_key(model, self._template))
+        return known[1]

@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.generate.answer import Envelope, Failure, GeneratedText, Success
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
@@ -17,7 +17,7 @@ class GenerateEndpoints:
 
     async def create(self, call: Call[GenerateBody]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
-        body = call.body
+        body = call.prepared
         served = await self._models.resolve(None)
         request = body.request(call.caller.request_id)
         ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
@@ -36,8 +36,9 @@ def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/generate",
         id="generate",
         summary="Continue one text. The answer has a `success` flag.",
-        handler=GenerateEndpoints(models).create,
         body=GenerateBody,
+        prepare=unprepared,
+        handler=GenerateEndpoints(models).create,
         answer=Success,
         events=GeneratedText | Success | Failure,
         ends_with_done=False,

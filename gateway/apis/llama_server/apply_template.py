@@ -2,8 +2,9 @@
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.chat.request import ChatBody
+from gateway.chat.rendering import encode_conversation
 from gateway.serving.models import Models
 
 
@@ -21,8 +22,9 @@ class ApplyTemplateEndpoints:
 
     async def apply(self, call: Call[ChatBody]) -> JsonReply[Prompt]:
         """Return `{"prompt": …}`."""
-        served = await self._models.resolve(call.body.model)
-        prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
+        served = await self._models.resolve(call.prepared.model)
+        conversation = encode_conversation(call.prepared.conversation())
+        prompt = await served.prompts.prompt(call.caller, conversation, call.prepared.engine_names)
         return JsonReply({"prompt": prompt.text})
 
 
@@ -33,8 +35,9 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/apply-template",
         id="applyTemplate",
         summary="Render the prompt of a conversation without generating.",
-        handler=ApplyTemplateEndpoints(models).apply,
         body=ChatBody,
+        prepare=unprepared,
+        handler=ApplyTemplateEndpoints(models).apply,
         answer=Prompt,
         refusals=NO_SUCH_MODEL,
     )

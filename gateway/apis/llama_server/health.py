@@ -9,7 +9,7 @@ from pydantic import Field
 from engine import EngineState
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
 from gateway.serving.models import Models
 
 
@@ -69,13 +69,14 @@ class HealthEndpoints:
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint of `/health`."""
-    get: Endpoint[None, Healthy | Unhealthy] = Endpoint(
+    get: Endpoint[None, None, Healthy | Unhealthy] = Endpoint(
         method="GET",
         path="/health",
         id="getHealth",
         summary="Check that the server is ready for requests.",
-        handler=health.get,
         body=NoneType,
+        prepare=no_body,
+        handler=health.get,
         answer=Healthy,
         unready=Unhealthy,
     )

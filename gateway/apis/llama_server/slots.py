@@ -6,7 +6,7 @@ from typing import Literal
 from engine import SlotInfo
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
 from gateway.serving.models import Models
 
 
@@ -52,8 +52,9 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/slots",
         id="listSlots",
         summary="List the engine's slots and their work.",
-        handler=SlotsEndpoints(models).list,
         body=NoneType,
+        prepare=no_body,
+        handler=SlotsEndpoints(models).list,
         answer=list[Slot],
     )
     return (slots,)

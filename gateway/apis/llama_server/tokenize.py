@@ -1,7 +1,7 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, content, tokens
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
@@ -15,15 +15,15 @@ class TokenizeEndpoints:
 
     async def tokenize(self, call: Call[TokenizeBody]) -> JsonReply[Tokens]:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
-        body = call.body
+        body = call.prepared
         served = await self._models.resolve(body.model, Task.TOKENIZE)
         (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
         return JsonReply(tokens(details, with_pieces=body.with_pieces))
 
     async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
-        served = await self._models.resolve(call.body.model, Task.TOKENIZE)
-        text = await served.engine.detokenize(call.body.tokens, special=True)
+        served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
+        text = await served.engine.detokenize(call.prepared.tokens, special=True)
         return JsonReply(content(text))
 
 
@@ -35,8 +35,9 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/tokenize",
         id="tokenize",
         summary="Convert a text to tokens.",
-        handler=endpoints.tokenize,
         body=TokenizeBody,
+        prepare=unprepared,
+        handler=endpoints.tokenize,
         answer=Tokens,
         refusals=NO_SUCH_MODEL,
     )
@@ -45,8 +46,9 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/detokenize",
         id="detokenize",
         summary="Convert tokens to text.",
-        handler=endpoints.detokenize,
         body=DetokenizeBody,
+        prepare=unprepared,
+        handler=endpoints.detokenize,
         answer=DetokenizedText,
         refusals=NO_SUCH_MODEL,
     )

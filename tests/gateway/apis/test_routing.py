@@ -3,21 +3,23 @@
 from types import NoneType
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Api, Call, Endpoint
-from gateway.apis.fields.read import BodyReader
+from gateway.apis.endpoint import Api, Call, Endpoint, no_body
 from gateway.apis.routing import encoder_for, routes
 from gateway.middleware.errors import Problem
+from gateway.preparation.preparer import InlinePreparer
 
 
 async def answer(call: Call[None]) -> JsonReply[str]:
     return JsonReply(call.caller.request_id)
 
 
-def endpoint(method: str, path: str) -> Endpoint[None, str]:
-    return Endpoint(method=method, path=path, id=path, summary="", handler=answer, body=NoneType, answer=str)
+def endpoint(method: str, path: str) -> Endpoint[None, None, str]:
+    return Endpoint(
+        method=method, path=path, id=path, summary="", body=NoneType, prepare=no_body, handler=answer, answer=str
+    )
 
 
-def api(name: bytes, *endpoints: Endpoint[None, str]) -> Api:
+def api(name: bytes, *endpoints: Endpoint[None, None, str]) -> Api:
     return Api(endpoints, lambda _problem: name, str)
 
 
@@ -28,7 +30,7 @@ APIS = (
 
 
 def test_a_path_has_one_route_with_all_of_its_methods() -> None:
-    made = {route.path: route.methods for route in routes(APIS, BodyReader())}
+    made = {route.path: route.methods for route in routes(APIS, InlinePreparer())}
     assert made == {
         "/a": {"GET", "HEAD"},
         "/a/{id}": {"GET", "HEAD", "DELETE"},

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from engine import Grammar, GrammarKind, RequestError
-from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from engine import Grammar, GrammarKind, ModelInfo, RequestError
+from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
+from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat import templates
@@ -24,8 +25,11 @@ TWO_CALLS = f"{CALL}\n{CALL}"
 
 
 def prompt_of(source: str | None, *messages: TemplateMessage, **fields: Any) -> ChatPrompt:
-    model = ChatModel(replace(MODEL, chat_template=source))
-    return model.prompt(Conversation(messages=messages or (ASKED,), **fields))
+    return prompt_for(replace(MODEL, chat_template=source), Conversation(messages=messages or (ASKED,), **fields))
+
+
+def prompt_for(model: ModelInfo, conversation: Conversation, override: str | None = None) -> ChatPrompt:
+    return render(template_key(model, override), encode_conversation(conversation))
 
 
 def matches(grammar: Grammar | None, text: str) -> bool:
@@ -68,19 +72,16 @@ def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
 
 def test_the_operators_template_wins() -> None:
     model = replace(MODEL, chat_template="{{ raise_exception('Mine.') }}", tool_template="Theirs.", bos="<s>")
-    prompt = ChatModel(model, "{{ bos_token }}{{ tools[0].function.name }}").prompt(
-        Conversation(messages=(ASKED,), tools=(ADD,))
-    )
+    source = "{{ bos_token }}{{ tools[0].function.name }}"
+    prompt = prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD,)), source)
     assert prompt.text == "<s>add"
 
 
 def test_tools_use_their_own_template() -> None:
-    model = ChatModel(
-        replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
-    )
-    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD, SUB))).text == "addsub"
-    assert model.prompt(Conversation(messages=(ASKED,))).text == "plain"
-    assert model.prompt(Conversation(messages=(ASKED,), tools=(ADD,), tool_choice="none")).text == "plain"
+    model = replace(MODEL, chat_template="plain", tool_template="{{ tools | map(attribute='function.name') | join }}")
+    assert prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD, SUB))).text == "addsub"
+    assert prompt_for(model, Conversation(messages=(ASKED,))).text == "plain"
+    assert prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD,), tool_choice="none")).text == "plain"
 
 
 @pytest.mark.parametrize(

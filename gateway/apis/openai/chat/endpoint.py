@@ -4,11 +4,12 @@ from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
+from gateway.chat.rendering import encode_conversation
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 
@@ -21,9 +22,9 @@ class ChatEndpoints:
 
     async def create(self, call: Call[ChatBody]) -> JsonReply[ChatCompletion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        body = call.body
+        body = call.prepared
         served = await self._models.resolve(body.model)
-        prompt = await served.prompts.prompt(body.conversation(), body.engine_names)
+        prompt = await served.prompts.prompt(call.caller, encode_conversation(body.conversation()), body.engine_names)
         request = body.request(call.caller.request_id, prompt)
         ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
         head = chat_head(body, served.name, served.fingerprint)
@@ -35,8 +36,9 @@ class ChatEndpoints:
 
     async def count(self, call: Call[ChatBody]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
-        served = await self._models.resolve(call.body.model)
-        prompt = await served.prompts.prompt(call.body.conversation(), call.body.engine_names)
+        served = await self._models.resolve(call.prepared.model)
+        conversation = encode_conversation(call.prepared.conversation())
+        prompt = await served.prompts.prompt(call.caller, conversation, call.prepared.engine_names)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
 
@@ -48,8 +50,9 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/chat/completions",
         id="createChatCompletion",
         summary="Continue a conversation.",
-        handler=endpoints.create,
         body=ChatBody,
+        prepare=unprepared,
+        handler=endpoints.create,
         answer=ChatCompletion,
         events=ChatChunk | ErrorAnswer,
         refusals=QUEUED,
@@ -59,8 +62,9 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/chat/completions/input_tokens",
         id="countChatTokens",
         summary="Count the tokens of a conversation without generating.",
-        handler=endpoints.count,
         body=ChatBody,
+        prepare=unprepared,
+        handler=endpoints.count,
         answer=InputTokens,
         refusals=NO_SUCH_MODEL,
     )

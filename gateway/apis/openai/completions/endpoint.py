@@ -4,7 +4,7 @@ from engine import RequestError
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.completions.answer import Completion, CompletionChunk
 from gateway.apis.openai.completions.completion import completion, completion_head
 from gateway.apis.openai.completions.request import CompletionBody
@@ -21,7 +21,7 @@ class CompletionsEndpoints:
 
     async def create(self, call: Call[CompletionBody]) -> JsonReply[Completion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        body = call.body
+        body = call.prepared
         served = await self._models.resolve(body.model)
         _check_suffix(body, served)
         request = body.request(call.caller.request_id)
@@ -47,8 +47,9 @@ def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/completions",
         id="createCompletion",
         summary="Continue texts.",
-        handler=CompletionsEndpoints(models).create,
         body=CompletionBody,
+        prepare=unprepared,
+        handler=CompletionsEndpoints(models).create,
         answer=Completion,
         events=CompletionChunk | ErrorAnswer,
         refusals=QUEUED,

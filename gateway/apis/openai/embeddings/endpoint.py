@@ -2,7 +2,7 @@
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.serving.models import Models, Served, Task
@@ -16,7 +16,7 @@ class EmbeddingsEndpoints:
 
     async def create(self, call: Call[EmbeddingBody]) -> JsonReply[Embeddings]:
         """Return one embedding per input, in order."""
-        body = call.body
+        body = call.prepared
         served = await self._models.resolve(body.model, Task.EMBED)
         _check_dimensions(body, served)
         result = await served.embed(call.caller, body.request(call.caller.request_id))
@@ -36,8 +36,9 @@ def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/embeddings",
         id="createEmbedding",
         summary="Compute the embeddings of texts.",
-        handler=EmbeddingsEndpoints(models).create,
         body=EmbeddingBody,
+        prepare=unprepared,
+        handler=EmbeddingsEndpoints(models).create,
         answer=Embeddings,
         refusals=QUEUED,
     )

@@ -3,7 +3,7 @@
 from types import NoneType
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
 from gateway.serving.models import Models, Served
 
@@ -35,8 +35,9 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/models",
         id="listModels",
         summary="List the served models.",
-        handler=endpoints.list,
         body=NoneType,
+        prepare=no_body,
+        handler=endpoints.list,
         answer=ModelList,
     )
     one = Endpoint(
@@ -44,8 +45,9 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/v1/models/{id:path}",
         id="retrieveModel",
         summary="Get a model by any name that requests may use.",
-        handler=endpoints.get,
         body=NoneType,
+        prepare=no_body,
+        handler=endpoints.get,
         answer=Model,
         refusals=NO_SUCH_MODEL,
     )

@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint, unprepared
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
 from gateway.apis.openai.responses.events import ResponseEvent
@@ -14,6 +14,8 @@ from gateway.apis.openai.responses.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.chat.conversation import ChatPrompt
+from gateway.chat.rendering import encode_conversation
+from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
 
@@ -31,9 +33,9 @@ class ResponsesEndpoints:
 
     async def create(self, call: Call[ResponseBody]) -> JsonReply[Response] | EventStream:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
-        body, caller = call.body, call.caller
+        body, caller = call.prepared, call.caller
         served = await self._models.resolve(body.model)
-        inputs, prompt = await self._read(body, served)
+        inputs, prompt = await self._read(caller, body, served)
         request = body.request(caller.request_id, prompt)
         answer = ResponseAnswer(served.name, body, prompt)
 
@@ -58,16 +60,17 @@ class ResponsesEndpoints:
 
     async def count(self, call: Call[ResponseBody]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
-        served = await self._models.resolve(call.body.model)
-        _, prompt = await self._read(call.body, served)
+        served = await self._models.resolve(call.prepared.model)
+        _, prompt = await self._read(call.caller, call.prepared, served)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
-    async def _read(self, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
+    async def _read(self, caller: Caller, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
         previous = body.previous_response_id
         history = [] if previous is None else self._store.history(previous)
         inputs = resolve(body.input, self._store.items)
-        return inputs, await served.prompts.prompt(body.conversation([*history, *inputs]), body.engine_names)
+        conversation = encode_conversation(body.conversation([*history, *inputs]))
+        return inputs, await served.prompts.prompt(caller, conversation, body.engine_names)
 
 
 def responses_endpoints(
@@ -81,8 +84,9 @@ def responses_endpoints(
             path="/v1/responses",
             id="createResponse",
             summary="Continue a conversation, also that of a stored response.",
-            handler=endpoints.create,
             body=ResponseBody,
+            prepare=unprepared,
+            handler=endpoints.create,
             answer=Response,
             events=ResponseEvent,
             ends_with_done=False,
@@ -93,8 +97,9 @@ def responses_endpoints(
             path="/v1/responses/input_tokens",
             id="getinputtokencounts",
             summary="Count the tokens of an input without generating.",
-            handler=endpoints.count,
             body=ResponseBody,
+            prepare=unprepared,
+            handler=endpoints.count,
             answer=InputTokens,
             refusals=NO_SUCH_MODEL,
         ),

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint
+from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
 from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
@@ -121,8 +121,9 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             path="/v1/responses/{id}",
             id="getResponse",
             summary="Get a response that is stored or runs in the background.",
-            handler=endpoints.get,
             body=NoneType,
+            prepare=no_body,
+            handler=endpoints.get,
             answer=Response,
             query=(_STREAM_PARAMETER,),
             refusals=_NOT_STORED,
@@ -132,8 +133,9 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             path="/v1/responses/{id}",
             id="deleteResponse",
             summary="Delete a response. A running one is cancelled first.",
-            handler=endpoints.delete,
             body=NoneType,
+            prepare=no_body,
+            handler=endpoints.delete,
             answer=Deleted,
             refusals=_NOT_STORED,
         ),
@@ -142,8 +144,9 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             path="/v1/responses/{id}/cancel",
             id="cancelResponse",
             summary="Cancel a response that runs in the background.",
-            handler=endpoints.cancel,
             body=NoneType,
+            prepare=no_body,
+            handler=endpoints.cancel,
             answer=Response,
             refusals=_NOT_STORED,
         ),
@@ -152,8 +155,9 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             path="/v1/responses/{id}/input_items",
             id="listInputItems",
             summary="List the input items of a response's own request.",
-            handler=endpoints.list_inputs,
             body=NoneType,
+            prepare=no_body,
+            handler=endpoints.list_inputs,
             answer=ItemList,
             query=_PAGE_PARAMETERS,
             refusals=_NOT_STORED,

@@ -1,4 +1,4 @@
-"""Bounds on the cost of a body with many or long fields."""
+"""Unknown fields of bodies are reported, within bounds, or refused."""
 
 import logging
 
@@ -6,41 +6,45 @@ import orjson
 import pytest
 
 from engine import RequestError
-from gateway.apis.fields.read import IGNORED, BodyReader
+from gateway.apis.fields.read import MAX_FIELDS, ReadBody, read_body
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.middleware.caller import Caller
+from gateway.preparation.unknown_fields import IGNORED, UnknownFields
 
 CALLER = Caller(request_id="req_1")
 
 
-def read(reader: BodyReader, fields: dict[str, object], caller: Caller = CALLER) -> CompletionBody:
-    return reader.read(caller, orjson.dumps({"prompt": "x", **fields}), CompletionBody)
+def read(fields: dict[str, object]) -> ReadBody[CompletionBody]:
+    return read_body(orjson.dumps({"prompt": "x", **fields}), CompletionBody)
+
+
+def report(reporter: UnknownFields, fields: dict[str, object], caller: Caller = CALLER) -> None:
+    reporter.report(caller, read(fields).unknown)
 
 
 def reported(**fields: object) -> bytes | None:
     """Return the header that names the ignored fields."""
     caller = Caller(request_id="req_1")
-    read(BodyReader(), fields, caller)
+    report(UnknownFields(), fields, caller)
     headers = caller.reply_headers
     assert [name for name, _ in headers] == [IGNORED] * len(headers)
     return headers[0][1] if headers else None
 
 
 def test_a_long_unknown_field_name_is_truncated(caplog: pytest.LogCaptureFixture) -> None:
-    reader = BodyReader()
-    with caplog.at_level(logging.WARNING, "gateway.apis.fields.read"):
-        read(reader, {"x" * 100_000: 1, "x" * 100_001: 1})
-        read(reader, {"x" * 80: 1})
-    assert reader.logged == {"x" * 80}
+    reporter = UnknownFields()
+    with caplog.at_level(logging.WARNING, "gateway.preparation.unknown_fields"):
+        report(reporter, {"x" * 100_000: 1, "x" * 100_001: 1})
+        report(reporter, {"x" * 80: 1})
+    assert reporter.logged == {"x" * 80}
     assert len(caplog.records) == 1
 
 
 def test_the_number_of_fields_is_bounded() -> None:
-    reader = BodyReader()
-    most = {f"f{i}": i for i in range(reader.max_fields - 1)}
-    assert len((read(reader, {**most})).model_extra or ()) == len(most)
+    most = {f"f{i}": i for i in range(MAX_FIELDS - 1)}
+    assert len(read({**most}).unknown) == len(most)
     with pytest.raises(RequestError, match="at most 400 fields"):
-        read(reader, {**most, "more": 1})
+        read({**most, "more": 1})
 
 
 def test_a_header_names_the_ignored_fields() -> None:
@@ -64,13 +68,13 @@ def test_the_header_is_safe_and_bounded() -> None:
     assert len(named.split(b", ")) == 33
 
 
-def test_a_strict_reader_refuses_unknown_fields() -> None:
-    reader = BodyReader(strict=True)
-    read(reader, {"top_k": 1})
+def test_a_strict_report_refuses_unknown_fields() -> None:
+    reporter = UnknownFields(strict=True)
+    report(reporter, {"top_k": 1})
     options: dict[str, object] = {"stream": True, "stream_options": {"a": 1}}
     cases: list[tuple[dict[str, object], str]] = [({"zip": 1}, "zip"), (options, "stream_options.a")]
     for fields, name in cases:
         with pytest.raises(RequestError, match=f"Unknown field: '{name}'") as caught:
-            read(reader, fields)
+            report(reporter, fields)
         assert (caught.value.code, caught.value.param) == ("unknown_parameter", name)
-    assert not reader.logged
+    assert not reporter.logged

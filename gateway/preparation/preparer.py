@@ -1,0 +1,58 @@
+"""Interface of the preparation of requests, and its implementation inside the gateway's process."""
+
+from typing import Any, Protocol
+
+import anyio.to_thread
+from typing_extensions import override
+
+from gateway.apis.endpoint import AnyEndpoint
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.rendering import TemplateKey, render
+from gateway.middleware.caller import Caller
+from gateway.preparation.stages import prepare
+from gateway.preparation.unknown_fields import UnknownFields
+
+
+class Preparer(Protocol):
+    """Does the work on requests that depends on nothing but their bytes. Its results are as small as their types."""
+
+    async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:  # noqa: ANN401 (by the endpoint)
+        """Return what `endpoint.prepare` makes of a body. Unknown fields are reported to the caller.
+
+        Raises:
+            RequestError: the body is invalid.
+        """
+        ...
+
+    async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
+        """Return the prompt of a conversation that `encode_conversation` has encoded.
+
+        Raises:
+            RequestError: the template cannot be compiled, or refuses the conversation.
+        """
+        ...
+
+
+class InlinePreparer(Preparer):
+    """Prepares requests in this process: bodies at once, and prompts in a thread.
+
+    A template that never ends does not delay other requests, but cannot be ended.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        """Create a preparer.
+
+        Args:
+            strict: refuse unknown fields.
+        """
+        self._unknown_fields = UnknownFields(strict=strict)
+
+    @override
+    async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
+        prepared = prepare(endpoint, raw)
+        self._unknown_fields.report(caller, prepared.unknown)
+        return prepared.value
+
+    @override
+    async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
+        return await anyio.to_thread.run_sync(render, template, conversation, abandon_on_cancel=True)

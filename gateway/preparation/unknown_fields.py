@@ -1,0 +1,52 @@
+"""Report of unknown fields in bodies: a response header and the log name them, or the request is refused."""
+
+import logging
+from collections.abc import Sequence
+
+from engine import RequestError
+from gateway.middleware.caller import Caller
+
+logger = logging.getLogger(__name__)
+
+IGNORED = b"x-llama-gateway-ignored"
+MAX_REPORTED = 32
+"""Maximum of names in one header. Further names are only counted."""
+
+
+class UnknownFields:
+    """Reports unknown fields in the header of each response, and each name once in the log."""
+
+    max_logged = 256
+    """Unknown fields that are logged. With the bound of a name's length it bounds `logged` and the log."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        """Create a report.
+
+        Args:
+            strict: refuse unknown fields.
+        """
+        self.logged: set[str] = set()
+        """Unknown fields that are logged so far."""
+        self._strict = strict
+
+    def report(self, caller: Caller, names: Sequence[str]) -> None:
+        """Report the unknown fields of one body. Raises `RequestError` if they are refused."""
+        if not names:
+            return
+        if self._strict:
+            raise RequestError(f"Unknown field: {names[0]!r}", code="unknown_parameter", param=names[0])
+        caller.reply_headers.append((IGNORED, ignored(names)))
+        for name in names:
+            self._log(name)
+
+    def _log(self, name: str) -> None:
+        if name not in self.logged and len(self.logged) < self.max_logged:
+            self.logged.add(name)
+            logger.warning("the unknown field %r of a request is ignored, now and later", name)
+
+
+def ignored(names: Sequence[str]) -> bytes:
+    """Return the header value that names ignored fields. Commas and bytes that a header may not have became `?`."""
+    cleaned = ["".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in names]
+    more = [f"and {len(names) - MAX_REPORTED} more"] if len(names) > MAX_REPORTED else []
+    return ", ".join(cleaned[:MAX_REPORTED] + more).encode("ascii")
