@@ -106,7 +106,10 @@ class GrammarCompiler:
         try:
             source = LLMatcher.grammar_from_lark(f"{_lark(grammar)}\n{_OPTIONS}\n")
             matcher = LLMatcher(self._open_lltokenizer(), source, log_level=0, limits=_LIMITS)
-            return CompiledGrammar(matcher, denied_tokens(matcher, self._tokenizer.size))
+            denied = denied_tokens(matcher, self._tokenizer.size)
+            if self._tokenizer.end_tokens.issuperset(np.flatnonzero(~denied).tolist()):
+                raise GrammarError("it allows only the empty text")
+            return CompiledGrammar(matcher, denied)
         except GrammarError as error:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
             raise RequestError(words, param="grammar", code="invalid_grammar") from error

@@ -31,7 +31,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
     sequences: list[Sequence] = []
     for prompt in request.prompts:
         tokens = _prompt_tokens(prompt, model)
-        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context)
+        limit = _generation_limit(len(tokens), request, model.info.context)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
@@ -119,13 +119,13 @@ def _begins_too_long(text: str, model: Model, limit: int) -> bool:
     return len(model.tokenize(beginning)) > 2 * limit
 
 
-def _generation_limit(prompt: int, max_tokens: int | None, context: int) -> int:
+def _generation_limit(prompt: int, request: GenerationRequest, context: int) -> int:
     """Return the maximum number of tokens of a choice.
 
     Raises:
-        RequestError: `max_tokens` does not fit into the context. Thus `length` always means the caller's own limit.
+        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
     """
-    wanted = 1 if max_tokens is None else max_tokens
+    wanted = 1 if request.max_tokens is None else request.max_tokens
     if prompt + wanted > context:
         raise RequestError(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
@@ -133,7 +133,9 @@ def _generation_limit(prompt: int, max_tokens: int | None, context: int) -> int:
             param="prompt" if prompt >= context else "max_tokens",
             code="context_length_exceeded",
         )
-    return context - prompt if max_tokens is None else max_tokens
+    if request.max_tokens is not None:
+        return request.max_tokens
+    return min(context - prompt, request.default_max_tokens or context)
 
 
 def check_ids(tokens: Iterable[int], vocabulary: int, param: str) -> None:

@@ -31,15 +31,17 @@ class Generations:
     The methods' `names` map the engine's field names to the client's, for errors that name a field.
     """
 
-    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
+    def __init__(self, engine: Engine, *, max_tokens: int | None, queue_timeout: float, patience: float) -> None:
         """Set the limits of all requests.
 
         Args:
             engine: runs the requests.
+            max_tokens: maximum length of a choice whose request sets none; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
         """
         self._engine = engine
+        self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
 
@@ -85,7 +87,7 @@ class Generations:
         The request shares cached prompts only within the caller's partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = _partitioned(request, caller)
+        request = replace(_partitioned(request, caller), default_max_tokens=self._max_tokens)
         try:
             async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
                 yield Admission(generation, caller.closing, deadline)

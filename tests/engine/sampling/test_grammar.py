@@ -73,7 +73,6 @@ def matches(model: LlamaModel, grammar: Grammar, text: str) -> bool:
         (REGEX, r"\d{3}-[a-z]+", "123-abc", "12-abc"),
         (REGEX, r"^(yes|no)$", "yes", "yes no"),
         (REGEX, "a/b\n\\/", "a/b\n/", "a/b/"),
-        (REGEX, "", "", "a"),
         (LARK, 'start: "a" B\nB: /[0-9]+/', "a42", "a"),
         (GBNF, 'root ::= "a" digit+ ("x" | "y")\ndigit ::= [0-9] # one', "a12x", "a12"),
         (SCHEMA, '{"type": "string", "pattern": "^\\\\d\\\\d$"}', '"42"', '"4x"'),
@@ -100,6 +99,10 @@ def test_every_grammar_language_matches_its_texts_only(
     [
         (REGEX, "(", "unclosed group"),
         (REGEX, "(?=a)b", "look-around"),
+        (REGEX, "", "only the empty text"),
+        (REGEX, "()|a{0}", "only the empty text"),
+        (LARK, 'start: "" | ""', "only the empty text"),
+        (GBNF, 'root ::= ""', "only the empty text"),
         (LARK, 'start: "a" missing', "missing"),
         (LARK, "start: <|nothing|>", "unknown special token"),
         (LARK, "", "no start"),
@@ -160,7 +163,10 @@ def test_any_text_compiles_or_is_refused(model: LlamaModel, kind: GrammarKind, s
         assert isinstance(model.compile(Grammar(kind, source)), CompiledGrammar)
 
 
-@given(words=st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6), picks=st.randoms(use_true_random=False))
+WORDS = st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6).filter(any)
+
+
+@given(words=WORDS, picks=st.randoms(use_true_random=False))
 @settings(max_examples=60)
 def test_a_mask_allows_exactly_what_the_grammar_allows(model: LlamaModel, words: set[str], picks: object) -> None:
     grammar = Grammar(LARK, "start: " + " | ".join(json.dumps(word) for word in sorted(words)))
