@@ -16,6 +16,7 @@ from engine.events import (
     SlotInfo,
     Text,
     TokenDetail,
+    TokenRun,
 )
 from engine.json_whitespace import with_whitespace
 from engine.request import (
@@ -61,6 +62,7 @@ __all__ = [
     "Supervision",
     "Text",
     "TokenDetail",
+    "TokenRun",
     "Unavailable",
     "embedded_model",
     "open_engine",

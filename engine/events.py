@@ -46,6 +46,17 @@ class TokenDetail(Struct, frozen=True, array_like=True):
     """The most probable alternatives in descending order, as many as requested."""
 
 
+class TokenRun(Struct, frozen=True, array_like=True):
+    """Consecutive tokens of one of several tokenised texts."""
+
+    text: int
+    """Index of the text."""
+    ids: tuple[int, ...]
+    """Token ids."""
+    pieces: tuple[bytes, ...] = ()
+    """Bytes of each token, which may be part of a character; the name of a control token. Empty unless requested."""
+
+
 class Text(_Event, frozen=True):
     """New text of a streamed choice: whole characters, never part of a stop string."""
 

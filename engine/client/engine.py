@@ -13,8 +13,8 @@ from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenDetail
-from engine.protocol.messages import Detokenize, Inspect, Tokenize
+from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenRun
+from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 
 logger = logging.getLogger("engine.client")
@@ -187,36 +187,53 @@ class Engine:
             return EmbeddingResult(await mailbox.vectors(), tokens)
 
     async def tokenize(
-        self, texts: Sequence[str], *, special: bool, begin: bool
-    ) -> tuple[tuple[TokenDetail, ...], ...]:
-        """Return the tokens of each text, by id and piece. Waits for the answer; cancelling the wait cancels the query.
+        self,
+        texts: Sequence[str],
+        *,
+        special: bool,
+        begin: bool,
+        take: Callable[[TokenRun], None],
+        pieces: bool = False,
+        client: str = "",
+    ) -> None:
+        """Tokenise texts. Waits for the whole answer; cancelling the wait cancels the query.
 
         Args:
             texts: Texts to tokenise.
             special: True to parse the names of control tokens as these tokens.
             begin: True to add the model's beginning-of-sequence tokens to each text.
+            take: Called with some thousand tokens at a time, in order. Other tasks run between two calls.
+            pieces: True to return the bytes of each token besides its id.
+            client: Client that the query is for. Clients take turns.
 
         Raises:
             Unavailable: The engine does not serve requests.
-            RequestError: A frame cannot carry a text.
+            Busy: Too many queries of the client wait.
+            RequestError: A frame cannot carry a text, or the texts are too long.
         """
         self._check_ready()
-        answer = await self._supervisor.queries.ask(Tokenize(tuple(texts), special, begin))
-        return answer.texts
 
-    async def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
+        def take_part(part: Tokenized) -> None:
+            take(part.tokens)
+
+        query = Tokenize(tuple(texts), special, begin, pieces)
+        take_part(await self._supervisor.queries.ask(query, client, take_part))
+
+    async def detokenize(self, tokens: Sequence[int], *, special: bool, client: str = "") -> bytes:
         """Return the bytes of tokens, which may start or end within a character. Waits as `tokenize` does.
 
         Args:
             tokens: Token ids of the model's vocabulary.
             special: True to render control tokens by their names.
+            client: Client that the query is for. Clients take turns.
 
         Raises:
             Unavailable: The engine does not serve requests.
+            Busy: Too many queries of the client wait.
             RequestError: An id is not in the vocabulary.
         """
         self._check_ready()
-        answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special))
+        answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client)
         return answer.text
 
     @asynccontextmanager

@@ -1,12 +1,17 @@
 """Pending queries to the engine."""
 
 import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
 import anyio
+import anyio.lowlevel
 
 from engine.client.exchange import Send
+from engine.client.notifier import Notifier
 from engine.client.refusals import error_from
 from engine.errors import RequestError, Unavailable
 from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Query, QueryFailed
@@ -14,12 +19,31 @@ from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQue
 
 @dataclass(slots=True)
 class _Pending:
-    """A query without a reply."""
+    """A query without its last reply."""
 
-    reply: Answered | QueryFailed | None = None
-    """Reply of the engine; None until it arrives."""
-    resolved: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the reply has arrived or the engine has ended."""
+    replies: deque[Answered | QueryFailed] = field(default_factory=deque)
+    """Replies of the engine that its task has not taken yet."""
+    ended: bool = False
+    """True once the last reply has arrived or the engine has ended."""
+    changed: Notifier = field(default_factory=Notifier)
+    """Wakes the task that waits for the replies."""
+
+    async def next(self) -> Answered | QueryFailed:
+        """Wait for the next reply and return it.
+
+        Raises:
+            Unavailable: The engine ended before.
+        """
+        await anyio.lowlevel.checkpoint()
+        while not self.replies:
+            if self.ended:
+                raise _ended()
+            await self.changed.wait()
+        return self.replies.popleft()
+
+
+def _drop(_part: object) -> None:
+    pass
 
 
 class Queries:
@@ -34,47 +58,60 @@ class Queries:
         """Connect to an engine that is ready."""
         self._send = send
 
-    async def ask(self, query: Query[AnswerT]) -> AnswerT:
-        """Send a query, wait for its answer and return it. Cancelling the wait cancels the query.
+    async def ask(self, query: Query[AnswerT], client: str = "", take: Callable[[AnswerT], None] = _drop) -> AnswerT:
+        """Send a query, wait for its answer and return the last part of it. Cancelling the wait cancels the query.
+
+        Args:
+            query: Query to send.
+            client: Client that the query is for, as in `Ask`.
+            take: Called with each earlier part as it arrives. Other tasks run between two calls.
 
         Raises:
             Unavailable: The engine is not ready, or it ended before it answered.
             RequestError: The query has no answer, or a frame cannot carry it.
         """
+        async with self._open(query, client) as pending:
+            while isinstance(reply := await pending.next(), Answered):
+                answer = cast("AnswerT", reply.answer)
+                if not reply.more:
+                    return answer
+                take(answer)
+            raise error_from(reply)
+
+    @asynccontextmanager
+    async def _open(self, query: Query[AnswerT], client: str) -> AsyncIterator[_Pending]:
+        """Send a query. Leaving the context before its last reply cancels it."""
         if self._send is None:
             raise _ended()
         query_id = next(self._ids)
         try:
-            self._send(Ask(query_id, cast("AnyQuery", query)))
+            self._send(Ask(query_id, cast("AnyQuery", query), client))
         except ValueError as error:
             raise RequestError(f"The request cannot be sent to the engine: {error}") from error
         pending = self._pending[query_id] = _Pending()
         try:
-            await pending.resolved.wait()
+            yield pending
         finally:
             self._forget(query_id)
-        if pending.reply is None:
-            raise _ended()
-        if isinstance(pending.reply, QueryFailed):
-            raise error_from(pending.reply)
-        return cast("AnswerT", pending.reply.answer)
 
     def resolve(self, reply: Answered | QueryFailed) -> None:
         """Deliver a reply. A reply to a cancelled query is dropped."""
         if pending := self._pending.get(reply.query_id):
-            pending.reply = reply
-            pending.resolved.set()
+            pending.replies.append(reply)
+            pending.ended = isinstance(reply, QueryFailed) or not reply.more
+            pending.changed.notify()
 
     def disconnect(self) -> None:
         """Fail all pending queries, because the engine ended."""
         self._send = None
         lost, self._pending = self._pending, {}
         for pending in lost.values():
-            pending.resolved.set()
+            pending.ended = True
+            pending.changed.notify()
 
     def _forget(self, query_id: int) -> None:
         pending = self._pending.pop(query_id, None)
-        if pending is not None and pending.reply is None and self._send is not None:
+        if pending is not None and not pending.ended and self._send is not None:
             self._send(CancelQuery(query_id))
 
 

@@ -187,7 +187,7 @@ class Supervisor:
         self.queries.resolve(reply)
 
     def _record_metrics(self, session: _Session, metrics: EngineMetrics, now: float) -> None:
-        """Record metrics. Only a finished step is progress here: other threads answer when the step thread hangs."""
+        """Record metrics. Of them only a finished step is progress: other threads answer when the step thread hangs."""
         self.metrics = metrics
         if metrics.steps > session.steps:
             session.steps = metrics.steps

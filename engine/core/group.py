@@ -11,6 +11,8 @@ class SequenceGroup:
 
     key: int
     """Identifies the request in the frames between the processes."""
+    client: str
+    """Client that shares the queue with others."""
     prompt_tokens: tuple[int, ...]
     """Number of tokens of each prompt."""
     waiting: deque[Sequence]
@@ -22,8 +24,9 @@ class SequenceGroup:
     started: bool
     """True if a sequence has ever held a slot."""
 
-    def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int]) -> None:
+    def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int], client: str = "") -> None:
         self.key = key
+        self.client = client
         self.waiting = deque(sequences)
         self.prompt_tokens = tuple(prompt_tokens)
         self.running: set[Sequence] = set()

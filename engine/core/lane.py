@@ -79,6 +79,10 @@ class Job(Protocol):
         """Identifies the request in the frames between the processes."""
 
     @property
+    def client(self) -> str:
+        """Client that shares the queue with others."""
+
+    @property
     def prompt_tokens(self) -> tuple[int, ...]:
         """Number of tokens of each prompt or input."""
 
@@ -101,11 +105,11 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
     def __contains__(self, key: int) -> bool:
         """Return whether the scheduler owns a request."""
 
-    def check_room(self) -> None:
-        """Check that one more request may wait.
+    def check_room(self, client: str) -> None:
+        """Check that one more request of a client may wait.
 
         Raises:
-            Busy: the queue is full.
+            Busy: the queue is full, or its rest is kept for other clients.
         """
 
     def add(self, job: JobT_contra) -> None:

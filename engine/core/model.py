@@ -59,6 +59,13 @@ class Model(Protocol):
             ValueError: the id is out of range.
         """
 
+    def compiled(self, grammar: Grammar) -> object | None:
+        """Return a grammar if it is compiled already. Fast.
+
+        Raises:
+            RequestError: `compile` raised it for this grammar.
+        """
+
     def compile(self, grammar: Grammar) -> object:
         """Return a compiled grammar for the runner: immutable, for any number of sequences. May take long.
 

@@ -4,17 +4,7 @@ from collections import OrderedDict
 
 from engine.core.group import SequenceGroup
 from engine.core.sequence import Sequence
-from engine.errors import Busy
-
-
-def check_queue(waiting: int, limit: int) -> None:
-    """Check that fewer requests wait than the limit.
-
-    Raises:
-        Busy: the limit is reached.
-    """
-    if waiting >= limit:
-        raise Busy(f"{limit} requests are waiting already; try again later", code="queue_full")
+from engine.core.shares import Shares
 
 
 class Queue:
@@ -30,7 +20,7 @@ class Queue:
         Args:
             limit: maximum number of requests without a running sequence, besides those that will take a free slot.
         """
-        self._limit = limit
+        self._shares = Shares(limit)
         self._fresh: OrderedDict[int, SequenceGroup] = OrderedDict()
         self._partial: dict[int, SequenceGroup] = {}
         self._sequences = 0
@@ -39,40 +29,55 @@ class Queue:
         """Return the number of waiting sequences."""
         return self._sequences
 
-    def check_room(self, free: int) -> None:
-        """Check that one more request may wait; `free` slots take as many requests out of the queue.
+    @property
+    def next_client(self) -> str | None:
+        """The client of the next request without a running sequence; None if there is no such request."""
+        return next((group.client for group in self._fresh.values()), None)
+
+    def check_room(self, client: str, *, free: int) -> None:
+        """Check that a client may queue one more request; `free` slots take as many requests out of the queue.
 
         Raises:
-            Busy: the queue is full.
+            Busy: the queue is full, or its rest is kept for other clients.
         """
-        check_queue(len(self._fresh) - free, self._limit)
+        self._shares.check_room(client, free=free)
 
     def add(self, group: SequenceGroup) -> None:
         """Append a new request."""
-        self._fresh[group.key] = group
+        self._append(group)
         self._sequences += len(group.waiting)
 
     def put_back(self, group: SequenceGroup) -> None:
         """Put a request at the head after one of its sequences was preempted."""
         self._partial.pop(group.key, None)
-        self._fresh[group.key] = group
+        if group.key not in self._fresh:
+            self._append(group)
         self._fresh.move_to_end(group.key, last=False)
+        self._sequences += 1
+
+    def give_way(self, group: SequenceGroup) -> None:
+        """Let a request wait behind all others after one of several running sequences was preempted."""
+        self._partial[group.key] = group
         self._sequences += 1
 
     def resume(self, group: SequenceGroup) -> None:
         """Append a request without a running sequence any more, so that later requests do not overtake it."""
         self._partial.pop(group.key, None)
-        self._fresh[group.key] = group
+        self._append(group)
 
     def discard(self, group: SequenceGroup) -> None:
         """Remove a request with all its waiting sequences."""
-        if self._fresh.pop(group.key, None) or self._partial.pop(group.key, None):
-            self._sequences -= len(group.waiting)
+        if group.key in self._fresh:
+            self._take(group)
+        elif not self._partial.pop(group.key, None):
+            return
+        self._sequences -= len(group.waiting)
 
     def start_next(self) -> tuple[SequenceGroup, Sequence] | None:
         """Start the next sequence. Return it with its request, or None if the queue is empty."""
         if self._fresh:
-            _, group = self._fresh.popitem(last=False)
+            group = next(iter(self._fresh.values()))
+            self._take(group)
         elif self._partial:
             group = min(self._partial.values(), key=lambda group: len(group.running))
         else:
@@ -84,3 +89,11 @@ class Queue:
         else:
             self._partial.pop(group.key, None)
         return group, sequence
+
+    def _append(self, group: SequenceGroup) -> None:
+        self._fresh[group.key] = group
+        self._shares.enter(group.client)
+
+    def _take(self, group: SequenceGroup) -> None:
+        del self._fresh[group.key]
+        self._shares.leave(group.client)

@@ -58,13 +58,13 @@ class Scheduler:
         """Return whether the scheduler owns a request."""
         return key in self._groups
 
-    def check_room(self) -> None:
-        """Check that one more request may wait. Requests that will take the free slots do not count.
+    def check_room(self, client: str) -> None:
+        """Check that one more request of a client may wait. Requests that will take the free slots do not count.
 
         Raises:
-            Busy: the queue is full.
+            Busy: the queue is full, or its rest is kept for other clients.
         """
-        self._queue.check_room(self._ledger.free)
+        self._queue.check_room(client, free=self._ledger.free)
 
     def add(self, group: SequenceGroup) -> None:
         """Append a request to the queue. `check_room` comes first."""
@@ -162,7 +162,7 @@ class Scheduler:
     def _admit(self) -> None:
         if self._crowded and self._running:
             return
-        while self._ledger.free and self._ledger.may_copy and (turn := self._queue.start_next()):
+        while self._ledger.may_copy and self._find_slot() and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
             self._prefix_waiters.start(sequence, self._running)
@@ -170,6 +170,28 @@ class Scheduler:
             if not group.started:
                 group.started = True
                 self._outbox.news.append((group.key, Started()))
+
+    def _find_slot(self) -> bool:
+        """Return whether a slot is free. If not, a waiting request takes one from a request of another client.
+
+        That request keeps at least one sequence. The one with the fewest cells is preempted.
+        """
+        if self._ledger.free:
+            return True
+        client = self._queue.next_client
+        rivals = (
+            sequence
+            for sequence, group in self._running.items()
+            if client is not None and group.client != client and len(group.running) > 1
+        )
+        sequence = min(rivals, key=lambda sequence: sequence.computed, default=None)
+        if sequence is None:
+            return False
+        group = self._running[sequence]
+        self._leave(sequence, keep=sequence.shares)
+        group.put_back(sequence)
+        self._queue.give_way(group)
+        return True
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
         news: News = []

@@ -153,6 +153,14 @@ class LlamaModel:
         """
         self._tokenizer.check(token)
 
+    def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
+        """Return a grammar if it is compiled already. Fast.
+
+        Raises:
+            RequestError: `compile` raised it for this grammar.
+        """
+        return self._grammars.compiled(grammar)
+
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Compile a grammar. May take long; the first call takes a second more.
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenDetail
+from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenRun
 from engine.request import EmbeddingRequest, GenerationRequest
 
 AnswerT = TypeVar("AnswerT")
@@ -69,10 +69,10 @@ class Inspect(Query[Inspected], frozen=True):
 
 
 class Tokenized(_Message, frozen=True):
-    """Answer to `Tokenize`."""
+    """Part of the answer to `Tokenize`, which has as many parts as it takes to bound the size of each frame."""
 
-    texts: tuple[tuple[TokenDetail, ...], ...]
-    """Tokens of each text, in order."""
+    tokens: TokenRun
+    """Next tokens, in the order of the texts. A text without tokens may have no part."""
 
 
 class Tokenize(Query[Tokenized], frozen=True):
@@ -84,6 +84,8 @@ class Tokenize(Query[Tokenized], frozen=True):
     """True to parse the names of control tokens in the texts as these tokens."""
     begin: bool
     """True to add the model's beginning-of-sequence tokens to each text."""
+    pieces: bool = False
+    """True to send the bytes of each token besides its id."""
 
 
 class Detokenized(_Message, frozen=True):

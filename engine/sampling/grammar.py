@@ -2,7 +2,6 @@
 
 import json
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,11 +14,11 @@ from engine.errors import RequestError
 from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
+from engine.sampling.grammar_cache import GrammarCache
 
 Mask = NDArray[np.bool_]
 """One flag for each token of the vocabulary."""
 
-_KEPT = 32
 _LIMITS = LLParserLimits(
     max_items_in_row=2000,
     initial_lexer_fuel=1_000_000,
@@ -84,8 +83,17 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._lltokenizer: LLTokenizer | None = None
-        self._compiled: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()
-        self._lock = threading.Lock()
+        self._cache: GrammarCache[CompiledGrammar] = GrammarCache()
+        self._compiling = threading.Lock()
+
+    def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
+        """Return a grammar if it is compiled already. Never waits for `compile`.
+
+        Raises:
+            RequestError: the grammar cannot be compiled, as `compile` has found before.
+        """
+        kept = self._cache.find(grammar)
+        return None if kept is None or kept.failed else kept
 
     def compile(self, grammar: Grammar) -> CompiledGrammar:
         """Compile a grammar. May take long; the first call takes a second more with a large vocabulary.
@@ -93,13 +101,15 @@ class GrammarCompiler:
         Raises:
             RequestError: the grammar cannot be compiled.
         """
-        with self._lock:
-            compiled = self._compiled.get(grammar)
-            if compiled is None or compiled.failed:
-                compiled = self._compiled[grammar] = self._compile(grammar)
-            self._compiled.move_to_end(grammar)
-            if len(self._compiled) > _KEPT:
-                self._compiled.popitem(last=False)
+        with self._compiling:
+            if (known := self.compiled(grammar)) is not None:
+                return known
+            try:
+                compiled = self._compile(grammar)
+            except RequestError as error:
+                self._cache.keep(grammar, RequestError(error.message, code=error.code, param=error.param))
+                raise
+            self._cache.keep(grammar, compiled)
             return compiled
 
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
@@ -107,8 +117,7 @@ class GrammarCompiler:
             source = LLMatcher.grammar_from_lark(f"{_lark(grammar)}\n{_OPTIONS}\n")
             matcher = LLMatcher(self._open_lltokenizer(), source, log_level=0, limits=_LIMITS)
             denied = denied_tokens(matcher, self._tokenizer.size)
-            if self._tokenizer.end_tokens.issuperset(np.flatnonzero(~denied).tolist()):
-                raise GrammarError("it allows only the empty text")
+            _check_not_empty(denied, self._tokenizer.end_tokens)
             return CompiledGrammar(matcher, denied)
         except GrammarError as error:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
@@ -155,6 +164,16 @@ def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:
         raise GrammarError(matcher.get_error().removesuffix(_TERSE))
     denied: Mask = np.unpackbits(np.frombuffer(allowed, np.uint8), count=vocabulary, bitorder="little") == 0
     return denied
+
+
+def _check_not_empty(denied: Mask, end_tokens: frozenset[int]) -> None:
+    """Check that a text may begin with another token than its end. Such a grammar's answers would all be empty.
+
+    Raises:
+        GrammarError: only the end may come first.
+    """
+    if end_tokens.issuperset(np.flatnonzero(~denied).tolist()):
+        raise GrammarError("it allows only the empty text")
 
 
 def _words_for(kind: GrammarKind, words: str) -> str:

@@ -118,6 +118,10 @@ class FakeModel:
         """Return the bytes of a token."""
         return spell(token, special=special)
 
+    def compiled(self, grammar: Grammar) -> bytes | None:  # noqa: ARG002
+        """Return None: no grammar is kept."""
+        return None
+
     def compile(self, grammar: Grammar) -> bytes:
         """Return the only text that matches a grammar of any kind: its source, which must not be empty."""
         if not grammar.source:

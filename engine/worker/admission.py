@@ -1,7 +1,11 @@
-"""Validation and tokenisation of requests, before they are queued."""
+"""Validation and tokenisation of requests, before they are queued.
+
+A request is first checked for everything that costs nothing to find. What costs more comes later, in pieces: the
+beginnings of long texts, the texts, the grammar.
+"""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 
 from engine.core.echo import make_echo
@@ -10,34 +14,73 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt, Sampling
+from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Grammar, Infill, Prompt, Sampling
+from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 
 _BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
 
 
-def admit(key: int, request: GenerationRequest, model: Model) -> SequenceGroup:
-    """Tokenise and validate a generation request, and return its sequences. May take long.
+def admit(key: int, request: GenerationRequest, model: Model) -> Slices[SequenceGroup]:
+    """Validate and tokenise a generation request, and return its sequences.
 
     Raises:
         RequestError: The request can never be served.
     """
-    _check_finite(request.sampling)
-    check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
-    check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
-    grammar = model.compile(request.grammar) if request.grammar else None
-    model.prepare(request.sampling)
-    prediction = _prediction_tokens(request.prediction, model)
-    sequences: list[Sequence] = []
+    _check_numbers(request, model)
     for prompt in request.prompts:
-        tokens = _prompt_tokens(prompt, model)
-        limit = _generation_limit(len(tokens), request, model.info.context)
+        _check_prompt(prompt, request, model)
+    prompts = yield from _tokenise_prompts(request, model)
+    grammar = yield from _compile(request.grammar, model)
+    yield from _prepare(request.sampling, model)
+    prediction = yield from _prediction_tokens(request.prediction, model)
+    sequences: list[Sequence] = []
+    for prompt, tokens in zip(request.prompts, prompts, strict=True):
+        yield effort_of_text(len(tokens))
+        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
             for choice in range(request.n)
         ]
-    return SequenceGroup(key, sequences, (sequence.prompt for sequence in sequences[:: request.n]))
+    return SequenceGroup(key, sequences, map(len, prompts), request.client)
+
+
+def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> Slices[EmbeddingJob]:
+    """Validate and tokenise an embedding request, and return its job.
+
+    Raises:
+        RequestError: The request can never be served.
+    """
+    for one in request.inputs:
+        if not isinstance(one, str):
+            _check_input(one, model, limits.longest)
+    inputs: list[list[int]] = []
+    for one in request.inputs:
+        tokens = yield from _input_tokens(one, model, limits.longest)
+        inputs.append(tokens)
+    return EmbeddingJob(key, request.id, inputs, request.client)
+
+
+def check_ids(tokens: Collection[int], vocabulary: int, param: str) -> None:
+    """Check the range of token ids, because llama.cpp would abort the process for an invalid one.
+
+    Raises:
+        RequestError: An id is out of range.
+    """
+    wrong = next((end(tokens) for end in (min, max) if tokens and not 0 <= end(tokens) < vocabulary), None)
+    if wrong is not None:
+        raise RequestError(
+            f"token id {wrong} is out of range: this model has ids 0 to {vocabulary - 1}",
+            param=param,
+            code="token_out_of_range",
+        )
+
+
+def _check_numbers(request: GenerationRequest, model: Model) -> None:
+    _check_finite(request.sampling)
+    check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
+    check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
 
 
 def _check_finite(sampling: Sampling) -> None:
@@ -48,31 +91,159 @@ def _check_finite(sampling: Sampling) -> None:
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
-def _prediction_tokens(text: str, model: Model) -> list[int]:
-    """Return the tokens of a prediction, cut to the context, because no choice can be longer."""
-    limit = model.info.context
-    return model.tokenize(text[: limit * _BYTES_PER_TOKEN], special=False, begin=False)[:limit] if text else []
+def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model) -> None:
+    """Check what is known of a prompt before it is tokenised."""
+    if isinstance(prompt, tuple):
+        _check_tokens(prompt, model)
+        _generation_limit(len(prompt), request.max_tokens, model.info.context)
+    elif _size(prompt) > SHORT_TEXT:
+        _check_max_tokens(request.max_tokens, model.info.context)
 
 
-def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> EmbeddingJob:
-    """Tokenise and validate an embedding request, and return its job. May take long.
+def _check_tokens(tokens: Collection[int], model: Model) -> None:
+    if not tokens:
+        raise RequestError("the prompt is empty", param="prompt", code="empty_prompt")
+    check_ids(tokens, model.info.vocabulary, "prompt")
+
+
+def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[list[int]]]:
+    """Return the tokens of each prompt. The shortest are tokenised first: one of them may be refused."""
+    found: dict[int, list[int]] = {}
+    for index, prompt in sorted(enumerate(request.prompts), key=lambda item: _size(item[1])):
+        tokens = yield from _prompt_tokens(prompt, model)
+        _check_tokens(tokens, model)
+        _generation_limit(len(tokens), request.max_tokens, model.info.context)
+        found[index] = tokens
+    return [found[index] for index in range(len(request.prompts))]
+
+
+def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
+    if isinstance(prompt, tuple):
+        return list(prompt)
+    yield from _check_beginnings(prompt, model)
+    yield effort_of_text(_size(prompt))
+    return model.infill(prompt.prefix, prompt.suffix) if isinstance(prompt, Infill) else model.tokenize(prompt)
+
+
+def _texts(prompt: Prompt) -> tuple[str, ...]:
+    """Return the texts to tokenise."""
+    match prompt:
+        case tuple():
+            return ()
+        case Infill(prefix, suffix):
+            return prefix, suffix
+    return (prompt,)
+
+
+def _size(prompt: Prompt) -> int:
+    """Return the number of characters to tokenise."""
+    return sum(map(len, _texts(prompt)))
+
+
+def _check_beginnings(prompt: Prompt, model: Model) -> Slices[None]:
+    context = model.info.context
+    for text in _texts(prompt):
+        if (yield from _begins_too_long(text, model, context)):
+            raise RequestError(
+                f"This model's maximum context length is {context} tokens. However, the prompt has at least "
+                f"{context + 1} tokens. Please reduce it.",
+                param="prompt",
+                code="context_length_exceeded",
+            )
+
+
+def _begins_too_long(text: str, model: Model, limit: int) -> Slices[bool]:
+    """Return True if the beginning of a text alone has too many tokens. It is tokenised in short pieces.
+
+    The pieces must have twice `limit` tokens, so that the tokens next to the cuts make no difference.
+    """
+    size = _BYTES_PER_TOKEN * limit
+    if len(text) <= size and len(text.encode()) <= size:
+        return False
+    tokens = 0
+    for piece in _pieces(text[:size].encode()[:size]):
+        yield Effort.LIGHT
+        tokens += len(model.tokenize(piece, begin=False))
+        if tokens > 2 * limit:
+            return True
+    return False
+
+
+def _pieces(data: bytes) -> Iterator[str]:
+    return (data[at : at + SHORT_TEXT].decode(errors="ignore") for at in range(0, len(data), SHORT_TEXT))
+
+
+def _check_max_tokens(max_tokens: int | None, context: int) -> None:
+    """Refuse `max_tokens` that leaves no room for a prompt of a single token."""
+    if max_tokens is not None and max_tokens >= context:
+        raise RequestError(
+            f"This model's maximum context length is {context} tokens. However, you requested {max_tokens} tokens for "
+            "the completion alone. Please reduce max_tokens.",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+
+
+def _generation_limit(prompt: int, max_tokens: int | None, context: int, default: int | None = None) -> int:
+    """Return the maximum number of tokens of a choice. `default` is for a request without `max_tokens`.
 
     Raises:
-        RequestError: The request can never be served.
+        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
     """
-    return EmbeddingJob(key, request.id, [_input_tokens(one, model, limits.longest) for one in request.inputs])
+    wanted = 1 if max_tokens is None else max_tokens
+    if prompt + wanted > context:
+        raise RequestError(
+            f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
+            f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
+            param="prompt" if prompt >= context else "max_tokens",
+            code="context_length_exceeded",
+        )
+    return min(context - prompt, default or context) if max_tokens is None else max_tokens
 
 
-def _input_tokens(one: EmbeddingInput, model: Model, longest: int) -> list[int]:
-    if isinstance(one, str) and _begins_too_long(one, model, longest):
+def _compile(grammar: Grammar | None, model: Model) -> Slices[object | None]:
+    if grammar is None:
+        return None
+    known = model.compiled(grammar)
+    if known is not None:
+        return known
+    yield Effort.COMPILE
+    return model.compile(grammar)
+
+
+def _prepare(sampling: Sampling, model: Model) -> Slices[None]:
+    if sampling.dry_multiplier:
+        yield Effort.COMPILE
+        model.prepare(sampling)
+
+
+def _prediction_tokens(text: str, model: Model) -> Slices[list[int]]:
+    """Return the tokens of a prediction, cut to the context, because no choice can be longer."""
+    limit = model.info.context
+    beginning = text[: limit * _BYTES_PER_TOKEN]
+    if not beginning:
+        return []
+    yield effort_of_text(len(beginning))
+    return model.tokenize(beginning, special=False, begin=False)[:limit]
+
+
+def _input_tokens(one: EmbeddingInput, model: Model, longest: int) -> Slices[list[int]]:
+    if not isinstance(one, str):
+        return list(one)
+    if (yield from _begins_too_long(one, model, longest)):
         raise _too_long_to_embed(longest, f"at least {longest + 1}")
-    tokens = model.tokenize(one) if isinstance(one, str) else list(one)
+    yield effort_of_text(len(one))
+    tokens = model.tokenize(one)
+    _check_input(tokens, model, longest)
+    return tokens
+
+
+def _check_input(tokens: Collection[int], model: Model, longest: int) -> None:
     if not tokens:
         raise RequestError("an input is empty", param="input", code="empty_input")
     check_ids(tokens, model.info.vocabulary, "input")
     if len(tokens) > longest:
         raise _too_long_to_embed(longest, str(len(tokens)))
-    return tokens
 
 
 def _too_long_to_embed(longest: int, count: str) -> RequestError:
@@ -81,73 +252,3 @@ def _too_long_to_embed(longest: int, count: str) -> RequestError:
         param="input",
         code="context_length_exceeded",
     )
-
-
-def _prompt_tokens(prompt: Prompt, model: Model) -> list[int]:
-    _check_beginnings(prompt, model)
-    if isinstance(prompt, Infill):
-        tokens = model.infill(prompt.prefix, prompt.suffix)
-    else:
-        tokens = model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
-    if not tokens:
-        raise RequestError("the prompt is empty", param="prompt", code="empty_prompt")
-    check_ids(tokens, model.info.vocabulary, "prompt")
-    return tokens
-
-
-def _check_beginnings(prompt: Prompt, model: Model) -> None:
-    texts = (prompt.prefix, prompt.suffix) if isinstance(prompt, Infill) else (prompt,)
-    context = model.info.context
-    if any(isinstance(text, str) and _begins_too_long(text, model, context) for text in texts):
-        raise RequestError(
-            f"This model's maximum context length is {context} tokens. However, the prompt has at least {context + 1} "
-            "tokens. Please reduce it.",
-            param="prompt",
-            code="context_length_exceeded",
-        )
-
-
-def _begins_too_long(text: str, model: Model, limit: int) -> bool:
-    """Return True if the beginning of a text alone has too many tokens. Tokenising a long text delays other requests.
-
-    The beginning must have twice `limit` tokens, so that the tokens next to the cut make no difference.
-    """
-    size = _BYTES_PER_TOKEN * limit
-    if len(text) <= size and len(text.encode()) <= size:
-        return False
-    beginning = text[:size].encode()[:size].decode(errors="ignore")
-    return len(model.tokenize(beginning)) > 2 * limit
-
-
-def _generation_limit(prompt: int, request: GenerationRequest, context: int) -> int:
-    """Return the maximum number of tokens of a choice.
-
-    Raises:
-        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
-    """
-    wanted = 1 if request.max_tokens is None else request.max_tokens
-    if prompt + wanted > context:
-        raise RequestError(
-            f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
-            f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
-            param="prompt" if prompt >= context else "max_tokens",
-            code="context_length_exceeded",
-        )
-    if request.max_tokens is not None:
-        return request.max_tokens
-    return min(context - prompt, request.default_max_tokens or context)
-
-
-def check_ids(tokens: Iterable[int], vocabulary: int, param: str) -> None:
-    """Check the range of token ids, because llama.cpp would abort the process for an invalid one.
-
-    Raises:
-        RequestError: An id is out of range.
-    """
-    wrong = next((token for token in tokens if not 0 <= token < vocabulary), None)
-    if wrong is not None:
-        raise RequestError(
-            f"token id {wrong} is out of range: this model has ids 0 to {vocabulary - 1}",
-            param=param,
-            code="token_out_of_range",
-        )

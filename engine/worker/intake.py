@@ -1,60 +1,38 @@
-"""Intake thread: tokenises and validates requests, then queues or refuses them; answers queries."""
+"""Intake of the engine process: validates and tokenises requests, then queues or refuses them; answers queries."""
 
 import logging
-import queue
-import threading
 from collections.abc import Callable, Mapping
 
 from engine.core.lane import Job
 from engine.core.model import Model
-from engine.errors import EngineError, RequestError
-from engine.protocol.messages import Accepted, Answered, Ask, FromEngine, QueryFailed, Refused, Submission
+from engine.errors import Busy, EngineError, RequestError
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    AnyAnswer,
+    Ask,
+    FromEngine,
+    QueryFailed,
+    Refused,
+    Submission,
+    Working,
+)
 from engine.request import Request
+from engine.worker.backlog import Arrival, Backlog, Kind
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loop import StepLoop
+from engine.worker.progress import Progress
 from engine.worker.queries import answer_query
+from engine.worker.slices import Effort, Slices
 
 logger = logging.getLogger(__name__)
 
 
-class Pending:
-    """Request keys or query ids without a reply that were not cancelled. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._keys: set[int] = set()
-        self._lock = threading.Lock()
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._keys
-
-    def add(self, key: int) -> None:
-        """Add a request or query that has arrived."""
-        with self._lock:
-            self._keys.add(key)
-
-    def remove(self, key: int, then: Callable[[], None] = lambda: None) -> bool:
-        """Remove a request or query that is answered or cancelled. Returns False if it was removed before.
-
-        Args:
-            key: Request key or query id.
-            then: Called under the lock before the removal, so that a cancel comes either before or after both. If it
-                raises, the key is not removed.
-        """
-        with self._lock:
-            if key not in self._keys:
-                return False
-            then()
-            self._keys.remove(key)
-        return True
-
-    def clear(self) -> None:
-        """Cancel everything."""
-        with self._lock:
-            self._keys.clear()
-
-
 class Intake:
-    """Processes requests and queries one by one, in its own thread: cancels must not wait for tokenising."""
+    """Works on requests and queries in pieces, with a thread for each kind of effort: cancels never wait for a piece.
+
+    Clients take turns, piece by piece, so that none waits for more than a piece of each other client.
+    """
 
     def __init__(
         self,
@@ -62,55 +40,74 @@ class Intake:
         lanes: Mapping[type[Request], AnyLane],
         loop: StepLoop,
         write: Callable[[FromEngine], None],
+        *,
+        most: int,
+        progress: Progress,
     ) -> None:
-        """Queue requests in the lanes of a loop; each lane serves one kind of request."""
+        """Queue requests in the lanes of a loop; each lane serves one kind of request.
+
+        Args:
+            model: Model of all lanes.
+            lanes: Lane of each kind of request.
+            loop: Loop that runs the lanes.
+            write: Sends a message to the gateway. Thread-safe.
+            most: Maximum number of requests, and of queries, that a client may have here.
+            progress: Times the pieces.
+        """
         self._model = model
         self._lanes = lanes
         self._loop = loop
         self._write = write
-        self._arrivals: queue.SimpleQueue[Submission | Ask | None] = queue.SimpleQueue()
-        self._requests = Pending()
-        self._queries = Pending()
+        self._progress = progress
+        self._backlog = Backlog(most)
 
     def submit(self, arrival: Submission) -> None:
-        """Queue a request for the intake. Unless it is cancelled first, `Accepted` or `Refused` replies."""
-        self._requests.add(arrival.key)
-        self._arrivals.put(arrival)
+        """Add a request. Unless it is cancelled first, `Accepted` or `Refused` replies."""
+        try:
+            client = arrival.request.client
+            self._backlog.add(Arrival((Kind.REQUEST, arrival.key), client, self._admit(arrival)))
+        except Busy as error:
+            self._write(_refused(arrival, error))
 
     def ask(self, arrival: Ask) -> None:
-        """Queue a query for the intake. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
-        self._queries.add(arrival.query_id)
-        self._arrivals.put(arrival)
+        """Add a query. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
+        try:
+            self._backlog.add(Arrival((Kind.QUERY, arrival.query_id), arrival.client, self._answer(arrival)))
+        except Busy as error:
+            self._write(_failed(arrival, error))
 
     def cancel_request(self, key: int) -> bool:
         """Cancel a request in the intake. Returns False if it is not, or no longer, in the intake."""
-        return self._requests.remove(key)
+        return self._backlog.remove((Kind.REQUEST, key))
 
     def cancel_query(self, query_id: int) -> None:
         """Cancel a query, unless it is already answered."""
-        self._queries.remove(query_id)
+        self._backlog.remove((Kind.QUERY, query_id))
 
     def stop(self) -> None:
-        """End `run` after the current request or query, and drop the others."""
-        self._requests.clear()
-        self._queries.clear()
-        self._arrivals.put(None)
+        """End `run` in every thread after its current piece, and drop all requests and queries."""
+        self._backlog.close()
 
-    def run(self) -> None:
-        """Process requests and queries until `stop`."""
-        while arrival := self._arrivals.get():
-            if isinstance(arrival, Ask):
-                self._answer(arrival)
-            elif arrival.key in self._requests:
-                self._process(arrival)
+    def run(self, effort: Effort) -> None:
+        """Work on the pieces of one kind of effort until `stop`. For one thread of each kind."""
+        while arrival := self._backlog.take(effort):
+            with self._progress.working():
+                following = next(arrival.slices, None)
+            if following is not None:
+                self._backlog.put_back(arrival, following)
+            if self._backlog and self._progress.should_report():
+                self._write(Working())
 
-    def _process(self, arrival: Submission) -> None:
+    def _admit(self, arrival: Submission) -> Slices[None]:
         try:
-            self._admit(arrival, self._lane_for(arrival.request))
+            lane = self._lane_for(arrival.request)
+            self._loop.check_room(lane, arrival.request.client)
+            job = yield from lane.admit(arrival.key, arrival.request)
+            self._queue(arrival, lane, job)
         except EngineError as error:
             if self.cancel_request(arrival.key):
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
-                self._write(Refused(arrival.key, type(error).__name__, error.message, error.code, error.param))
+                self._write(_refused(arrival, error))
 
     def _lane_for(self, request: Request) -> AnyLane:
         """Return the lane of a request.
@@ -123,23 +120,31 @@ class Intake:
             raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
         return lane
 
-    def _admit(self, arrival: Submission, lane: AnyLane) -> None:
-        self._loop.check_room(lane)
-        self._queue(arrival, lane, lane.admit(arrival.key, arrival.request))
-
     def _queue(self, arrival: Submission, lane: AnyLane, job: Job) -> None:
         fields = {"request_id": arrival.request.id, "prompt_tokens": job.prompt_tokens}
         logger.debug("request checked", extra=fields)
         accepted = Accepted(arrival.key, job.prompt_tokens)
-        self._requests.remove(arrival.key, lambda: self._loop.add(lane, job, lambda: self._write(accepted)))
+        self._backlog.remove(
+            (Kind.REQUEST, arrival.key), lambda: self._loop.add(lane, job, lambda: self._write(accepted))
+        )
 
-    def _answer(self, arrival: Ask) -> None:
-        query_id = arrival.query_id
+    def _answer(self, arrival: Ask) -> Slices[None]:
+        def send(part: AnyAnswer) -> None:
+            self._write(Answered(arrival.query_id, part, more=True))
+
         try:
-            answer = answer_query(arrival.query, self._model, wanted=lambda: query_id in self._queries)
+            answer = yield from answer_query(arrival.query, self._model, send)
         except EngineError as error:
-            reply: FromEngine = QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
+            reply: FromEngine = _failed(arrival, error)
         else:
-            reply = Answered(query_id, answer)
-        if self._queries.remove(query_id):
+            reply = Answered(arrival.query_id, answer)
+        if self._backlog.remove((Kind.QUERY, arrival.query_id)):
             self._write(reply)
+
+
+def _refused(arrival: Submission, error: EngineError) -> Refused:
+    return Refused(arrival.key, type(error).__name__, error.message, error.code, error.param)
+
+
+def _failed(arrival: Ask, error: EngineError) -> QueryFailed:
+    return QueryFailed(arrival.query_id, type(error).__name__, error.message, error.code, error.param)

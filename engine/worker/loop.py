@@ -14,6 +14,7 @@ from engine.core.turns import Turns
 from engine.errors import LoadError
 from engine.events import EngineMetrics, Event, Released, SlotInfo
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
+from engine.worker.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -28,37 +29,39 @@ class StepLoop:
     The lock guards the lanes' schedulers. It is never held during a step, so a cancel or a query never waits for one.
     """
 
-    def __init__(self, lanes: Iterable[AnyLane], publish: Publish) -> None:
+    def __init__(self, lanes: Iterable[AnyLane], publish: Publish, progress: Progress) -> None:
         """Create the loop of one or more lanes.
 
         Args:
             lanes: Lanes that take turns.
             publish: Sends events and the metrics of the same moment. Called from any thread.
+            progress: Times the steps.
         """
         self._lanes = tuple(lanes)
         self._turns = Turns(len(self._lanes))
         self._publish = publish
+        self._progress = progress
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._stopped = False
 
-    def check_room(self, lane: AnyLane) -> None:
-        """Check the queue of a lane.
+    def check_room(self, lane: AnyLane, client: str) -> None:
+        """Check that the queue of a lane has room for a request of a client.
 
         Raises:
-            Busy: The queue is full.
+            Busy: The queue is full, or its rest is kept for other clients.
         """
         with self._lock:
-            lane.scheduler.check_room()
+            lane.scheduler.check_room(client)
 
     def add(self, lane: AnyLane, job: Job, accept: Callable[[], None]) -> None:
         """Queue a request in a lane. Calls `accept` before its first event.
 
         Raises:
-            Busy: The queue is full.
+            Busy: The queue is full, or its rest is kept for other clients.
         """
         with self._lock:
-            lane.scheduler.check_room()
+            lane.scheduler.check_room(job.client)
             accept()
             lane.scheduler.add(job)
             self._wake.notify()
@@ -101,15 +104,19 @@ class StepLoop:
         Raises:
             Exception: A lane raised it, and the state of the model is undefined.
         """
-        while self._step():
-            pass
+        while self._wait():
+            with self._progress.working():
+                self._step()
 
-    def _step(self) -> bool:
+    def _wait(self) -> bool:
+        """Wait for work. Returns False after `stop`."""
         with self._lock:
             while not (self._stopped or any(lane.scheduler.busy for lane in self._lanes)):
                 self._wake.wait()
-            if self._stopped:
-                return False
+            return not self._stopped
+
+    def _step(self) -> None:
+        with self._lock:
             works = self._plan()
             news = [one for _, work in works for one in work.news]
             metrics = self._metrics() if news else None
@@ -120,7 +127,6 @@ class StepLoop:
         for lane, work in works:
             if work.plan is not None:
                 self._run_step(lane, work.plan)
-        return True
 
     def _plan(self) -> list[tuple[AnyLane, Work[Any]]]:
         """Return the work of every lane. At most one lane runs a step, if there is demand."""

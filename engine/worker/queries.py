@@ -1,44 +1,64 @@
 """Handlers of the queries that need the vocabulary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from engine.core.model import Model
-from engine.events import TokenDetail
+from engine.errors import RequestError
+from engine.events import TokenRun
 from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, Tokenize, Tokenized
 from engine.worker.admission import check_ids
+from engine.worker.slices import Effort, Slices, effort_of_text
+
+RUN = 4096
+"""Tokens of one part of an answer. A part of so many is encoded and read in about a millisecond."""
+MOST_TEXT = 2**22
+"""Characters of all texts of one query. llama.cpp tokenises so many in seconds."""
 
 
-def answer_query(query: AnyQuery, model: Model, *, wanted: Callable[[], bool]) -> AnyAnswer:
-    """Return the answer to a query. May take long.
+def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[AnyAnswer]:
+    """Return the last part of the answer to a query.
 
     Args:
         query: Query from the gateway.
         model: Model with the vocabulary.
-        wanted: Called between texts; returns False after a cancel. The answer to a cancelled query may be incomplete.
+        send: Sends each earlier part.
 
     Raises:
         RequestError: The query has no answer.
     """
     match query:
         case Tokenize():
-            return _tokenize(query, model, wanted)
+            return (yield from _tokenize(query, model, send))
         case Detokenize():
-            return _detokenize(query, model)
+            return (yield from _detokenize(query, model))
         case _:
             raise RuntimeError(f"no handler for {type(query).__name__}")
 
 
-def _tokenize(query: Tokenize, model: Model, wanted: Callable[[], bool]) -> Tokenized:
-    texts = []
-    for text in query.texts:
-        if not wanted():
-            break
+def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[Tokenized]:
+    if sum(map(len, query.texts)) > MOST_TEXT:
+        raise RequestError(f"the text has more than {MOST_TEXT} characters", param="content", code="invalid_value")
+    last = Tokenized(TokenRun(0, ()))
+    for index, text in enumerate(query.texts):
+        yield effort_of_text(len(text))
         tokens = model.tokenize(text, special=query.special, begin=query.begin)
-        texts.append(tuple(TokenDetail(token, model.piece(token, special=True)) for token in tokens))
-    return Tokenized(tuple(texts))
+        for ids in _runs(tokens):
+            if last.tokens.ids:
+                send(last)
+            yield Effort.LIGHT
+            pieces = tuple(model.piece(token, special=True) for token in ids) if query.pieces else ()
+            last = Tokenized(TokenRun(index, tuple(ids), pieces))
+    return last
 
 
-def _detokenize(query: Detokenize, model: Model) -> Detokenized:
-    check_ids(query.tokens, model.info.vocabulary, "tokens")
-    pieces = (model.piece(token, special=query.special) for token in query.tokens)
+def _detokenize(query: Detokenize, model: Model) -> Slices[Detokenized]:
+    pieces = []
+    for ids in _runs(query.tokens):
+        yield Effort.LIGHT
+        check_ids(ids, model.info.vocabulary, "tokens")
+        pieces += [model.piece(token, special=query.special) for token in ids]
     return Detokenized(b"".join(pieces))
+
+
+def _runs(tokens: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (tokens[start : start + RUN] for start in range(0, len(tokens), RUN))

@@ -1,16 +1,18 @@
 """Worker of the engine process: owns one model and serves messages on its pipes until the gateway closes them.
 
-It has four threads. The main thread reads messages, so that it receives a cancel at any time. The intake thread
-validates requests. The step thread loads the model and runs the steps; only it uses llama.cpp's context. The writer
-thread sends messages during the next step.
+The main thread reads messages, so that it receives a cancel at any time. The intake threads validate requests and
+answer queries, one thread for each kind of effort. The step thread loads the model and runs the steps; only it uses
+llama.cpp's context. The writer thread sends messages during the next step.
 """
 
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from engine import logs
 from engine.config import EngineConfig
@@ -37,6 +39,8 @@ from engine.worker.intake import Intake
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.pipes import MessageReader, MessageWriter
+from engine.worker.progress import Progress
+from engine.worker.slices import Effort
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +61,8 @@ class _Serving:
     """Step loop of all lanes."""
     intake: Intake
     """Intake of requests and queries."""
-    intake_thread: threading.Thread
-    """Thread that runs `intake`."""
+    intake_threads: tuple[threading.Thread, ...]
+    """Threads that run `intake`."""
 
 
 class Worker:
@@ -117,22 +121,35 @@ class Worker:
         """
         if self._serving is not None:
             self._serving.intake.stop()
-            self._serving.intake_thread.join(STOP_SECONDS)
-            if not self._serving.intake_thread.is_alive():
+            deadline = time.monotonic() + STOP_SECONDS
+            for thread in self._serving.intake_threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            if not any(thread.is_alive() for thread in self._serving.intake_threads):
                 self._serving.loop.stop()
                 self._step_thread.join(STOP_SECONDS)
 
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
             loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
-            lanes = loaded.lanes(self._config)
-            loop = StepLoop(lanes.values(), self._publish)
-            intake = Intake(loaded.model, lanes, loop, self._write)
-            intake_thread = threading.Thread(target=self.guard, args=(intake.run,), name="intake", daemon=True)
-            intake_thread.start()
-            self._serving = _Serving(loop, intake, intake_thread)
+            self._serving = serving = self._serve(loaded)
             self._write(Loaded(loaded.model.info))
-            loop.run()
+            serving.loop.run()
+
+    def _serve(self, loaded: LoadedModel) -> _Serving:
+        """Start the intake of a loaded model."""
+        lanes, progress = loaded.lanes(self._config), Progress()
+        loop = StepLoop(lanes.values(), self._publish, progress)
+        most = self._config.queue_limit + loaded.model.info.slots  # no more can be queued
+        intake = Intake(loaded.model, lanes, loop, self._write, most=most, progress=progress)
+        threads = tuple(
+            threading.Thread(
+                target=self.guard, args=(partial(intake.run, effort),), name=f"intake ({effort.value})", daemon=True
+            )
+            for effort in Effort
+        )
+        for thread in threads:
+            thread.start()
+        return _Serving(loop, intake, threads)
 
     def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
         self._write(Step(tuple(news), metrics))

@@ -84,10 +84,11 @@ class Generations:
     ) -> AsyncIterator["Admission"]:
         """Send a request to the engine. Entering waits until the engine accepts it; leaving early cancels it.
 
-        The request shares cached prompts only within the caller's partition. Raises the errors of `run`.
+        The request takes its turn among clients as the caller's, and shares cached prompts only within the caller's
+        partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = replace(_partitioned(request, caller), default_max_tokens=self._max_tokens)
+        request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
         try:
             async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
                 yield Admission(generation, caller.closing, deadline)
@@ -96,11 +97,15 @@ class Generations:
             raise RequestError(error.message, code=error.code, param=param) from error
 
 
-def _partitioned(request: GenerationRequest, caller: Caller) -> GenerationRequest:
-    """Return the request in its caller's partition, so that response times do not reveal other callers' prompts."""
-    if not caller.cache_partition:
-        return request
-    return replace(request, cache_partition=f"{caller.cache_partition} {request.cache_partition}")
+def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+    """Return the request as its caller's: in its turns among clients, and in its partition of the prompt cache.
+
+    Without the partition, response times would reveal other callers' prompts.
+    """
+    partition = request.cache_partition
+    if caller.cache_partition:
+        partition = f"{caller.cache_partition} {partition}"
+    return replace(request, client=caller.client, cache_partition=partition)
 
 
 @dataclass(slots=True)

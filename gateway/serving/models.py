@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -71,12 +72,12 @@ class Served:
         return self.engine.model
 
     async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
-        """Wait for the vectors of all inputs and return them.
+        """Wait for the vectors of all inputs and return them. The request takes its turn among clients as the caller's.
 
         Raises:
             EngineError: the engine refused or failed the request.
         """
-        return await self.engine.embed(request, why=caller.why)
+        return await self.engine.embed(replace(request, client=caller.client), why=caller.why)
 
 
 class Models:

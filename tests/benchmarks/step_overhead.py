@@ -19,6 +19,8 @@ from engine.protocol.messages import Step
 from engine.request import GenerationRequest, Sampling
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
+from engine.worker.progress import Progress
+from tests.engine.driver import at_once
 
 
 class Stopwatch:
@@ -64,7 +66,7 @@ def main() -> None:
 
         lanes = loaded.lanes(config)
         lane = lanes[GenerationRequest]
-        loop = StepLoop(lanes.values(), publish)
+        loop = StepLoop(lanes.values(), publish, Progress())
         for key in range(args.rows):
             request = GenerationRequest(
                 id="bench",
@@ -73,7 +75,7 @@ def main() -> None:
                 stream=True,
                 sampling=Sampling(temperature=0.0, ignore_eos=True),
             )
-            loop.add(lane, lane.admit(key, request), lambda: None)
+            loop.add(lane, at_once(lane.admit(key, request)), lambda: None)
         while loop.metrics().prompt_tokens == 0 or loop.metrics().rows_decoded < 2 * args.rows:
             loop._step()
         others, decodes, draws = [], [], []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_store import PrefixStore
@@ -14,10 +14,23 @@ from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest
 from engine.testing.fake_runner import FakeModel, FakeRunner, letters, score, spell, weights
 from engine.worker.admission import admit
+from engine.worker.slices import Slices
+
+T = TypeVar("T")
 
 
 def request(*prompts: str, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
+
+
+def at_once(slices: Slices[T]) -> T:
+    """Do all the pieces of a work, and return its result."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def bytes_of(tokens: int) -> int:
@@ -55,8 +68,8 @@ class Driver:
 
     def add(self, *prompts: str, **fields: Any) -> int:
         self._key += 1
-        self.scheduler.check_room()
-        self.scheduler.add(admit(self._key, request(*prompts, **fields), self.model))
+        self.scheduler.check_room(fields.get("client", ""))
+        self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model)))
         return self._key
 
     def cancel(self, key: int) -> None:

@@ -32,6 +32,7 @@ from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_runner import FakeModel, FakeRunner
 from engine.worker.admission import admit
+from tests.engine.driver import at_once
 from tests.models import model_path
 
 SLOTS, CONTEXT = 4, 512
@@ -271,7 +272,7 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     scheduler = Scheduler(KVLedger(SLOTS, model.traits), step_target=0.1, queue_limit=10)
     turns = Turns(1)
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
-    scheduler.add(admit(1, request, model))
+    scheduler.add(at_once(admit(1, request, model)))
     texts = [""] * 6
     while scheduler.busy:
         [turn] = turns.next([scheduler.demand()])

@@ -23,10 +23,12 @@ from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_runner import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
+from engine.worker.progress import Progress
+from tests.engine.driver import at_once
 from tests.engine.work import Work, assert_same, blocks, work_of
 
-SLOTS, CONTEXT, QUEUE = 32, 4096, 1000
-FEW, MANY = 10, QUEUE
+SLOTS, CONTEXT, QUEUE = 32, 4096, 1200
+FEW, MANY = 10, 1000
 SHORT, LONG = 16, 3000
 STORED = 2
 """Prefixes that fit into the store. It is full, so that a lookup compares as many after few requests."""
@@ -84,7 +86,7 @@ class Steps:
         loaded = LoadedModel(self.model, self.runner, embedder.limits, lambda: embedder, store)
         self._lanes = loaded.lanes(EngineConfig(model="", step_target_ms=100, queue_limit=QUEUE))
         self.scheduler = self._lanes[GenerationRequest].scheduler
-        self.loop = StepLoop(self._lanes.values(), self._publish)
+        self.loop = StepLoop(self._lanes.values(), self._publish, Progress())
         self._keys = count(1)
 
     def generate(self, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> int:
@@ -95,8 +97,8 @@ class Steps:
 
     def _add(self, request: Request) -> int:
         key, lane = next(self._keys), self._lanes[type(request)]
-        self.loop.check_room(lane)
-        self.loop.add(lane, lane.admit(key, request), lambda: None)
+        self.loop.check_room(lane, "")
+        self.loop.add(lane, at_once(lane.admit(key, request)), lambda: None)
         return key
 
     def step(self, times: int = 1) -> None:

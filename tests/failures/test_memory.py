@@ -22,8 +22,10 @@ from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect,
 from engine.request import GenerationRequest, Prompt, Sampling
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
+from engine.worker.progress import Progress
 from engine.worker.worker import Worker
 from tests.c_calls import Handles
+from tests.engine.driver import at_once
 from tests.models import model_path
 
 GUARD = 20.0
@@ -55,13 +57,13 @@ class Steps:
         self.runner = loaded.runner
         lanes = loaded.lanes(settings)
         self._lane = lanes[GenerationRequest]
-        self.loop = StepLoop(lanes.values(), self._publish)
+        self.loop = StepLoop(lanes.values(), self._publish, Progress())
         self.news: dict[int, list[Event]] = {}
 
     def add(self, key: int, prompt: Prompt = "Once upon a time", n: int = 1, **sampling: Any) -> int:
         drawn = Sampling(**{"ignore_eos": True, "temperature": 0.0, **sampling})
         asked = GenerationRequest(id="r", prompts=(prompt,), n=n, max_tokens=8, sampling=drawn)
-        self.loop.add(self._lane, self._lane.admit(key, asked), lambda: None)
+        self.loop.add(self._lane, at_once(self._lane.admit(key, asked)), lambda: None)
         return key
 
     def step(self) -> None:

@@ -25,7 +25,7 @@ from engine import (
     RequestError,
     SlotInfo,
     Text,
-    TokenDetail,
+    TokenRun,
 )
 
 BOS, CONTROL = 256, 257
@@ -151,6 +151,8 @@ class FakeEngine:
         """Every embedding request in order."""
         self.tokenized: list[tuple[tuple[str, ...], bool, bool]] = []
         """Every query of `tokenize` in order: the texts, `special`, `begin`."""
+        self.clients: list[str] = []
+        """The client of every query in order."""
         self.answers = anyio.Event()
         """Until it is set, `tokenize`, `detokenize` and `embed` block their callers."""
         self.answers.set()
@@ -188,13 +190,26 @@ class FakeEngine:
                 generation.left = why()
 
     async def tokenize(
-        self, texts: Sequence[str], *, special: bool, begin: bool
-    ) -> tuple[tuple[TokenDetail, ...], ...]:
+        self,
+        texts: Sequence[str],
+        *,
+        special: bool,
+        begin: bool,
+        take: Callable[[TokenRun], None],
+        pieces: bool = False,
+        client: str = "",
+    ) -> None:
+        """Give each token alone, as the parts of a long answer come."""
         self.tokenized.append((tuple(texts), special, begin))
+        self.clients.append(client)
         await self._answer()
-        return tuple(tuple(_tokens(text, special=special, begin=begin)) for text in texts)
+        for at, text in enumerate(texts):
+            for token, piece in _tokens(text, special=special, begin=begin):
+                take(TokenRun(at, (token,), (piece,) if pieces else ()))
+                await anyio.lowlevel.checkpoint()
 
-    async def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
+    async def detokenize(self, tokens: Sequence[int], *, special: bool, client: str = "") -> bytes:
+        self.clients.append(client)
         await self._answer()
         if any(not 0 <= token < MODEL.vocabulary for token in tokens):
             raise RequestError("token id out of range", code="token_out_of_range", param="tokens")
@@ -222,10 +237,10 @@ class FakeEngine:
             raise self.refusal
 
 
-def _tokens(text: str, *, special: bool, begin: bool) -> Iterator[TokenDetail]:
+def _tokens(text: str, *, special: bool, begin: bool) -> Iterator[tuple[int, bytes]]:
     if begin:
-        yield TokenDetail(BOS, _CONTROLS[BOS])
+        yield BOS, _CONTROLS[BOS]
     for at, part in enumerate(text.split("<c>") if special else [text]):
         if at:
-            yield TokenDetail(CONTROL, _CONTROLS[CONTROL])
-        yield from (TokenDetail(byte, bytes([byte])) for byte in part.encode())
+            yield CONTROL, _CONTROLS[CONTROL]
+        yield from ((byte, bytes([byte])) for byte in part.encode())

@@ -17,7 +17,7 @@ from engine.core.embedding.step import (
     EmbeddingText,
 )
 from engine.core.lane import News, Outbox, StepMembers, Work
-from engine.core.queue import check_queue
+from engine.core.shares import Shares
 from engine.core.step import Outcome, Removal
 from engine.core.turns import Demand, Turn
 from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
@@ -40,14 +40,13 @@ class EmbeddingScheduler:
         """
         self._limits = limits
         self._budget = PromptBudget(step_target)
-        self._queue_limit = queue_limit
+        self._shares = Shares(queue_limit)
         self._jobs: dict[int, EmbeddingJob] = {}
         self._turns: OrderedDict[int, EmbeddingJob] = OrderedDict()
         self._running: dict[int, EmbeddingText] = {}
         self._free = list(range(limits.texts))
         self._dropped: list[int] = []  # free after their cells are dropped
         self._outbox = Outbox()
-        self._fresh = 0  # requests without a started text
         self._open = 0  # texts that have not ended
         self._counters = Counters()
         self.in_step: StepMembers[EmbeddingText] = StepMembers()
@@ -61,18 +60,18 @@ class EmbeddingScheduler:
         """Return whether the scheduler owns a request."""
         return key in self._jobs
 
-    def check_room(self) -> None:
-        """Check that one more request may wait.
+    def check_room(self, client: str) -> None:
+        """Check that one more request of a client may wait.
 
         Raises:
-            Busy: the queue is full.
+            Busy: the queue is full, or its rest is kept for other clients.
         """
-        check_queue(self._fresh, self._queue_limit)
+        self._shares.check_room(client)
 
     def add(self, job: EmbeddingJob) -> None:
         """Append a request to the queue. `check_room` comes first."""
         self._jobs[job.key] = self._turns[job.key] = job
-        self._fresh += 1
+        self._shares.enter(job.client)
         self._open += job.open
 
     def cancel(self, key: int) -> Released | None:
@@ -164,7 +163,8 @@ class EmbeddingScheduler:
             cells -= len(text.tokens)
             text.seq_id = heapq.heappop(self._free)
             self._running[text.seq_id] = text
-            self._fresh -= not job.started
+            if not job.started:
+                self._shares.leave(job.client)
             job.started = True
             self._turns.move_to_end(key)
             if not job.waiting:
@@ -192,7 +192,8 @@ class EmbeddingScheduler:
         """Remove a request with its texts. Return the number of cells that it held."""
         del self._jobs[job.key]
         self._turns.pop(job.key, None)
-        self._fresh -= not job.started
+        if not job.started:
+            self._shares.leave(job.client)
         self._open -= job.open
         held = [text for text in self._running.values() if text.job is job]
         for text in held:

@@ -58,6 +58,8 @@ class EmbeddingJob:
     """Identifies the request in the frames between the processes."""
     request_id: str
     """Id of the request in the logs."""
+    client: str
+    """Client that shares the queue with others."""
     prompt_tokens: tuple[int, ...]
     """Number of tokens of each text."""
     waiting: deque[EmbeddingText]
@@ -67,9 +69,10 @@ class EmbeddingJob:
     started: bool
     """True if a text has ever started."""
 
-    def __init__(self, key: int, request_id: str, inputs: Iterable[list[int]]) -> None:
+    def __init__(self, key: int, request_id: str, inputs: Iterable[list[int]], client: str = "") -> None:
         self.key = key
         self.request_id = request_id
+        self.client = client
         self.waiting = deque(EmbeddingText(self, index, tokens) for index, tokens in enumerate(inputs))
         self.prompt_tokens = tuple(len(text.tokens) for text in self.waiting)
         self.open = len(self.waiting)

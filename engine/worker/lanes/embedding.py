@@ -12,6 +12,7 @@ from engine.core.step import Change, Removal
 from engine.request import EmbeddingRequest
 from engine.worker.admission import admit_embedding
 from engine.worker.lanes.lane import Lane
+from engine.worker.slices import Slices
 
 
 class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, EmbeddingStepResult]):
@@ -38,7 +39,7 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
         return self._scheduler
 
     @override
-    def admit(self, key: int, request: EmbeddingRequest) -> EmbeddingJob:
+    def admit(self, key: int, request: EmbeddingRequest) -> Slices[EmbeddingJob]:
         return admit_embedding(key, request, self._model, self._limits)
 
     @override

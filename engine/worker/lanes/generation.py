@@ -13,6 +13,7 @@ from engine.core.step import Change, Close, Runner, StepPlan, StepResult, carry_
 from engine.request import GenerationRequest
 from engine.worker.admission import admit
 from engine.worker.lanes.lane import Lane
+from engine.worker.slices import Slices
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
         return self._scheduler
 
     @override
-    def admit(self, key: int, request: GenerationRequest) -> SequenceGroup:
+    def admit(self, key: int, request: GenerationRequest) -> Slices[SequenceGroup]:
         return admit(key, request, self._model)
 
     @override

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from engine.core.lane import Job, LaneScheduler
 from engine.core.step import Change
+from engine.worker.slices import Slices
 
 RequestT_contra = TypeVar("RequestT_contra", contravariant=True)
 JobT = TypeVar("JobT", bound=Job)
@@ -20,8 +21,8 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
     def scheduler(self) -> LaneScheduler[JobT, PlanT, ResultT]:
         """Scheduler of the requests. Guarded by the step loop's lock."""
 
-    def admit(self, key: int, request: RequestT_contra) -> JobT:
-        """Tokenise and validate a request, and return its job. For the intake thread; may take long.
+    def admit(self, key: int, request: RequestT_contra) -> Slices[JobT]:
+        """Validate and tokenise a request, and return its job. For the intake threads.
 
         Raises:
             RequestError: The request can never be served.

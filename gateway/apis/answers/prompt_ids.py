@@ -3,26 +3,33 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from engine import Engine, Infill, Prompt, TokenDetail
+from engine import Engine, Infill, Prompt, TokenRun
 
 PromptIds: TypeAlias = tuple[list[int] | None, ...]
 """Token ids of each prompt in an answer. None for an infill prompt."""
 
 
-async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
+async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str) -> PromptIds:
     """Return the token ids of each prompt, or None for an infill prompt.
 
-    Waits for the engine. Raises the errors of `Engine.tokenize`.
+    Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`.
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    tokens = iter(await engine.tokenize(texts, special=True, begin=True) if texts else ())
-    return tuple(_ids(prompt, tokens) for prompt in prompts)
+    found: list[list[int]] = [[] for _ in texts]
+
+    def take(tokens: TokenRun) -> None:
+        found[tokens.text].extend(tokens.ids)
+
+    if texts:
+        await engine.tokenize(texts, special=True, begin=True, take=take, client=client)
+    of_texts = iter(found)
+    return tuple(_ids(prompt, of_texts) for prompt in prompts)
 
 
-def _ids(prompt: Prompt, tokens: Iterator[tuple[TokenDetail, ...]]) -> list[int] | None:
+def _ids(prompt: Prompt, of_texts: Iterator[list[int]]) -> list[int] | None:
     match prompt:
         case str():
-            return [token.id for token in next(tokens)]
+            return next(of_texts)
         case Infill():
             return None
     return list(prompt)

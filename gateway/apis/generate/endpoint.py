@@ -20,7 +20,7 @@ class GenerateEndpoints:
         body = call.prepared
         served = await self._models.resolve(None)
         request = body.request(call.caller.request_id)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
         envelope = Envelope(body, ids)
         if body.stream:
             source = served.generations.stream(call.caller, request, envelope.encode, body.engine_names)

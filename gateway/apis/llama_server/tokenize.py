@@ -2,7 +2,7 @@
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, unprepared
-from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, content, tokens
+from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
 
@@ -17,13 +17,21 @@ class TokenizeEndpoints:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
         body = call.prepared
         served = await self._models.resolve(body.model, Task.TOKENIZE)
-        (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
-        return JsonReply(tokens(details, with_pieces=body.with_pieces))
+        answer = TokensEncoder(with_pieces=body.with_pieces)
+        await served.engine.tokenize(
+            [body.text],
+            special=body.parse_special,
+            begin=body.add_special,
+            take=answer.add,
+            pieces=body.with_pieces,
+            client=call.caller.client,
+        )
+        return JsonReply.encoded(answer.encoded())
 
     async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
         served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
-        text = await served.engine.detokenize(call.prepared.tokens, special=True)
+        text = await served.engine.detokenize(call.prepared.tokens, special=True, client=call.caller.client)
         return JsonReply(content(text))
 
 

@@ -1,8 +1,8 @@
 """Answers of `/tokenize` and `/detokenize`."""
 
-from collections.abc import Sequence
+import orjson
 
-from engine import TokenDetail
+from engine import TokenRun
 from gateway.apis.answers.shapes import Count, JsonObject
 
 
@@ -25,12 +25,28 @@ class DetokenizedText(JsonObject):
     content: str
 
 
-def tokens(details: Sequence[TokenDetail], *, with_pieces: bool) -> Tokens:
-    """Return the ids of tokens; with `with_pieces`, their texts too."""
-    if not with_pieces:
-        return {"tokens": [token.id for token in details]}
-    pieces: list[TokenPiece] = [{"id": token.id, "piece": _piece(token.piece)} for token in details]
-    return {"tokens": pieces}
+class TokensEncoder:
+    """Encodes the tokens of a text in parts, as they arrive, so that a long answer never holds the event loop."""
+
+    def __init__(self, *, with_pieces: bool) -> None:
+        """Start without tokens. The answer has ids; with `with_pieces`, their texts too."""
+        self._with_pieces = with_pieces
+        self._parts: list[bytes] = []
+
+    def add(self, tokens: TokenRun) -> None:
+        """Append the next tokens."""
+        if tokens.ids:
+            self._parts.append(orjson.dumps(self._items(tokens))[1:-1])
+
+    def encoded(self) -> bytes:
+        """Return the answer: `Tokens` as JSON."""
+        return b'{"tokens":[' + b",".join(self._parts) + b"]}"
+
+    def _items(self, tokens: TokenRun) -> list[Count] | list[TokenPiece]:
+        if not self._with_pieces:
+            return list(tokens.ids)
+        pairs = zip(tokens.ids, tokens.pieces, strict=True)
+        return [TokenPiece(id=token, piece=_piece(piece)) for token, piece in pairs]
 
 
 def content(text: bytes) -> DetokenizedText:

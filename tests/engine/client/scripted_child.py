@@ -39,7 +39,7 @@ from engine.events import (
     SlotInfo,
     Started,
     Text,
-    TokenDetail,
+    TokenRun,
 )
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import (
@@ -165,8 +165,9 @@ class ScriptedChild:
             case ["die" | "hang" | "exit", *_] as verb:
                 self.do_alone(*verb)
             case _:
-                tokens = (tuple(TokenDetail(byte, bytes([byte])) for byte in text.encode()) for text in texts)
-                self.write(Answered(query_id, Tokenized(tuple(tokens))))
+                for at, text in enumerate(texts):
+                    run = TokenRun(at, tuple(text.encode()))
+                    self.write(Answered(query_id, Tokenized(run), more=at + 1 < len(texts)))
 
     def load_model(self, verb: str, *, repack: bool | None) -> None:
         self.write(Loading(0.5))

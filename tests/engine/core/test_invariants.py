@@ -52,6 +52,7 @@ class Engine(RuleBasedStateMachine):
                 "stream": st.booleans(),
                 "cache_prompt": st.sampled_from([True, True, False]),
                 "cache_partition": st.sampled_from(["", "", "other"]),
+                "client": st.sampled_from(["", "", "other"]),
                 "echo": st.booleans(),
                 "logprobs": st.sampled_from([None, None, None, 2]),
                 "sampling": st.builds(Sampling, min_tokens=st.integers(0, 4)),

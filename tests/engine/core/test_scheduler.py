@@ -131,6 +131,79 @@ def test_more_choices_than_slots_are_served_in_turn_and_block_no_other_request()
     assert sum(isinstance(event, Finished) for event in driver.news[many]) == 20
 
 
+def test_a_request_with_several_choices_gives_a_slot_to_another_client_at_once() -> None:
+    driver = Driver(FakeModel(slots=4))
+    many = driver.add("many", n=20, max_tokens=50, client="many")
+    for _ in range(5):
+        driver.step()
+    others = [driver.add(f"other {i}", max_tokens=2, client="other") for i in range(6)]
+    driver.step()
+    assert [Started() in driver.news.get(other, []) for other in others] == [True] * 3 + [False] * 3
+    assert sum(slot.request_id is not None for slot in driver.scheduler.inspect()) == 4
+    while not isinstance(driver.news.get(others[-1], [None])[-1], Finished):
+        driver.step()
+    assert not any(isinstance(event, Finished) for event in driver.news[many]), "no choice had to end"
+    driver.drain()
+    ends = [event.choice for event in driver.news[many] if isinstance(event, Finished)]
+    assert sorted(ends) == list(range(20))
+    assert {driver.text(many, choice) for choice in range(20)} == {alone("many", max_tokens=50)}
+
+
+def test_the_last_running_choice_of_a_request_keeps_its_slot() -> None:
+    driver = Driver(FakeModel(slots=2))
+    runs = [driver.add("runs", max_tokens=50, client="a"), driver.add("runs", n=9, max_tokens=50, client="b")]
+    driver.step()
+    waits = driver.add("waits", max_tokens=1, client="c")
+    for _ in range(10):
+        driver.step()
+    assert waits not in driver.news
+    assert all(not isinstance(driver.last(key), Finished) for key in runs)
+    driver.drain()
+
+
+def test_choices_do_not_give_way_to_their_own_client() -> None:
+    driver = Driver(FakeModel(slots=2))
+    driver.add("many", n=3, max_tokens=50, client="a")
+    driver.step()
+    second = driver.add("second", max_tokens=1, client="a")
+    for _ in range(10):
+        driver.step()
+    assert second not in driver.news
+    driver.drain()
+
+
+def test_a_cancelled_request_gives_nothing_more_after_it_gave_way() -> None:
+    driver = Driver(FakeModel(slots=2))
+    many = driver.add("many", n=5, max_tokens=50, client="a")
+    driver.step()
+    other = driver.add("other", max_tokens=5, client="b")
+    driver.step()
+    driver.cancel(many)
+    driver.drain()
+    assert isinstance(driver.last(many), Released)
+    assert isinstance(driver.last(other), Finished)
+    assert driver.scheduler.metrics().waiting == 0
+
+
+def test_a_client_cannot_fill_the_queue_for_others() -> None:
+    driver = Driver(FakeModel(slots=1), queue_limit=90)
+    driver.add("runs", client="greedy")
+    driver.step()
+    for client, places in (("greedy", 80), ("second", 9)):
+        for _ in range(places):
+            driver.add("waits", client=client, max_tokens=1)
+        if client == "greedy":
+            with pytest.raises(Busy, match="80 requests of this client") as refused:
+                driver.add("too many", client=client)
+            assert refused.value.code == "queue_full"
+    driver.add("waits", client="third", max_tokens=1)
+    with pytest.raises(Busy, match="90 requests are waiting already"):
+        driver.add("too many", client="fourth")
+    driver.drain()
+    driver.add("again", client="greedy")
+    driver.drain()
+
+
 def test_a_full_queue_refuses_a_request_and_running_ones_do_not_count() -> None:
     driver = Driver(FakeModel(slots=1), queue_limit=2)
     driver.add("runs")

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.errors import RequestError
 from engine.llama.model import LlamaModel
 from engine.request import Grammar, GrammarKind
-from engine.sampling import grammar as module
+from engine.sampling import grammar_cache
 from engine.sampling.candidates import DrawError
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
@@ -266,7 +266,7 @@ def test_sequences_of_one_grammar_have_separate_states(model: LlamaModel) -> Non
 
 
 def test_compiled_grammars_are_cached_for_a_while(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_KEPT", 2)
+    monkeypatch.setattr(grammar_cache, "MOST_GRAMMARS", 2)
     compiler = GrammarCompiler(model._tokenizer)
     first, second, third = (Grammar(REGEX, f"kept{n}") for n in range(3))
     compiled, forgotten = compiler.compile(first), compiler.compile(second)
@@ -274,6 +274,42 @@ def test_compiled_grammars_are_cached_for_a_while(model: LlamaModel, monkeypatch
     compiler.compile(third)
     assert compiler.compile(first) is compiled, "used last"
     assert compiler.compile(second) is not forgotten
+
+
+def test_a_grammar_is_known_as_compiled_only_after_it_was(model: LlamaModel) -> None:
+    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "known")
+    assert compiler.compiled(grammar) is None
+    compiled = compiler.compile(grammar)
+    assert compiler.compiled(grammar) is compiled
+    assert compiler.compiled(Grammar(LARK, "known")) is None, "another language"
+
+
+def test_a_grammar_that_cannot_be_compiled_is_compiled_once(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "(")
+    with pytest.raises(RequestError) as first:
+        compiler.compile(grammar)
+    monkeypatch.setattr(compiler, "_compile", pytest.fail)
+    for again in (compiler.compile, compiler.compiled):
+        with pytest.raises(RequestError) as later:
+            again(grammar)
+        assert str(later.value) == str(first.value)
+        assert (later.value.code, later.value.param) == ("invalid_grammar", "grammar")
+
+
+def test_a_compiled_grammar_is_found_while_another_one_is_compiled(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "fast")
+    compiled, found = compiler.compile(grammar), []
+
+    def find_other(_slow: Grammar) -> CompiledGrammar:
+        with ThreadPoolExecutor(1) as thread:
+            found.append(thread.submit(compiler.compiled, grammar).result(timeout=20))
+        return compiled
+
+    monkeypatch.setattr(compiler, "_compile", find_other)
+    compiler.compile(Grammar(REGEX, "slow"))
+    assert found == [compiled]
 
 
 def test_a_grammar_that_exceeded_a_limit_is_compiled_again(model: LlamaModel) -> None:

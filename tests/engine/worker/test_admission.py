@@ -9,7 +9,7 @@ from engine.errors import RequestError
 from engine.request import EmbeddingRequest, Infill, Prompt, Sampling
 from engine.testing.fake_runner import FakeModel
 from engine.worker.admission import admit, admit_embedding
-from tests.engine.driver import request
+from tests.engine.driver import at_once, request
 
 CONTEXT = 64
 LIMITS = EmbeddingLimits(rows=CONTEXT, cells=CONTEXT, texts=1, longest=CONTEXT, splits=True)
@@ -33,14 +33,14 @@ def model() -> CountingModel:
 @pytest.mark.parametrize("prompt", ["x" * 10**6, "ж" * 10**6, "x" + "ж" * 600, Infill("", "x" * 10**6)])
 def test_a_prompt_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel, prompt: Prompt) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
-        admit(1, request(prompt), model)  # type: ignore[arg-type]
+        at_once(admit(1, request(prompt), model))  # type: ignore[arg-type]
     assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
     assert model.seen <= 16 * CONTEXT
 
 
 def test_an_embedding_input_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
-        admit_embedding(1, EmbeddingRequest(id="x", inputs=("x" * 10**6,)), model, LIMITS)
+        at_once(admit_embedding(1, EmbeddingRequest(id="x", inputs=("x" * 10**6,)), model, LIMITS))
     assert (raised.value.param, raised.value.code) == ("input", "context_length_exceeded")
     assert model.seen == 16 * CONTEXT
 
@@ -52,12 +52,12 @@ def test_an_embedding_input_that_cannot_fit_is_tokenised_only_at_its_beginning(m
 def test_the_default_limit_is_for_requests_without_one_and_always_fits(
     model: CountingModel, own: int | None, default: int | None, limit: int
 ) -> None:
-    group = admit(1, request("ab", max_tokens=own, default_max_tokens=default), model)
+    group = at_once(admit(1, request("ab", max_tokens=own, default_max_tokens=default), model))
     assert group.waiting[0].left == limit
 
 
 def test_a_prediction_is_tokenised_only_up_to_the_length_of_the_answer(model: CountingModel) -> None:
-    group = admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model)
+    group = at_once(admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model))
     assert model.seen <= 2 + 16 * CONTEXT
     assert group.waiting[0].drafter is not None
     assert group.waiting[0].drafter.draft([*b"abcde"], 3) == [*b"fgh"]
@@ -65,12 +65,12 @@ def test_a_prediction_is_tokenised_only_up_to_the_length_of_the_answer(model: Co
 
 def test_a_text_that_may_fit_is_tokenised_whole(model: CountingModel) -> None:
     with pytest.raises(RequestError, match=f"requested {16 * CONTEXT + 1} tokens"):
-        admit(1, request("x" * 16 * CONTEXT, max_tokens=1), model)
+        at_once(admit(1, request("x" * 16 * CONTEXT, max_tokens=1), model))
 
 
 def test_few_long_tokens_fit_however_long_the_text(model: CountingModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "tokenize", lambda text, **_: [1] * (len(text) // 50))
-    group = admit(1, request("x" * 50 * 40, max_tokens=1), model)
+    group = at_once(admit(1, request("x" * 50 * 40, max_tokens=1), model))
     assert group.waiting[0].prompt == 40
 
 
@@ -84,5 +84,5 @@ def test_few_long_tokens_fit_however_long_the_text(model: CountingModel, monkeyp
 )
 def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: Sampling, field: str) -> None:
     with pytest.raises(RequestError, match="finite") as raised:
-        admit(1, request("x", sampling=sampling), model)
+        at_once(admit(1, request("x", sampling=sampling), model))
     assert raised.value.param == field

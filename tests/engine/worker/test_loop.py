@@ -19,7 +19,9 @@ from engine.testing.fake_runner import FakeModel, FakeRunner
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
-from tests.engine.driver import request
+from engine.worker.progress import Progress
+from engine.worker.slices import Effort, Slices
+from tests.engine.driver import at_once, request
 
 DONE = Embedded(0, b"")
 """The only event of an errand."""
@@ -31,6 +33,7 @@ class Errand:
 
     key: int
     passes: int
+    client: str = ""
     prompt_tokens: tuple[int, ...] = (1,)
 
 
@@ -57,11 +60,12 @@ class ErrandLane:
     def __contains__(self, key: int) -> bool:
         return key in self.errands
 
-    def check_room(self) -> None:
+    def check_room(self, _client: str) -> None:
         if len(self.errands) >= self._queue_limit:
             raise Busy("full")
 
-    def admit(self, key: int, request: int) -> Errand:
+    def admit(self, key: int, request: int) -> Slices[Errand]:
+        yield Effort.LIGHT
         return Errand(key, request)
 
     def add(self, job: Errand) -> None:
@@ -133,7 +137,7 @@ class Engine:
         lanes = loaded.lanes(EngineConfig(model=""))
         self._generations, self._embeddings = lanes[GenerationRequest], lanes[EmbeddingRequest]
         self._lanes = [*lanes.values(), self.errands]
-        self.loop = StepLoop(self._lanes, self._publish)
+        self.loop = StepLoop(self._lanes, self._publish, Progress())
         self._keys = count(1)
         self.runner.on_pass = self._note_plan
         self.embedder.on_pass = lambda: self._note("E")
@@ -170,7 +174,7 @@ class Engine:
 
     def _add(self, lane: AnyLane, asked: object) -> int:
         key = next(self._keys)
-        self.loop.add(lane, lane.admit(key, asked), lambda: None)
+        self.loop.add(lane, at_once(lane.admit(key, asked)), lambda: None)
         return key
 
     def _note(self, kind: str) -> None:

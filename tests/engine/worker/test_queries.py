@@ -4,26 +4,45 @@ import threading
 
 import pytest
 
-from engine.events import TokenDetail
+from engine.events import TokenRun
 from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
 from engine.testing.fake_runner import END, NAMES, VOCABULARY
+from engine.worker.queries import MOST_TEXT, RUN
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
 def test_texts_become_tokens_with_their_pieces(client: Client) -> None:
-    client.ask(7, Tokenize(("ab", ""), special=True, begin=True))
-    answer = client.expect(Answered)
-    assert answer == Answered(7, Tokenized(((TokenDetail(97, b"a"), TokenDetail(98, b"b")), ())))
+    client.ask(7, Tokenize(("ab", "", "c"), special=True, begin=True, pieces=True))
+    assert client.expect(Answered) == Answered(7, Tokenized(TokenRun(0, (97, 98), (b"a", b"b"))), more=True)
+    assert client.expect(Answered) == Answered(7, Tokenized(TokenRun(2, (99,), (b"c",))))
+
+
+def test_a_long_text_is_answered_in_parts_of_bounded_size(client: Client) -> None:
+    client.ask(1, Tokenize(("x" * (2 * RUN + 1),), special=True, begin=True))
+    parts = [client.expect(Answered) for _ in range(3)]
+    assert [part.more for part in parts] == [True, True, False]
+    assert [len(part.answer.tokens.ids) for part in parts if isinstance(part.answer, Tokenized)] == [RUN, RUN, 1]
+
+
+def test_texts_without_tokens_have_an_answer(client: Client) -> None:
+    client.ask(1, Tokenize(("", ""), special=True, begin=True))
+    assert client.expect(Answered) == Answered(1, Tokenized(TokenRun(0, ())))
+
+
+def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) -> None:
+    client.ask(1, Tokenize(("x" * MOST_TEXT, "y"), special=True, begin=True))
+    failed = client.expect(QueryFailed)
+    assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
 
 
 def test_names_of_control_tokens_count_only_if_special(client: Client) -> None:
     name = NAMES[END].decode()
     client.ask(1, Tokenize((name,), special=True, begin=False))
     client.ask(2, Tokenize((name,), special=False, begin=False))
-    assert client.expect(Answered).answer == Tokenized(((TokenDetail(END, NAMES[END]),),))
+    assert client.expect(Answered).answer == Tokenized(TokenRun(0, (END,)))
     plain = client.expect(Answered).answer
     assert isinstance(plain, Tokenized)
-    assert len(plain.texts[0]) == len(name)
+    assert len(plain.tokens.ids) == len(name)
 
 
 def test_tokens_become_bytes(client: Client) -> None:

@@ -26,7 +26,7 @@ class ChatEndpoints:
         served = await self._models.resolve(body.model)
         prompt = await served.prompts.prompt(call.caller, encode_conversation(body.conversation()), body.engine_names)
         request = body.request(call.caller.request_id, prompt)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
         head = chat_head(body, served.name, served.fingerprint)
         if body.stream:
             encode = ChatChunks(head, body, prompt, ids).encode
@@ -39,7 +39,7 @@ class ChatEndpoints:
         served = await self._models.resolve(call.prepared.model)
         conversation = encode_conversation(call.prepared.conversation())
         prompt = await served.prompts.prompt(call.caller, conversation, call.prepared.engine_names)
-        return JsonReply(await count_tokens(served.engine, prompt.text))
+        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
 
 def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

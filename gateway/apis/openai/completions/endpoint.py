@@ -25,7 +25,7 @@ class CompletionsEndpoints:
         served = await self._models.resolve(body.model)
         _check_suffix(body, served)
         request = body.request(call.caller.request_id)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if body.return_token_ids else ()
         head = completion_head(served.name, served.fingerprint)
         if body.stream:
             encode = CompletionChunks(head, body, ids).encode

@@ -62,7 +62,7 @@ class ResponsesEndpoints:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.prepared.model)
         _, prompt = await self._read(call.caller, call.prepared, served)
-        return JsonReply(await count_tokens(served.engine, prompt.text))
+        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
     async def _read(self, caller: Caller, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""

@@ -27,9 +27,9 @@ class Driver:
     def __post_init__(self) -> None:
         self.scheduler = EmbeddingScheduler(self.embedder.limits, step_target=1.0, queue_limit=self.queue_limit)
 
-    def add(self, key: int, *lengths: int) -> None:
-        self.scheduler.check_room()
-        self.scheduler.add(EmbeddingJob(key, "test", [[key] * length for length in lengths]))
+    def add(self, key: int, *lengths: int, client: str = "") -> None:
+        self.scheduler.check_room(client)
+        self.scheduler.add(EmbeddingJob(key, "test", [[key] * length for length in lengths], client))
 
     def cancel(self, key: int) -> Released | None:
         return self.scheduler.cancel(key)
@@ -127,6 +127,19 @@ def test_a_full_queue_is_busy_and_started_requests_do_not_count() -> None:
     with pytest.raises(Busy) as caught:
         driver.add(4, 1)
     assert caught.value.code == "queue_full"
+
+
+def test_a_client_cannot_fill_the_queue_for_others() -> None:
+    driver = Driver(FakeEmbedder(texts=1), queue_limit=9)
+    driver.add(1, 100, client="greedy")
+    driver.step()
+    for key in range(2, 10):
+        driver.add(key, 1, client="greedy")
+    with pytest.raises(Busy, match="8 requests of this client"):
+        driver.add(10, 1, client="greedy")
+    driver.add(11, 1, client="other")
+    driver.cancel(2)
+    driver.add(12, 1, client="third")
 
 
 def test_a_cancel_of_a_waiting_request_is_answered_at_once() -> None:

@@ -1,0 +1,30 @@
+"""Work of the intake in pieces, between which clients take turns."""
+
+from collections.abc import Generator
+from enum import Enum
+from typing import TypeAlias, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+SHORT_TEXT = 2**15
+"""Characters. llama.cpp tokenises so many in some 10 ms."""
+
+
+class Effort(Enum):
+    """Effort of a piece of work. Each kind has a thread of its own, so that a piece delays only its like."""
+
+    LIGHT = "light"
+    """Some milliseconds: checks, short texts, parts of an answer."""
+    TEXT = "text"
+    """A long text: llama.cpp tokenises it at once, without the interpreter's lock."""
+    COMPILE = "compile"
+    """A grammar or a sampler to compile, for up to a second. llguidance releases the interpreter's lock."""
+
+
+Slices: TypeAlias = Generator[Effort, None, ResultT]
+"""Work in pieces. It yields the effort of its next piece before each one, and returns the result."""
+
+
+def effort_of_text(characters: int) -> Effort:
+    """Return the effort of tokenising so many characters."""
+    return Effort.LIGHT if characters <= SHORT_TEXT else Effort.TEXT
