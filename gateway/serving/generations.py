@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 
@@ -90,8 +91,10 @@ class Generations:
         deadline = anyio.current_time() + self._queue_timeout
         request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
         try:
-            async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
-                yield Admission(generation, caller.closing, deadline)
+            async with self._engine.generate(
+                request, why=caller.why, patience=self._patience, deadline=deadline
+            ) as generation:
+                yield Admission(generation, caller.closing, deadline, partial(self._engine.queue_seconds, request))
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
@@ -118,6 +121,8 @@ class Admission:
     """Receives the reason if the wait takes too long."""
     deadline: float
     """Time by the event loop's clock at which the wait for a slot ends."""
+    queue_seconds: Callable[[], float | None]
+    """Returns the time that the queue needs, for a client that tries again."""
     waits: bool = True
     """True until the request has left the queue."""
 
@@ -133,6 +138,6 @@ class Admission:
             if wait.cancelled_caught:
                 message = "The request waited in the queue for longer than this server allows."
                 self.closing.reason = self.closing.reason or "waited in the queue for too long"
-                raise Busy(message, code="queue_timeout")
+                raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds())
             self.waits = False
         return self.generation

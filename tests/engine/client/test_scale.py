@@ -28,7 +28,7 @@ class Crowd:
     """An exchange with so many requests in flight; the last ones run."""
 
     def __init__(self, requests: int) -> None:
-        self.exchange = Exchange()
+        self.exchange = Exchange(capacity=requests)
         self.exchange.connect(lambda _message: None)
         self.mailboxes = [self.exchange.open(ask(""), patience=5) for _ in range(requests)]
         self._decoder = Decoder()
