@@ -18,6 +18,7 @@ from engine.events import (
     TokenDetail,
     TokenRun,
 )
+from engine.json_whitespace import with_whitespace
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
     EmbeddingInput,
@@ -73,4 +74,5 @@ __all__ = [
     "embedded_model",
     "open_engine",
     "text_of",
+    "with_whitespace",
 ]

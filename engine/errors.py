@@ -10,12 +10,17 @@ class EngineError(Exception):
     """Stable identifier for programs (`context_length_exceeded`), or None."""
     param: str | None
     """Invalid field of the request, or None."""
+    retry_after: float | None
+    """Seconds after which the same request may succeed, as far as it is known."""
 
-    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, param: str | None = None, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.param = param
+        self.retry_after = retry_after
 
 
 class RequestError(EngineError):

@@ -148,7 +148,9 @@ class GenerationRequest:
     n: int = 1
     """Number of choices per prompt."""
     max_tokens: int | None = None
-    """Maximum number of generated tokens per choice; None generates up to the end of the slot."""
+    """Maximum number of generated tokens per choice; None generates up to `default_max_tokens`."""
+    default_max_tokens: int | None = None
+    """Maximum without `max_tokens`, or fewer tokens where the slot ends earlier; None generates up to its end."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice and are not part of its text."""
     stop_tokens: tuple[int, ...] = ()

@@ -83,7 +83,7 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         await tasks.start(stop_on_signal, shutdown)
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
-            tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], shutdown)
+            tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
             await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
@@ -134,13 +134,18 @@ async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[li
             yield [*engines, NamedEngine(Path(config.model).stem, embedder)]
 
 
-async def log_loading(engines: Sequence[NamedEngine], urls: list[str], shutdown: anyio.Event) -> None:
+async def log_loading(
+    engines: Sequence[NamedEngine], urls: list[str], settings: Settings, shutdown: anyio.Event
+) -> None:
     """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded."""
     for name, engine in engines:
         if await wait_until_loaded(name, engine) is not EngineState.READY:
             shutdown.set()
             return
-    served = [describe(name, await engine.ready()) for name, engine in engines]
+    loaded = [(name, await engine.ready()) for name, engine in engines]
+    if settings.max_tokens is None and any(model.generates for _, model in loaded):
+        logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
+    served = [describe(name, model) for name, model in loaded]
     logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
 
 

@@ -104,7 +104,12 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
             file,
             tasks=frozenset(tasks),
             prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
-            generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
+            generations=Generations(
+                engine,
+                max_tokens=settings.max_tokens,
+                queue_timeout=settings.queue_timeout,
+                patience=settings.client_patience,
+            ),
         )
 
     main = served(engine, settings.served_name, settings.model, *Task)

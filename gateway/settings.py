@@ -167,6 +167,13 @@ class Settings(BaseModel):
         description="requests that may wait for their first slot; further requests get status 429",
     )
 
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        title="TOKENS",
+        description="maximum length of an answer whose request sets none; default: up to the end of its slot",
+    )
     request_timeout: float = Field(
         600, gt=0, le=604_800, title="SECONDS", description="maximum total time of a request, including its answer"
     )

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-VOCABULARY = {"engine.config", "engine.errors", "engine.events", "engine.request", "engine.logs"}
+VOCABULARY = {
+    *("engine.config", "engine.errors", "engine.events", "engine.json_whitespace", "engine.logs", "engine.request"),
+}
 
 SERVED = {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"}
 

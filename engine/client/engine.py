@@ -1,6 +1,7 @@
 """API of the engine for the gateway. Leaving the context of a request cancels it."""
 
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,12 +13,16 @@ from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
-from engine.errors import EngineFault, LoadError, Unavailable
+from engine.errors import Busy, EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenRun
 from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
+
+_RESTARTING = {EngineState.STALLED, EngineState.RESTARTING}
+_SERVING = {EngineState.READY, *_RESTARTING}
+"""States in which requests are accepted. During the first load they are refused: the model is not known yet."""
 
 
 @asynccontextmanager
@@ -152,8 +157,11 @@ class Engine:
         *,
         why: Callable[[], str] = lambda: "the caller left",
         patience: float | None = None,
+        deadline: float = math.inf,
     ) -> AsyncIterator[Generation]:
         """Send a request. Entering the context waits until the request is accepted.
+
+        While the engine restarts, the request waits for it.
 
         Leaving the context before every choice has ended cancels the request and waits, shielded from cancellation,
         until the engine has released everything that it held, for at most `answer_timeout`. A cancel is logged once.
@@ -162,15 +170,16 @@ class Engine:
             request: Request to send.
             why: Called when the context is left early; returns the reason of the cancel for the log.
             patience: Seconds that an event of a streamed request may be pending before the request is cancelled.
+            deadline: Time by the event loop's clock at which the wait for the acceptance ends.
 
         Raises:
             RequestError: The request can never be served.
-            Busy: The queue is full.
+            Busy: The queue is full, or the deadline has passed.
             Unavailable: The engine does not serve requests.
             EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None) as mailbox:
-            yield Generation(mailbox, await mailbox.accepted())
+            yield Generation(mailbox, await self._accepted(mailbox, deadline))
 
     async def embed(
         self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "the caller left"
@@ -216,7 +225,7 @@ class Engine:
             Busy: Too many queries of the client wait.
             RequestError: A frame cannot carry a text, or the texts are too long.
         """
-        self._check_ready()
+        await self._restarted()
 
         def take_part(part: Tokenized) -> None:
             take(part.tokens)
@@ -237,15 +246,36 @@ class Engine:
             Busy: Too many queries of the client wait.
             RequestError: An id is not in the vocabulary.
         """
-        self._check_ready()
+        await self._restarted()
         answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client)
         return answer.text
+
+    def queue_seconds(self, request: Request) -> float | None:
+        """Return the estimated time until a request like this one would be served, or None if it is unknown."""
+        return self._supervisor.exchange.queue_seconds(request, self.metrics)
+
+    @property
+    def seconds_to_ready(self) -> float | None:
+        """Estimated time until the model is loaded, or None if it is unknown or the engine is ready."""
+        return self._supervisor.seconds_to_ready()
+
+    async def _accepted(self, mailbox: Mailbox, deadline: float) -> tuple[int, ...]:
+        with anyio.CancelScope(deadline=deadline):
+            return await mailbox.accepted()
+        self._supervisor.exchange.cancel(mailbox, "waited for the engine for too long")
+        message = "The request waited for the engine for longer than this server allows."
+        raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds(mailbox.request))
 
     @asynccontextmanager
     async def _open(self, request: Request, why: Callable[[], str], patience: float | None) -> AsyncIterator[Mailbox]:
         """Send a request and yield its mailbox. Leaving the context cancels a request that has not ended."""
-        self._check_ready()
-        mailbox = self._supervisor.exchange.open(request, patience)
+        if self.status.state not in _SERVING:
+            raise self._unavailable()
+        try:
+            mailbox = self._supervisor.exchange.open(request, patience)
+        except Busy as error:
+            error.retry_after = self.seconds_to_ready
+            raise
         try:
             yield mailbox
         finally:
@@ -262,12 +292,22 @@ class Engine:
             fields = {"request_id": mailbox.request.id, "why": mailbox.error.message}
             logger.error("request failed", extra=fields)
 
+    async def _restarted(self) -> None:
+        """Wait while the engine restarts.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+        """
+        while self.status.state in _RESTARTING:
+            await self.status_changed()
+        self._check_ready()
+
     def _check_ready(self) -> None:
         if self.status.state is not EngineState.READY:
             raise self._unavailable()
 
     def _unavailable(self) -> Unavailable:
-        return Unavailable(self.status.detail, code="engine_unavailable")
+        return Unavailable(self.status.detail, code="engine_unavailable", retry_after=self.seconds_to_ready)
 
 
 def _log_cancel(mailbox: Mailbox) -> None:

@@ -1,4 +1,4 @@
-"""Registry of the requests in flight: dispatch, delivery of events by key, and replay after the engine died."""
+"""Registry of the requests in flight: dispatch, delivery of events by key, and the wait for an engine that restarts."""
 
 import itertools
 from collections.abc import Callable, Iterable
@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 import anyio
 
 from engine.client.mailbox import Mailbox
+from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
-from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
-from engine.events import Event, Released
+from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
+from engine.events import EngineMetrics, Event, Released
 from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 
@@ -22,17 +23,21 @@ class Exchange:
     still has work.
     """
 
-    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
-        """Create an empty registry.
+    def __init__(self, capacity: int, clock: Callable[[], float] = anyio.current_time) -> None:
+        """Create a registry without an engine.
 
         Args:
+            capacity: Maximum number of requests that wait while the engine restarts.
             clock: Clock by which the patience with readers is measured. It may stand still during stalls of the event
                 loop, which are not the readers' fault.
         """
+        self._capacity = capacity
         self._clock = clock
         self._send: Send | None = None
+        self._restarts = False
         self._in_flight: dict[int, Mailbox] = {}
-        self._to_replay: list[Mailbox] = []
+        self._waiting: dict[Mailbox, None] = {}
+        self._pace = QueuePace()
         self._keys = itertools.count(1)
 
     @property
@@ -41,30 +46,36 @@ class Exchange:
         return next((mailbox.sent_at for mailbox in self._in_flight.values()), None)
 
     def connect(self, send: Send) -> None:
-        """Connect to an engine that is ready, and send it the requests that wait for a replay, in their order."""
+        """Connect to an engine that is ready, and send it the requests that wait for it, in their order."""
         self._send = send
-        waiting, self._to_replay = self._to_replay, []
+        waiting, self._waiting = self._waiting, {}
         for mailbox in waiting:
-            self._dispatch(mailbox, send)
+            try:
+                self._dispatch(mailbox, send)
+            except RequestError as error:
+                mailbox.fail(error, self._clock())
 
     def open(self, request: Request, patience: float | None) -> Mailbox:
-        """Send a request and return its mailbox. Never waits.
+        """Send a request and return its mailbox. Never waits: while the engine restarts, the request is sent later.
 
         Args:
             request: Request to send.
             patience: Seconds that an event may be pending before the request is cancelled; None sets no limit.
 
         Raises:
-            Unavailable: The engine is not ready.
+            Unavailable: The engine is not ready, and does not restart.
+            Busy: Too many requests wait for the engine.
             RequestError: A frame cannot carry the request.
         """
-        if self._send is None:
-            raise Unavailable("The engine is not ready.", code="engine_unavailable")
         mailbox = Mailbox(request, patience)
-        try:
+        if self._send is not None:
             self._dispatch(mailbox, self._send)
-        except ValueError as error:
-            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
+        elif not self._restarts:
+            raise Unavailable("The engine is not ready.", code="engine_unavailable")
+        elif len(self._waiting) >= self._capacity:
+            raise Busy(f"{self._capacity} requests wait for the engine to restart", code="queue_full")
+        else:
+            self._waiting[mailbox] = None
         return mailbox
 
     def cancel(self, mailbox: Mailbox, reason: str, error: EngineError | None = None) -> None:
@@ -80,7 +91,7 @@ class Exchange:
         now = self._clock()
         mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
         if mailbox.key is None:
-            self._to_replay.remove(mailbox)
+            del self._waiting[mailbox]
             mailbox.deliver(Released("restarting", 0, 0), now)
         elif self._send is not None:
             self._send(Cancel(mailbox.key))
@@ -90,12 +101,17 @@ class Exchange:
         if mailbox := self._in_flight.get(message.key):
             mailbox.accept(message.prompt_tokens)
 
-    def refuse(self, message: Refused) -> None:
+    def refuse(self, message: Refused, metrics: EngineMetrics | None) -> None:
         """Deliver the refusal of a request. A cancelled request still waits for the reply to its cancel."""
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
             del self._in_flight[message.key]
-            mailbox.fail(error_from(message), self._clock())
+            mailbox.fail(error_from(message, self.queue_seconds(mailbox.request, metrics)), self._clock())
+
+    def queue_seconds(self, request: Request, metrics: EngineMetrics | None) -> float | None:
+        """Return the time until a request like this one would be served, or None if it is unknown."""
+        now = anyio.current_time()
+        return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now))
 
     def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow."""
@@ -107,24 +123,28 @@ class Exchange:
             mailbox.deliver(event, now)
             if mailbox.ended:
                 del self._in_flight[key]
+                self._pace.record(mailbox)
             elif mailbox.is_overdue(now):
                 slow = SlowReader("The text was not read in time.", code="slow_reader")
                 self.cancel(mailbox, "the client reads too slowly", slow)
 
     def disconnect(self) -> None:
         """Keep the requests that can be replayed for the next engine, and fail the others: the engine is dead."""
-        lost, self._in_flight, self._send = self._in_flight, {}, None
+        lost, self._in_flight = self._in_flight, {}
+        self._restarts = self._restarts or self._send is not None
+        self._send = None
         for mailbox in lost.values():
             if mailbox.can_replay:
                 mailbox.reset()
-                self._to_replay.append(mailbox)
+                self._waiting[mailbox] = None
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
                 mailbox.fail(error, self._clock())
 
     def close(self) -> None:
-        """Fail the requests that wait for a replay: no further engine process starts."""
-        waiting, self._to_replay = self._to_replay, []
+        """Fail the requests that wait for the engine: no further process starts."""
+        self._restarts = False
+        waiting, self._waiting = self._waiting, {}
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
             mailbox.fail(error, self._clock())
@@ -132,6 +152,9 @@ class Exchange:
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)
         request = mailbox.request
-        send(Generate(key, request) if isinstance(request, GenerationRequest) else Embed(key, request))
+        try:
+            send(Generate(key, request) if isinstance(request, GenerationRequest) else Embed(key, request))
+        except ValueError as error:
+            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
         mailbox.key, mailbox.sent_at = key, anyio.current_time()
         self._in_flight[key] = mailbox

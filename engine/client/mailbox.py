@@ -26,6 +26,10 @@ class Mailbox:
         """Id of the request in the frames; None while it waits for a replay."""
         self.sent_at = 0.0
         """Time of sending, in seconds."""
+        self.started_at: float | None = None
+        """Time when the request left the queue; None before."""
+        self.ended_at = 0.0
+        """Time of the end."""
         self.prompt_tokens: tuple[int, ...] | None = None
         """Number of tokens of each prompt or input; None until the request is accepted."""
         self.ended = False
@@ -46,7 +50,6 @@ class Mailbox:
         self._oldest_event_at = 0.0
         self._parts_left = request.parts
         self._cancelled_at = 0.0
-        self._ended_at = 0.0
         self._changed = Notifier()
 
     @property
@@ -62,7 +65,7 @@ class Mailbox:
     @property
     def release_seconds(self) -> float:
         """Time from the cancel to the end, in seconds."""
-        return self._ended_at - self._cancelled_at
+        return self.ended_at - self._cancelled_at
 
     def is_overdue(self, now: float) -> bool:
         """Return True if the oldest pending event has waited longer than `patience`."""
@@ -70,7 +73,7 @@ class Mailbox:
 
     def reset(self) -> None:
         """Discard all received events, so that the request can be sent again."""
-        self.key = None
+        self.key = self.started_at = None
         self._replayed = True
         self._events.clear()
         self._vectors.clear()
@@ -93,12 +96,13 @@ class Mailbox:
                 self._append(event, now)
             case Finished():
                 self._append(event, now)
-                self._finish_part()
+                self._finish_part(now)
             case Embedded(index, vector):
                 self._vectors[index] = vector
-                self._finish_part()
+                self._finish_part(now)
             case Started():
                 self._started = True
+                self.started_at = now
             case Failed(message, code):
                 self.fail(EngineFault(message, code=code), now)
         self._changed.notify()
@@ -107,7 +111,7 @@ class Mailbox:
         """End the request. Readers get `error`, or the error of an earlier cancel."""
         self._error = self._error or error
         self.ended = True
-        self._ended_at = now
+        self.ended_at = now
         self._changed.notify()
 
     def cancel(self, reason: str, error: EngineError, now: float) -> None:
@@ -184,9 +188,10 @@ class Mailbox:
         if self._error is not None:
             raise self._error
 
-    def _finish_part(self) -> None:
+    def _finish_part(self, now: float) -> None:
         self._parts_left -= 1
         self.ended = self._parts_left == 0
+        self.ended_at = now
 
     def _append(self, event: Text | Finished, now: float) -> None:
         if not self._events:

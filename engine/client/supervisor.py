@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import anyio
 
 from engine.client.exchange import Exchange
+from engine.client.pace import LoadPace
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
@@ -71,7 +72,7 @@ class Supervisor:
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self.board = StatusBoard()
-        self.exchange = Exchange(clock)
+        self.exchange = Exchange(config.slots + config.queue_limit, clock)
         self.queries = Queries()
         self.model: ModelInfo | None = None
         self.metrics: EngineMetrics | None = None
@@ -81,6 +82,7 @@ class Supervisor:
         self._repack_crashed = False
         self._command = command
         self._delay: float | None = None
+        self._loading = LoadPace()
         self._scope = anyio.CancelScope(shield=True)
 
     async def run(self) -> None:
@@ -97,6 +99,10 @@ class Supervisor:
         finally:
             self.exchange.close()
 
+    def seconds_to_ready(self) -> float | None:
+        """Return the estimated time until the model is loaded, or None if it is unknown."""
+        return self._loading.seconds(self.board.latest.progress, anyio.current_time())
+
     def stop(self) -> None:
         """End the engine process, and then `run`."""
         self._post(EngineState.STOPPED, "The engine was stopped.")
@@ -107,20 +113,21 @@ class Supervisor:
         try:
             process = await EngineProcess.start(self._command)
         except OSError as error:
-            return await self._replace(f"The engine process cannot be started: {error}.", served=0.0)
+            return await self._replace(f"The engine process cannot be started: {error}.")
         session = _Session(process=process, progress_at=anyio.current_time())
+        self._loading.begin(session.progress_at)
         process.send(Configure(self._config))
         try:
             await self._serve(session)
         finally:
-            served = 0.0 if session.ready_at is None else anyio.current_time() - session.ready_at
+            ready = 0.0 if session.ready_at is None else anyio.current_time() - session.ready_at
             self._disconnect()
             await process.end(self.limits.drain_timeout)
         code = await process.exited()
         if self.model is None and self._config.repack is not False and code in _CRASHES:
             self._disable_repack(code)
             return True
-        return await self._replace(session.failure or describe_exit(code), served)
+        return await self._replace(session.failure or describe_exit(code), session.steps, ready)
 
     def _disconnect(self) -> None:
         if self.board.latest.state is EngineState.READY:
@@ -179,7 +186,7 @@ class Supervisor:
             case Accepted():
                 self.exchange.accept(message)
             case Refused():
-                self.exchange.refuse(message)
+                self.exchange.refuse(message, self.metrics)
             case Answered() | QueryFailed():
                 self._resolve(session, message, now)
             case Working():
@@ -216,6 +223,7 @@ class Supervisor:
             self._repack_cache.record()
         self.model = model
         session.ready_at = session.progress_at = now
+        self._loading.end(now)
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
         self.exchange.connect(session.process.send)
         self.queries.connect(session.process.send)
@@ -229,12 +237,13 @@ class Supervisor:
         )
         self._post(EngineState.LOADING, "The model is loading, without repacked weights.", restarts=1)
 
-    async def _replace(self, reason: str, served: float) -> bool:
+    async def _replace(self, reason: str, steps: int = 0, ready: float = 0.0) -> bool:
         """Wait for the backoff before the next process. Returns False if no process follows."""
         if self.model is None:
             self._post(EngineState.FAILED, reason)
             return False
-        self._delay = self.limits.backoff(self._delay, served)
+        self._delay = self.limits.backoff(self._delay, steps=steps, ready=ready)
+        self._loading.begin(anyio.current_time() + self._delay)
         logger.error("engine process lost", extra={"why": reason, "restart_in_s": self._delay})
         self._post(EngineState.RESTARTING, reason, restarts=self.board.latest.restarts + 1)
         await anyio.sleep(self._delay)

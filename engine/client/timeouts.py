@@ -16,20 +16,21 @@ class Supervision:
     drain_timeout: float = 5.0
     """Maximum time for the process to exit after its stdin was closed; then it is killed."""
     backoff_first: float = 0.1
-    """Wait before the first restart; doubles with each further restart."""
+    """Wait before a restart; doubles with each process in sequence that did not work."""
     backoff_longest: float = 30.0
     """Maximum wait before a restart."""
     healthy_after: float = 60.0
-    """Time of serving after which the wait is reset to `backoff_first`."""
+    """Time of readiness after which a process without any request counts as one that worked."""
 
-    def backoff(self, previous: float | None, served: float) -> float:
-        """Return the wait before a restart.
+    def backoff(self, previous: float | None, *, steps: int, ready: float) -> float:
+        """Return the wait before a restart. It grows only while no process works.
 
         Args:
             previous: Wait before the last restart; None before the first one.
-            served: Time that the dead process had been ready.
+            steps: Number of steps that the dead process had finished.
+            ready: Time that it had been ready.
         """
-        if previous is None or served >= self.healthy_after:
+        if previous is None or steps or ready >= self.healthy_after:
             return self.backoff_first
         return min(2 * previous, self.backoff_longest)
 

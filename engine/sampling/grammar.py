@@ -3,7 +3,7 @@
 import json
 import threading
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -11,6 +11,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
+from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
 from engine.sampling.grammar_cache import GrammarCache
@@ -33,9 +34,6 @@ MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
 _FIRST_LINE = "\n   1 | start: "
-_WHITESPACE = r"[ \t\r\n]{1,32}"
-"""Whitespace between two JSON tokens: a line break and the indentation of deep nesting. Without a bound a model may
-emit spaces up to its last token. `x-guidance` in a schema overrides it."""
 _TERSE = "\n<non-verbose/>"
 
 
@@ -118,7 +116,9 @@ class GrammarCompiler:
         try:
             source = LLMatcher.grammar_from_lark(f"{_lark(grammar)}\n{_OPTIONS}\n")
             matcher = LLMatcher(self._open_lltokenizer(), source, log_level=0, limits=_LIMITS)
-            return CompiledGrammar(matcher, denied_tokens(matcher, self._tokenizer.size))
+            denied = denied_tokens(matcher, self._tokenizer.size)
+            _check_not_empty(denied, self._tokenizer.end_tokens)
+            return CompiledGrammar(matcher, denied)
         except GrammarError as error:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
@@ -166,6 +166,16 @@ def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:
     return denied
 
 
+def _check_not_empty(denied: Mask, end_tokens: frozenset[int]) -> None:
+    """Check that a text may begin with another token than its end. Such a grammar's answers would all be empty.
+
+    Raises:
+        GrammarError: only the end may come first.
+    """
+    if end_tokens.issuperset(np.flatnonzero(~denied).tolist()):
+        raise GrammarError("it allows only the empty text")
+
+
 def _words_for(kind: GrammarKind, words: str) -> str:
     """Return the compiler's message without the lines that the author of the grammar did not write."""
     if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX):
@@ -198,17 +208,10 @@ def _schema(source: str) -> str:
     try:
         schema = json.loads(source)
         check_schema(schema)
-        if isinstance(schema, dict):
-            _bound_whitespace(schema)
-        return json.dumps(schema)
+        schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
+        return json.dumps(with_whitespace(schema) if isinstance(schema, dict) else schema)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
-
-
-def _bound_whitespace(schema: dict[str, Any]) -> None:
-    options = schema.setdefault("x-guidance", {})
-    if isinstance(options, dict) and not options.keys() & {"whitespace_pattern", "whitespace_flexible"}:
-        options["whitespace_pattern"] = _WHITESPACE
 
 
 def _from_gbnf(source: str) -> str:

@@ -47,7 +47,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
-        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context)
+        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
@@ -199,11 +199,11 @@ def _check_max_tokens(max_tokens: int | None, context: int) -> None:
         )
 
 
-def _generation_limit(prompt: int, max_tokens: int | None, context: int) -> int:
-    """Return the maximum number of tokens of a choice.
+def _generation_limit(prompt: int, max_tokens: int | None, context: int, default: int | None = None) -> int:
+    """Return the maximum number of tokens of a choice. `default` is for a request without `max_tokens`.
 
     Raises:
-        RequestError: `max_tokens` does not fit into the context. Thus `length` always means the caller's own limit.
+        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
     """
     wanted = 1 if max_tokens is None else max_tokens
     if prompt + wanted > context:
@@ -213,7 +213,7 @@ def _generation_limit(prompt: int, max_tokens: int | None, context: int) -> int:
             param="prompt" if prompt >= context else "max_tokens",
             code="context_length_exceeded",
         )
-    return context - prompt if max_tokens is None else max_tokens
+    return min(context - prompt, default or context) if max_tokens is None else max_tokens
 
 
 def _compile(grammar: Grammar | None, model: Model) -> Slices[object | None]:

@@ -5,6 +5,7 @@ The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms`
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from json import JSONDecodeError
@@ -100,13 +101,19 @@ def protocol_problem(status: int) -> Problem:
     return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
 
 
-def retry_after(seconds: int) -> dict[str, str]:
-    """Return headers that ask the client to retry after `seconds`."""
-    return {"retry-after": str(seconds), "retry-after-ms": str(seconds * 1000)}
+LEAST_WAIT, MOST_WAIT = 1.0, 60.0
+"""Bounds of the time that a client is asked to wait, in seconds. OpenAI's clients ignore a longer one."""
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Return headers that ask the client to retry after `seconds`, within the bounds."""
+    wait = min(max(seconds, LEAST_WAIT), MOST_WAIT)
+    return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
 
 
 ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (
-    # error, its code (None: any), status, type, headers; the first row that matches is used
+    # error, its code (None: any), status, type, headers where the error has no `retry_after`; the first row that
+    # matches is used
     (RequestError, None, 400, INVALID_REQUEST, {}),
     (Busy, "queue_full", 429, RATE_LIMIT, retry_after(1)),
     (Busy, None, 503, SERVER, retry_after(1)),  # it had a place in the queue, but waited too long there
@@ -138,6 +145,8 @@ def _engine_problem(error: EngineError) -> Problem:
     status, type_, headers = next(
         row[2:] for row in ENGINE_ROWS if isinstance(error, row[0]) and row[1] in {None, error.code}
     )
+    if error.retry_after is not None:
+        headers = retry_after(error.retry_after)
     return Problem(
         status=status, message=error.message, type=type_, code=error.code, param=error.param, headers=headers
     )

@@ -65,7 +65,7 @@ class OriginGuard:
         elif is_same_origin(origin, headers.get("host", "")):
             await self._same_origin_app(scope, receive, send)
         else:
-            message = f"Web pages from {origin} may not use this server; its operator can allow them."
+            message = f"Web pages from {origin} may not use this server; its operator can allow them by --allow-origin."
             raise RefusedError(Problem(status=403, message=message, code="origin_not_allowed"))
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import anyio
 
@@ -32,15 +33,17 @@ class Generations:
     The methods' `names` map the engine's field names to the client's, for errors that name a field.
     """
 
-    def __init__(self, engine: Engine, *, queue_timeout: float, patience: float) -> None:
+    def __init__(self, engine: Engine, *, max_tokens: int | None, queue_timeout: float, patience: float) -> None:
         """Set the limits of all requests.
 
         Args:
             engine: runs the requests.
+            max_tokens: maximum length of a choice whose request sets none; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
         """
         self._engine = engine
+        self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
         self._open: Counter[tuple[str, str]] = Counter()
@@ -88,12 +91,15 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = _of_caller(request, caller)
+        request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
         try:
             with self._counted((caller.credentials, request.id)):
-                async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
+                async with self._engine.generate(
+                    request, why=caller.why, patience=self._patience, deadline=deadline
+                ) as generation:
                     caller.release_body()
-                    yield Admission(generation, caller.closing, deadline)
+                    queue_seconds = partial(self._engine.queue_seconds, request)
+                    yield Admission(generation, caller.closing, deadline, queue_seconds)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
@@ -134,6 +140,8 @@ class Admission:
     """Receives the reason if the wait takes too long."""
     deadline: float
     """Time by the event loop's clock at which the wait for a slot ends."""
+    queue_seconds: Callable[[], float | None]
+    """Returns the time that the queue needs, for a client that tries again."""
     waits: bool = True
     """True until the request has left the queue."""
 
@@ -149,6 +157,6 @@ class Admission:
             if wait.cancelled_caught:
                 message = "The request waited in the queue for longer than this server allows."
                 self.closing.reason = self.closing.reason or "waited in the queue for too long"
-                raise Busy(message, code="queue_timeout")
+                raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds())
             self.waits = False
         return self.generation

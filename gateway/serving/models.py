@@ -68,7 +68,8 @@ class Served:
             Unavailable: no model is loaded yet.
         """
         if self.engine.model is None:
-            raise Unavailable(self.engine.status.detail, code="engine_unavailable")
+            detail, wait = self.engine.status.detail, self.engine.seconds_to_ready
+            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
         return self.engine.model
 
     async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:

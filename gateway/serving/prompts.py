@@ -46,7 +46,8 @@ class ChatPrompts:
         """
         model = self._engine.model
         if model is None:
-            raise Unavailable(self._engine.status.detail, code="engine_unavailable")
+            detail, wait = self._engine.status.detail, self._engine.seconds_to_ready
+            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
         try:
             return await self._preparer.render(caller, self._key(model), conversation)
         except RequestError as error:

@@ -1,5 +1,6 @@
 """An engine without a model: a test scripts its answers, and sees its requests and cancellations."""
 
+import math
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -149,6 +150,11 @@ class FakeEngine:
         """Every accepted request in order."""
         self.patience: float | None = None
         """The patience of the latest request."""
+        self.deadline = math.inf
+        """The deadline of the latest request."""
+        self.seconds_to_ready: float | None = None
+        self.wait: float | None = None
+        """The estimate of `queue_seconds`."""
         self.embeddings: list[FakeEmbedding] = []
         """Every embedding request in order."""
         self.tokenized: list[tuple[tuple[TextPrompt, ...], bool, bool]] = []
@@ -167,6 +173,9 @@ class FakeEngine:
         """Return itself with the type of the real engine."""
         return cast("Engine", self)
 
+    def queue_seconds(self, _request: GenerationRequest) -> float | None:
+        return self.wait
+
     async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
         if self.refusal is not None:
             raise self.refusal
@@ -174,9 +183,14 @@ class FakeEngine:
 
     @asynccontextmanager
     async def generate(
-        self, request: GenerationRequest, *, why: Callable[[], str] = lambda: "left", patience: float | None = None
+        self,
+        request: GenerationRequest,
+        *,
+        why: Callable[[], str] = lambda: "left",
+        patience: float | None = None,
+        deadline: float = math.inf,
     ) -> AsyncIterator[FakeGeneration]:
-        self.patience = patience
+        self.patience, self.deadline = patience, deadline
         await anyio.lowlevel.checkpoint()
         if self.refusal is not None:
             raise self.refusal

@@ -80,6 +80,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "prefix_store": "1000",
         "partition_cache": "true",
         "queue_limit": "9",
+        "max_tokens": "99",
         "request_timeout": "1.5",
         "queue_timeout": "0.5",
         "client_patience": "3",

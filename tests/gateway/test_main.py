@@ -76,6 +76,12 @@ def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
         assert "Traceback" not in rest
 
 
+def test_it_says_before_it_listens_that_answers_have_no_limit() -> None:
+    with program("--model", str(model_path())) as process:
+        said(process, "--max-tokens sets one for all")
+        said(process, "listening on http://127.0.0.1:")
+
+
 def test_a_signal_while_loading_stops_it_cleanly() -> None:
     with program("--model", str(model_path())) as process:
         said(process, "loading")

@@ -80,17 +80,24 @@ async def health(served: Served) -> tuple[int, dict[str, Any]]:
     return answer.status, orjson.loads(answer.body)
 
 
-async def turned_away(served: Served, why: str) -> None:
-    """Check that every request without an engine is refused at once, with a time to retry."""
+async def waits(served: Served, asker: Asker, why: str) -> None:
+    """Send requests while the engine restarts: they wait, and the server says that it is not ready."""
+    await asker.send("early", max_tokens=5)
+    await asker.send("early stream", max_tokens=5, **STREAMED)
     status, told = await health(served)
     assert status == 503
     assert (told["status"], told["detail"]) == ("restarting", why)
-    for request in (completion("early"), completion("early", stream=True), get("/slots")):
-        answer = await served.answer(request)
-        assert answer.status == 503
-        assert int(answer.headers["retry-after"]) > 0
-        error = read_error(answer)
-        assert (error["code"], error["message"]) == ("engine_unavailable", why)
+    slots = await served.answer(get("/slots"))
+    assert slots.status == 503
+    assert int(slots.headers["retry-after"]) > 0
+    error = read_error(slots)
+    assert (error["code"], error["message"]) == ("engine_unavailable", why)
+
+
+def were_served(asker: Asker) -> None:
+    """Check the answers to the requests of `waits`."""
+    for name in ("early", "early stream"):
+        assert read_text(asker.answers[name]) == continuation(PROMPT, 5)
 
 
 async def serves_again(served: Served, restarts: int) -> None:
@@ -118,9 +125,10 @@ async def test_a_killed_engine_ends_or_replays_each_of_sixteen_streams() -> None
         await served.until(lambda _, metrics: metrics.waiting == len(waiting))
         os.kill(served.engine_pid, signal.SIGKILL)
         status = await status_with(served, EngineState.RESTARTING, 1)
-        await turned_away(served, status.detail)
+        await waits(served, asker, status.detail)
         await serves_again(served, 1)
     assert "SIGKILL" in status.detail
+    were_served(asker)
     assert all(read_error(asker.answers[name])["code"] == "engine_died" for name in shown)
     assert [read_text(asker.answers[name]) for name in running + waiting] == [continuation(PROMPT, 100)] * 4
 
@@ -162,9 +170,10 @@ async def test_an_engine_that_hangs_is_killed_and_replaced() -> None:
         stalled = await status_with(served, EngineState.STALLED, 0)
         assert stalled.detail == why
         await status_with(served, EngineState.RESTARTING, 1)
-        await turned_away(served, why)
+        await waits(served, asker, why)
         await serves_again(served, 1)
         assert served.engine_pid != hanging
+    were_served(asker)
     assert read_error(asker.answers["shown"])["code"] == "engine_died"
     assert read_text(asker.answers["replayed"]) == continuation(PROMPT, 50)
 

@@ -17,6 +17,8 @@ _MEDIA = {
 }
 """Unsupported media that clients are likely to send, by part type."""
 
+ADDED_BY_CLIENTS = "Has no effect. OpenAI's clients add it to answers, which become input again."
+
 
 class TextPart(Nested):
     """A text, or a refusal by the model with the type `refusal`."""

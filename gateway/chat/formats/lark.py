@@ -11,15 +11,12 @@ from typing import Any
 
 import orjson
 
-from engine import Grammar, GrammarKind, RequestError
+from engine import Grammar, GrammarKind, RequestError, with_whitespace
 
 ANYTHING = "ANYTHING"
 """Any text, without special tokens."""
 
 _SLASH = re.compile(r"\\.|/", re.DOTALL)
-
-_WHITESPACE = r"[ \t\r\n]{1,32}"
-"""Whitespace between two tokens of JSON. Bounded, so that a model cannot get stuck in a run of spaces."""
 
 
 class Rules:
@@ -65,9 +62,7 @@ class Rules:
 
 def json_value(schema: Mapping[str, Any]) -> str:
     """Return the expression for JSON that matches `schema`."""
-    given = schema.get("x-guidance")
-    options = {"whitespace_pattern": _WHITESPACE, **(given if isinstance(given, Mapping) else {})}
-    return f"%json {json.dumps({**schema, 'x-guidance': options})}"
+    return f"%json {json.dumps(with_whitespace(schema))}"
 
 
 def arguments(parameters: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ class Line:
     def __init__(self) -> None:
         self.sent: list[ToEngine] = []
         self.now = 0.0
-        self.exchange = Exchange(lambda: self.now)
+        self.exchange = Exchange(3, lambda: self.now)
         self.exchange.connect(self.sent.append)
 
     def open(self, script: str = "", **fields: Any) -> Mailbox:
@@ -95,10 +95,10 @@ async def test_events_before_a_failure_are_returned_before_it(line: Line) -> Non
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_raises_the_exception_of_its_kind(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()
-    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param"))
+    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param"), None)
     with pytest.raises(kind) as caught:
         await mailbox.accepted()
-    assert vars(caught.value) == {"message": "no", "code": "code", "param": "param"}
+    assert vars(caught.value) == {"message": "no", "code": "code", "param": "param", "retry_after": None}
 
 
 async def test_a_cancel_is_sent_once_and_only_the_release_counts_after_it(line: Line) -> None:
@@ -128,7 +128,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
     finished, failed, refused = line.open(), line.open(), line.open()
     line.news(finished, END)
     line.news(failed, Failed("broken", "broke"))
-    line.exchange.refuse(Refused(line.keys()[2], "Busy", "full", None, None))
+    line.exchange.refuse(Refused(line.keys()[2], "Busy", "full", None, None), None)
     for mailbox in (finished, failed, refused):
         line.exchange.cancel(mailbox, "gone")
     assert line.cancels() == []
@@ -137,7 +137,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
 async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
-    line.exchange.refuse(Refused(line.keys()[0], "Busy", "full", None, None))
+    line.exchange.refuse(Refused(line.keys()[0], "Busy", "full", None, None), None)
     ended = [mailbox.ended]
     line.news(mailbox, Released("gone", 0, 0))
     assert [*ended, mailbox.ended] == [False, True]
@@ -146,7 +146,7 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
 async def test_events_for_an_unknown_key_are_dropped(line: Line) -> None:
     line.exchange.deliver([(999, HELLO), (999, END)])
     line.exchange.accept(Accepted(999, (1,)))
-    line.exchange.refuse(Refused(999, "Busy", "full", None, None))
+    line.exchange.refuse(Refused(999, "Busy", "full", None, None), None)
     assert line.exchange.oldest_sent_at is None
 
 
@@ -263,10 +263,83 @@ async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> Non
     assert line.exchange.oldest_sent_at == second.sent_at
 
 
-async def test_a_request_without_an_engine_is_refused(line: Line) -> None:
+async def test_a_request_before_the_first_engine_and_after_the_last_is_refused(line: Line) -> None:
+    first, last = Exchange(capacity=3), line.exchange
+    first.disconnect()
+    last.disconnect()
+    last.close()
+    for exchange in (first, last):
+        with pytest.raises(Unavailable):
+            exchange.open(ask(""), patience=None)
+
+
+async def test_requests_between_two_engines_wait_behind_the_replays_in_order(line: Line) -> None:
+    replayed = line.open("replayed")
     line.exchange.disconnect()
-    with pytest.raises(Unavailable):
+    late, later = line.open("late"), line.open("later")
+    assert len(line.keys()) == 1
+    line.exchange.connect(line.sent.append)
+    sent = [message.request.prompts for message in line.sent if isinstance(message, Generate)]
+    assert sent == [("replayed",), ("replayed",), ("late",), ("later",)]
+    assert [replayed.key, late.key, later.key] == line.keys()[1:]
+
+
+async def test_only_so_many_requests_wait_for_an_engine(line: Line) -> None:
+    line.open()
+    line.exchange.disconnect()
+    waiting = [line.open(), line.open()]
+    with pytest.raises(Busy) as caught:
         line.open()
+    assert caught.value.code == "queue_full"
+    line.exchange.cancel(waiting[0], "gone")
+    line.open()
+
+
+async def test_a_request_that_is_cancelled_before_the_engine_is_back_is_never_sent(line: Line) -> None:
+    line.exchange.disconnect()
+    left, kept = line.open("left"), line.open("kept")
+    line.exchange.cancel(left, "gone")
+    assert left.ended
+    assert left.released == Released("restarting", 0, 0)
+    line.exchange.connect(line.sent.append)
+    assert [kept.key] == line.keys()
+    assert line.cancels() == []
+
+
+async def test_a_request_that_waited_and_that_no_frame_can_carry_fails_alone(line: Line) -> None:
+    line.exchange.disconnect()
+    wrong, right = line.open("\ud800"), line.open("well")
+
+    def send(message: ToEngine) -> None:
+        encode(message)
+        line.sent.append(message)
+
+    line.exchange.connect(send)
+    with pytest.raises(RequestError, match="cannot be sent"):
+        await wrong.accepted()
+    assert [right.key] == line.keys()
+
+
+async def test_a_request_that_waited_may_be_replayed_once(line: Line) -> None:
+    line.exchange.disconnect()
+    mailbox = line.open()
+    for _ in range(2):
+        line.exchange.connect(line.sent.append)
+        line.exchange.disconnect()
+    with pytest.raises(EngineFault, match="died"):
+        await mailbox.accepted()
+    assert len(line.keys()) == 2
+
+
+async def test_a_full_queue_is_an_error_with_the_time_that_the_queue_needs(line: Line) -> None:
+    served, refused = line.open(), line.open()
+    line.news(served, Started(), now=100)
+    line.news(served, END, now=107)
+    metrics = EngineMetrics(slots=2, waiting=4)
+    line.exchange.refuse(Refused(line.keys()[1], "Busy", "no", "queue_full", None), metrics)
+    with pytest.raises(Busy) as caught:
+        await refused.accepted()
+    assert caught.value.retry_after == 14
 
 
 async def test_a_request_that_no_frame_can_carry_is_a_request_error(line: Line) -> None:

@@ -5,12 +5,15 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 
-from engine import EngineConfig, EngineFault, EngineState, LoadError, Unavailable, open_engine
-from engine.client.process import describe_exit
+from engine import Busy, EngineConfig, EngineFault, EngineState, LoadError, Supervision, Unavailable, open_engine
+from engine.client.process import EngineProcess, describe_exit
+from engine.client.supervisor import Supervisor, _Session
+from engine.protocol.messages import Working
 from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +127,7 @@ async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scrip
     assert scripted.count("cancel") == 0
 
 
-async def test_a_restarting_engine_refuses_requests_and_its_status_has_the_reason(scripted: Scripted) -> None:
+async def test_a_restarting_engine_cannot_be_inspected_and_its_status_has_the_reason(scripted: Scripted) -> None:
     async with scripted.open(restarts=False) as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         status = await until(engine, EngineState.RESTARTING)
@@ -132,10 +135,80 @@ async def test_a_restarting_engine_refuses_requests_and_its_status_has_the_reaso
             status = await engine.status_changed(status)
         assert engine.metrics is None
         assert engine.model is not None
-        with pytest.raises(Unavailable, match="SIGKILL"):
-            await text(engine, SERVES)
-        with pytest.raises(Unavailable, match="SIGKILL"):
+        with pytest.raises(Unavailable, match="SIGKILL") as caught:
             await engine.inspect()
+        assert caught.value.retry_after is not None
+        assert caught.value.retry_after > 1, "the wait before the restart outlasts the test"
+
+
+async def test_requests_and_queries_wait_while_the_engine_restarts(scripted: Scripted) -> None:
+    said: dict[str, object] = {}
+
+    async def generate() -> None:
+        said["text"] = await text(engine, SERVES)
+
+    async def detokenize() -> None:
+        said["bytes"] = await engine.detokenize([97, 98], special=True)
+
+    async with scripted.open() as engine, anyio.create_task_group() as group:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        group.start_soon(generate)
+        group.start_soon(detokenize)
+        await engine.ready()
+    assert said == {"text": "well", "bytes": b"ab"}
+    assert len(scripted.keys()) == 1
+
+
+async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted) -> None:
+    async with scripted.open(restarts=False) as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        with pytest.raises(Busy) as caught:
+            async with engine.generate(ask(SERVES), deadline=anyio.current_time()):
+                pytest.fail("there is no engine")
+        assert caught.value.code == "queue_timeout"
+    assert scripted.keys() == []
+
+
+async def test_leaving_while_the_engine_restarts_sends_it_nothing(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with scripted.open() as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        async with anyio.create_task_group() as group:
+            group.start_soon(text, engine, SERVES)
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+        await engine.ready()
+        assert await scripted.saw(engine, "generate") == 0
+    (line,) = [record for record in caplog.records if record.message == "request cancelled"]
+    assert vars(line)["phase"] == "restarting"
+
+
+@pytest.mark.parametrize(("script", "waits"), [(SERVES, [0.01] * 3), ("", [0.01, 0.02, 0.04])])
+async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, script: str, waits: list[float]
+) -> None:
+    async with scripted.open() as engine:
+        for _ in waits:
+            if script:
+                await text(engine, script)
+            status = engine.status
+            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            await engine.status_changed(status)
+            await engine.ready()
+    lost = [vars(record)["restart_in_s"] for record in caplog.records if record.message == "engine process lost"]
+    assert lost == waits
+
+
+async def test_work_of_the_intake_is_progress() -> None:
+    supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
+    session = _Session(process=cast("EngineProcess", None), progress_at=10, ready_at=10)
+    supervisor._receive(session, Working(), now=50)
+    assert session.progress_at == 50
 
 
 async def test_a_load_error_after_a_ready_engine_is_retried(scripted: Scripted) -> None:

@@ -14,14 +14,18 @@ seconds = st.floats(0, 1e6)
 def test_the_wait_before_a_restart_doubles_up_to_a_bound_for_ever() -> None:
     waits: list[float | None] = [None]
     while len(waits) < 5000:
-        waits.append(LIMITS.backoff(waits[-1], served=0.0))
+        waits.append(LIMITS.backoff(waits[-1], steps=0, ready=0.0))
     assert waits[1:12] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
     assert waits[-1] == 30
 
 
-def test_a_process_that_served_long_enough_resets_the_wait() -> None:
-    assert LIMITS.backoff(30, served=59.9) == 30
-    assert LIMITS.backoff(30, served=60) == 0.1
+def test_a_process_that_was_ready_long_enough_resets_the_wait() -> None:
+    assert LIMITS.backoff(30, steps=0, ready=59.9) == 30
+    assert LIMITS.backoff(30, steps=0, ready=60) == 0.1
+
+
+def test_a_process_that_finished_a_step_resets_the_wait() -> None:
+    assert LIMITS.backoff(30, steps=1, ready=0.1) == 0.1
 
 
 def test_loading_is_given_up_when_it_makes_no_progress() -> None:

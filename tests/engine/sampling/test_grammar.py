@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, product
 
 import llama_cpp
 import numpy as np
@@ -74,7 +74,6 @@ def matches(model: LlamaModel, grammar: Grammar, text: str) -> bool:
         (REGEX, r"\d{3}-[a-z]+", "123-abc", "12-abc"),
         (REGEX, r"^(yes|no)$", "yes", "yes no"),
         (REGEX, "a/b\n\\/", "a/b\n/", "a/b/"),
-        (REGEX, "", "", "a"),
         (LARK, 'start: "a" B\nB: /[0-9]+/', "a42", "a"),
         (GBNF, 'root ::= "a" digit+ ("x" | "y")\ndigit ::= [0-9] # one', "a12x", "a12"),
         (SCHEMA, '{"type": "string", "pattern": "^\\\\d\\\\d$"}', '"42"', '"4x"'),
@@ -101,6 +100,10 @@ def test_every_grammar_language_matches_its_texts_only(
     [
         (REGEX, "(", "unclosed group"),
         (REGEX, "(?=a)b", "look-around"),
+        (REGEX, "", "only the empty text"),
+        (REGEX, "()|a{0}", "only the empty text"),
+        (LARK, 'start: "" | ""', "only the empty text"),
+        (GBNF, 'root ::= ""', "only the empty text"),
         (LARK, 'start: "a" missing', "missing"),
         (LARK, "start: <|nothing|>", "unknown special token"),
         (LARK, "", "no start"),
@@ -162,7 +165,10 @@ def test_any_text_compiles_or_is_refused(model: LlamaModel, kind: GrammarKind, s
         assert isinstance(model.compile(Grammar(kind, source)), CompiledGrammar)
 
 
-@given(words=st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6), picks=st.randoms(use_true_random=False))
+WORDS = st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6).filter(any)
+
+
+@given(words=WORDS, picks=st.randoms(use_true_random=False))
 @settings(max_examples=60 * TIMES)
 @repeated
 def test_a_mask_allows_exactly_what_the_grammar_allows(model: LlamaModel, words: set[str], picks: object) -> None:
@@ -215,13 +221,42 @@ def test_every_end_token_ends(model: LlamaModel, monkeypatch: pytest.MonkeyPatch
         assert len(two_ends.end_tokens) == 2
 
 
-def test_whitespace_in_json_is_bounded_unless_the_schema_says_so(model: LlamaModel) -> None:
-    grammar = Grammar(SCHEMA, '{"type": "array", "items": {"type": "null"}}')
-    assert matches(model, grammar, "[\n" + " " * 31 + "null]")
-    assert not matches(model, grammar, "[\n" + " " * 32 + "null]")
+def longest_whitespace(model: LlamaModel, grammar: Grammar, before: str) -> int:
+    """Return the length of the longest run of whitespace that may follow: any first character, then one repeated."""
+    spelling, runs = byte_tokens(model), []
+    for first, more in product(b" \t\r\n", repeat=2):
+        constraint, length = follow(model, grammar, before), 0
+        while length < 100 and not constraint.denied()[token := spelling[bytes([more if length else first])]]:
+            constraint.accept(token)
+            length += 1
+        runs.append(length)
+    return max(runs)
+
+
+JSON_GAPS = ["{", '{"a"', '{"a":', '{"a":[', '{"a":[1', '{"a":[1,', '{"a":[1]', '{"a":[1],', '{"a":[1],"b":{']
+
+
+@pytest.mark.parametrize("before", JSON_GAPS)
+@pytest.mark.parametrize(
+    "schema", ['{"type": "object"}', "true", '{"properties": {"a": {"items": {"type": "integer"}}}}']
+)
+def test_whitespace_in_json_is_one_blank_or_a_line_break_and_an_indentation(
+    model: LlamaModel, schema: str, before: str
+) -> None:
+    grammar = Grammar(SCHEMA, schema)
+    assert longest_whitespace(model, grammar, before) == 1 + 20
+    assert longest_whitespace(model, grammar, before + " ") == 0
+    assert longest_whitespace(model, grammar, before + "\n\t ") == 18
+
+
+def test_a_schema_may_have_its_own_rule_for_whitespace(model: LlamaModel) -> None:
     compact = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"whitespace_flexible": false}}')
     assert matches(model, compact, "[1,2]")
     assert not matches(model, compact, "[1, 2]")
+    wide = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"whitespace_pattern": "[ ]{1,4}"}}')
+    assert longest_whitespace(model, wide, "[1,") == 4
+    other = Grammar(SCHEMA, '{"type": "array", "x-guidance": {"item_separator": ";"}}')
+    assert longest_whitespace(model, other, "[1;") == 1 + 20
 
 
 def test_sequences_of_one_grammar_have_separate_states(model: LlamaModel) -> None:

@@ -48,6 +48,17 @@ def test_an_embedding_input_that_cannot_fit_is_tokenised_only_at_its_beginning(m
     assert model.seen == 16 * CONTEXT
 
 
+@pytest.mark.parametrize(
+    ("own", "default", "limit"),
+    [(None, None, CONTEXT - 2), (None, 5, 5), (None, CONTEXT, CONTEXT - 2), (9, 5, 9), (0, 5, 0)],
+)
+def test_the_default_limit_is_for_requests_without_one_and_always_fits(
+    model: CountingModel, own: int | None, default: int | None, limit: int
+) -> None:
+    group = at_once(admit(1, request("ab", max_tokens=own, default_max_tokens=default), model))
+    assert group.waiting[0].left == limit
+
+
 def test_a_prediction_is_tokenised_only_up_to_the_length_of_the_answer(model: CountingModel) -> None:
     group = at_once(admit(1, request("ab", prediction="cdefgh" + "x" * 10**6, speculative=True), model))
     assert model.seen <= 2 + 16 * CONTEXT

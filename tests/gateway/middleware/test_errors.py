@@ -17,11 +17,19 @@ class SlowReader(EngineError):
     """An engine error that the table does not name."""
 
 
+def wait_of(seconds: str, milliseconds: str) -> dict[str, str]:
+    return {"retry-after": seconds, "retry-after-ms": milliseconds}
+
+
 @pytest.mark.parametrize(
     ("error", "status", "type_", "retry"),
     [
         (RequestError("m", code="context_length_exceeded"), 400, "invalid_request_error", {}),
         (Busy("m", code="queue_full"), 429, "rate_limit_error", {"retry-after": "1", "retry-after-ms": "1000"}),
+        (Busy("m", code="queue_full", retry_after=6.5), 429, "rate_limit_error", wait_of("7", "6500")),
+        (Busy("m", code="queue_full", retry_after=0.2), 429, "rate_limit_error", wait_of("1", "1000")),
+        (Busy("m", code="queue_timeout", retry_after=900), 503, "server_error", wait_of("60", "60000")),
+        (Unavailable("m", code="loading", retry_after=33.0001), 503, "server_error", wait_of("34", "33001")),
         (Busy("m", code="queue_timeout"), 503, "server_error", {"retry-after": "1", "retry-after-ms": "1000"}),
         (Unavailable("m", code="loading"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),
         (EngineFault("m", code="engine_died"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),

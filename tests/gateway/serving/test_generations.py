@@ -1,5 +1,7 @@
 """Generations: the queue, deadlines and hang-ups."""
 
+from dataclasses import replace
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from engine import Finished, FinishReason, SlowReader, Text
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
+from tests.gateway.chat import templates
+from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +46,26 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     call = await call_of(engine, name, queue_timeout=0.001).run()
     assert (call.status, call.json["error"]["code"]) == (503, "queue_timeout")
     assert engine.generations[0].left == "waited in the queue for too long"
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+UNLIMITED: dict[str, dict[str, object]] = {
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/chat/completions stream": {"messages": MESSAGES, "stream": True},
+    "/v1/responses": {"input": "Hi"},
+    "/v1/responses stream": {"input": "Hi", "stream": True},
+}
+
+
+@pytest.mark.parametrize("name", UNLIMITED)
+@pytest.mark.parametrize("default", [None, 7])
+async def test_a_request_without_a_limit_has_that_of_the_server(name: str, default: int | None) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template=templates.CHATML)
+    call = await post(app_of(engine, max_tokens=default), name.partition(" ")[0], UNLIMITED[name])
+    assert call.status == 200, call.content
+    (generation,) = engine.generations
+    assert (generation.request.max_tokens, generation.request.default_max_tokens) == (None, default)
 
 
 @pytest.mark.parametrize("name", BODIES)

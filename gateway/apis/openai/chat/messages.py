@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import MAX_PARTS, TextPart, as_parts
+from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
@@ -65,6 +65,7 @@ class CalledFunction(Nested):
 
     name: str = Field(min_length=1)
     arguments: str
+    parsed_arguments: Any = Field(None, description=ADDED_BY_CLIENTS)
 
 
 class ToolCall(Nested):
@@ -73,6 +74,7 @@ class ToolCall(Nested):
     id: str = Field(min_length=1)
     type: Literal["function"]
     function: CalledFunction
+    index: int | None = Field(None, description=ADDED_BY_CLIENTS)
 
     def to_template(self) -> TemplateMessage:
         """Return the call in the template's format."""
@@ -99,6 +101,8 @@ class AssistantMessage(_MessageFields):
     tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     function_call: CalledFunction | None = None
     audio: dict[str, Any] | None = Field(None, json_schema_extra={"type": "null"})
+    annotations: list[Any] = Field(default_factory=list, description=ADDED_BY_CLIENTS)
+    parsed: Any = Field(None, description=ADDED_BY_CLIENTS)
 
     @field_validator("audio")
     @classmethod
@@ -199,7 +203,7 @@ class _Translation:
     def _assistant(self, message: AssistantMessage, place: str) -> TemplateMessage:
         calls = list(message.tool_calls)
         if message.function_call is not None:
-            calls.append(ToolCall(id=f"call_{place}", type="function", function=message.function_call))
+            calls.append(ToolCall.model_construct(id=f"call_{place}", type="function", function=message.function_call))
             self._ids[message.function_call.name] = calls[-1].id
         self._names |= {call.id: call.function.name for call in calls}
         converted = message.without_calls()

@@ -1,13 +1,13 @@
 """Validation of a request's input items, and their conversion to the stored format."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import MAX_PARTS, TextPart, as_parts
+from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
     ItemStatus,
@@ -25,6 +25,8 @@ MAX_ITEMS = 2**13
 
 _REFERENCE = "item_reference"
 
+IN_ANSWERS = "Has no effect. Answers have it, and become input again."
+
 
 class Part(TextPart):
     """A text by the client or the model, or a refusal by the model."""
@@ -39,6 +41,9 @@ class Part(TextPart):
     )
 
     type: Literal["input_text", "output_text", "refusal"]
+    annotations: list[Any] = Field(default_factory=list, description=IN_ANSWERS)
+    logprobs: list[Any] = Field(default_factory=list, description=IN_ANSWERS)
+    parsed: Any = Field(None, description=ADDED_BY_CLIENTS)
 
     def to_json(self, *, own: bool) -> MessagePart:
         """Return the stored format. `own` marks text by the model."""
@@ -123,6 +128,7 @@ class CallItem(Nested):
     call_id: Id
     name: Id
     arguments: str
+    parsed_arguments: Any = Field(None, description=ADDED_BY_CLIENTS)
 
     def to_json(self) -> OutputCall:
         """Return the stored format."""

@@ -95,6 +95,34 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
 
 
+_IN_JSON = ["hermes", "plain", "llama", "mistral", "mistral-listed", "deepseek", "deepseek-typed", "harmony"]
+
+
+@pytest.mark.parametrize("family", _IN_JSON)
+def test_arguments_have_one_blank_or_a_line_break_and_an_indentation_between_tokens(
+    family: str, vocabulary: Vocabulary
+) -> None:
+    grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
+    assert grammar is not None
+
+    def allowed(whitespace: str) -> bool:
+        call = _CALLS[family][0].replace('"city": ', f'"city":{whitespace}')
+        return vocabulary.allows(grammar, _text(family, call))
+
+    assert all(allowed(whitespace) for whitespace in ("", " ", "\n", "\n" + 20 * " "))
+    assert not any(allowed(whitespace) for whitespace in ("  ", "\t", " \n", "\n\n", "\n" + 21 * " "))
+
+
+@pytest.mark.parametrize("family", ["hermes", "harmony"])
+def test_an_answer_in_json_after_reasoning_has_the_same_bound(family: str, vocabulary: Vocabulary) -> None:
+    chosen = _format(family, vocabulary)
+    final = "<|channel|>final<|message|>" if family == "harmony" else ""
+    for source, longest in (('{"type": "object"}', 21), ('{"x-guidance": {"whitespace_pattern": "\\n {1,4}"}}', 5)):
+        grammar = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, source), thinking=False)
+        assert vocabulary.allows(grammar, final + '{"a":\n' + (longest - 1) * " " + "1}")
+        assert not vocabulary.allows(grammar, final + '{"a":\n' + longest * " " + "1}")
+
+
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary) -> None:
     grammar = _format(family, vocabulary).grammar(TOOLS, Named("now"), parallel=False, thinking=False)

@@ -1,5 +1,6 @@
 """`/v1/responses/{id}`: get, list, delete; and background responses, which only `cancel` ends early."""
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -185,9 +186,14 @@ class SlowToAccept(FakeEngine):
 
     @asynccontextmanager
     async def generate(
-        self, request: GenerationRequest, *, why: Callable[[], str] = str, patience: float | None = None
+        self,
+        request: GenerationRequest,
+        *,
+        why: Callable[[], str] = str,
+        patience: float | None = None,
+        deadline: float = math.inf,
     ) -> AsyncIterator[FakeGeneration]:
-        self.patience = patience
+        self.patience, self.deadline = patience, deadline
         self.asked.set()
         try:
             await anyio.sleep_forever()
