@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import llama_cpp
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
 _TEMPLATES = 16
+_Key: TypeAlias = tuple[float, float, int, int, tuple[str, ...]]
+"""Everything that a sampler depends on: multiplier, base, allowed length, window, sequence breakers."""
 
 
 class DryTemplates:
@@ -31,7 +33,7 @@ class DryTemplates:
         """
         self._vocab = vocab
         self._context = context
-        self._templates: OrderedDict[tuple[object, ...], llama_sampler_p] = OrderedDict()
+        self._templates: OrderedDict[_Key, llama_sampler_p] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self, sampling: Sampling) -> None:
@@ -40,9 +42,17 @@ class DryTemplates:
         Raises:
             MemoryError: llama.cpp could not make it.
         """
-        if wanted(sampling):
+        if not wanted(sampling):
+            return
+        key = self._key(sampling)
+        with self._lock:
+            known = key in self._templates
+            if known:
+                self._templates.move_to_end(key)
+        if not known:
+            template = self._make(key)  # without the lock, for which a step would wait
             with self._lock:
-                self._template(sampling)
+                self._keep(key, template)
 
     def sampler(self, sampling: Sampling) -> "llama_sampler_p":
         """Return a sampler without any text. The caller owns it.
@@ -51,7 +61,11 @@ class DryTemplates:
             MemoryError: llama.cpp could not make it.
         """
         with self._lock:
-            copy: llama_sampler_p = llama_cpp.llama_sampler_clone(self._template(sampling))
+            key = self._key(sampling)
+            if key not in self._templates:
+                self._keep(key, self._make(key))
+            self._templates.move_to_end(key)
+            copy: llama_sampler_p = llama_cpp.llama_sampler_clone(self._templates[key])
         return copy
 
     def close(self) -> None:
@@ -60,27 +74,33 @@ class DryTemplates:
             while self._templates:
                 llama_cpp.llama_sampler_free(self._templates.popitem()[1])
 
-    def _template(self, sampling: Sampling) -> "llama_sampler_p":
+    def _key(self, sampling: Sampling) -> _Key:
         window = sampling.dry_penalty_last_n
-        numbers = (
+        return (
             sampling.dry_multiplier,
             sampling.dry_base,
             sampling.dry_allowed_length,
             self._context if window < 0 else min(window, self._context),
+            sampling.dry_sequence_breakers,
         )
-        key = (*numbers, sampling.dry_sequence_breakers)
-        template = self._templates.get(key)
-        if template is None:
-            breakers = [text.encode() for text in sampling.dry_sequence_breakers]
-            array = (ctypes.c_char_p * len(breakers))(*breakers)
-            template = llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, array, len(breakers))
-            if not template:
-                raise MemoryError("llama.cpp could not make a sampler")
-            self._templates[key] = template
-            if len(self._templates) > _TEMPLATES:
-                llama_cpp.llama_sampler_free(self._templates.popitem(last=False)[1])
-        self._templates.move_to_end(key)
+
+    def _make(self, key: _Key) -> "llama_sampler_p":
+        *numbers, texts = key
+        breakers = [text.encode() for text in texts]
+        array = (ctypes.c_char_p * len(breakers))(*breakers)
+        made = llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, array, len(breakers))
+        if not made:
+            raise MemoryError("llama.cpp could not make a sampler")
+        template: llama_sampler_p = made
         return template
+
+    def _keep(self, key: _Key, template: "llama_sampler_p") -> None:
+        if key in self._templates:
+            llama_cpp.llama_sampler_free(template)
+            return
+        self._templates[key] = template
+        if len(self._templates) > _TEMPLATES:
+            llama_cpp.llama_sampler_free(self._templates.popitem(last=False)[1])
 
 
 def wanted(sampling: Sampling) -> bool:

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llama_cpp
@@ -117,3 +118,24 @@ def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monke
     with pytest.raises(MemoryError):
         templates.prepare(Sampling(dry_multiplier=1.0))
     templates.close()
+
+
+def test_a_sampler_does_not_wait_for_the_template_of_another(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
+    known, other = Sampling(dry_multiplier=1.0), Sampling(dry_multiplier=2.0)
+    templates.prepare(known)
+    make, made = llama_cpp.llama_sampler_init_dry, []
+
+    def make_slowly(*arguments: Any) -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            sampler = thread.submit(templates.sampler, known).result(timeout=20)
+        made.append(sampler)
+        llama_cpp.llama_sampler_free(sampler)
+        return make(*arguments)
+
+    monkeypatch.setattr(llama_cpp, "llama_sampler_init_dry", make_slowly)
+    templates.prepare(other)
+    templates.close()
+    assert len(made) == 1
