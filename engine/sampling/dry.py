@@ -88,9 +88,10 @@ class DryTemplates:
         *numbers, texts = key
         breakers = [text.encode() for text in texts]
         array = (ctypes.c_char_p * len(breakers))(*breakers)
-        template: llama_sampler_p = llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, array, len(breakers))
-        if not template:
+        made = llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, array, len(breakers))
+        if not made:
             raise MemoryError("llama.cpp could not make a sampler")
+        template: llama_sampler_p = made
         return template
 
     def _keep(self, key: _Key, template: "llama_sampler_p") -> None:
