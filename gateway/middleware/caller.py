@@ -30,6 +30,8 @@ class Caller:
     """Id of the request in headers and logs."""
     credentials: str = ""
     """Digest of the `Authorization` headers. Equal credentials have equal digests."""
+    client: str = ""
+    """Client that shares the engine fairly with others: its credentials, else the address of its connection."""
     cache_partition: str = ""
     """Partition of the prompt cache. Requests share cached prompts only within one partition."""
     deadline: float = float("inf")
@@ -54,6 +56,17 @@ def caller_of(scope: Scope) -> Caller:
 def with_caller(scope: Scope, caller: Caller) -> Scope:
     """Return a copy of an ASGI scope that carries `caller`."""
     return {**scope, _KEY: caller}
+
+
+def client_of(scope: Scope) -> str:
+    """Return the name of the client: the digest of its credentials if it sent any, else the address of its connection.
+
+    It is empty for a connection without an address, as over a Unix socket.
+    """
+    if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
+        return digest_of_credentials(scope["headers"])
+    address = scope.get("client")
+    return address[0] if address else ""
 
 
 def digest_of_credentials(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.middleware import errors
 from gateway.middleware.body import ClientGoneError, body_once, read_body
-from gateway.middleware.caller import Caller, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
@@ -80,6 +80,7 @@ class RequestScope:
         return Caller(
             request_id=request_id,
             credentials=credentials,
+            client=client_of(scope),
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             encode_error=self._encoder_for(scope["path"]),
