@@ -104,6 +104,7 @@ RULES: dict[str, set[str]] = {
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",
+        "gateway.apis.openai.chat.call",
         "gateway.apis.openai.chat.request",
         *SHARED,
     },

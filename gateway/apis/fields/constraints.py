@@ -128,7 +128,7 @@ class GrammarFields(Fields):
         return next(iter(self._constraints()), None)
 
     @property
-    def engine_names(self) -> Mapping[str, str]:
+    def engine_names(self) -> dict[str, str]:
         """The client's names of fields that the engine may refuse, by the engine's names."""
         return {"grammar": self.constrained_by or "grammar"}
 

@@ -178,8 +178,11 @@ class SamplingFields(Fields):
             samplers=None if self.samplers is None else tuple(self.samplers),
         )
 
-    def generation(self, request_id: str, prompts: tuple[Prompt, ...]) -> GenerationRequest:
-        """Return the request for the prompts with these fields. APIs with more options replace its other fields."""
+    def generation(self, request_id: str = "", prompts: tuple[Prompt, ...] = ()) -> GenerationRequest:
+        """Return the engine's request with these fields. APIs replace its other fields.
+
+        The id, and the prompts if a template renders them, are set later.
+        """
         return GenerationRequest(
             id=request_id,
             prompts=prompts,

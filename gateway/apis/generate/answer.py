@@ -12,7 +12,7 @@ from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.shapes import Count, Error, JsonObject, LegacyLogprobs, Time, Timings
 from gateway.apis.answers.timings import timings
-from gateway.apis.generate.request import GenerateBody
+from gateway.apis.generate.call import GenerateOptions
 
 
 class Generated(JsonObject):
@@ -53,16 +53,16 @@ class GeneratedText(JsonObject):
 class Envelope:
     """Encoder of one answer. Its time starts when it is created."""
 
-    def __init__(self, body: GenerateBody, ids: PromptIds) -> None:
+    def __init__(self, options: GenerateOptions, ids: PromptIds) -> None:
         """Create the envelope and start its time.
 
         Args:
-            body: the request.
+            options: options for the shape of the answer.
             ids: the prompt's token ids if the request asks for them.
         """
         self._id = f"gen-{uuid4().hex}"
         self._began = anyio.current_time()
-        self._body = body
+        self._options = options
         self._ids = ids
         self._texts: list[str] = []
         self._details: list[TokenDetail] = []
@@ -97,12 +97,12 @@ class Envelope:
     def _report(self, data: Generated, prompt_tokens: Sequence[int], end: Finished) -> None:
         """Add the fields that the request asks for."""
         details = [*self._details, *end.details]
-        if self._body.logprobs is not None:
+        if self._options.logprobs:
             data["logprobs"] = LegacyLogprobsEncoder().encode(details)
-        if self._body.return_token_ids:
+        if self._options.token_ids:
             (data["prompt_token_ids"],) = self._ids
             data["token_ids"] = [detail.id for detail in details]
-        if self._body.timings:
+        if self._options.timings:
             data["timings"] = timings(prompt_tokens, [end])
 
 

@@ -1,9 +1,12 @@
 """Endpoint `/generate` of the predecessor: one prompt, one answer in an envelope with a `success` flag."""
 
+from dataclasses import replace
+
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.apis.generate.answer import Envelope, Failure, GeneratedText, Success
+from gateway.apis.generate.call import GenerateCall, prepare_generate
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
@@ -15,17 +18,16 @@ class GenerateEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[GenerateBody]) -> JsonReply[Success] | EventStream:
+    async def create(self, call: Call[GenerateCall]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
-        body = call.prepared
+        request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(None)
-        request = body.request(call.caller.request_id)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
-        envelope = Envelope(body, ids)
-        if body.stream:
-            source = served.generations.stream(call.caller, request, envelope.encode, body.engine_names)
+        ids = await prompt_ids(served.engine, request.prompts) if options.token_ids else ()
+        envelope = Envelope(options, ids)
+        if request.stream:
+            source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
             return EventStream(source, end=b"")
-        answer = await served.generations.run(call.caller, request, body.engine_names)
+        answer = await served.generations.run(call.caller, request, call.prepared.names)
         return JsonReply(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 
@@ -37,7 +39,7 @@ def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="generate",
         summary="Continue one text. The answer has a `success` flag.",
         body=GenerateBody,
-        prepare=unprepared,
+        prepare=prepare_generate,
         handler=GenerateEndpoints(models).create,
         answer=Success,
         events=GeneratedText | Success | Failure,

@@ -32,10 +32,10 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     stream: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
-    def request(self, request_id: str) -> GenerationRequest:
-        """Return the engine's request with this id. Raises `RequestError`."""
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id. Raises `RequestError`."""
         return replace(
-            self.generation(request_id, (self.prompt,)),
+            self.generation(prompts=(self.prompt,)),
             max_tokens=self.max_tokens,
             stream=self.stream,
             grammar=self.constraint(),

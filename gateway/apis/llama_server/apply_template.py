@@ -2,9 +2,9 @@
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.request import ChatBody
-from gateway.chat.rendering import encode_conversation
 from gateway.serving.models import Models
 
 
@@ -20,11 +20,11 @@ class ApplyTemplateEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def apply(self, call: Call[ChatBody]) -> JsonReply[Prompt]:
+    async def apply(self, call: Call[ChatCall]) -> JsonReply[Prompt]:
         """Return `{"prompt": …}`."""
-        served = await self._models.resolve(call.prepared.model)
-        conversation = encode_conversation(call.prepared.conversation())
-        prompt = await served.prompts.prompt(call.caller, conversation, call.prepared.engine_names)
+        chat = call.prepared
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         return JsonReply({"prompt": prompt.text})
 
 
@@ -36,7 +36,7 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="applyTemplate",
         summary="Render the prompt of a conversation without generating.",
         body=ChatBody,
-        prepare=unprepared,
+        prepare=prepare_chat,
         handler=ApplyTemplateEndpoints(models).apply,
         answer=Prompt,
         refusals=NO_SUCH_MODEL,

@@ -1,8 +1,14 @@
 """Endpoints `/tokenize` and `/detokenize`, compatible with llama-server."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, content, tokens
+from gateway.apis.llama_server.tokenize_call import (
+    DetokenizeCall,
+    TokenizeCall,
+    prepare_detokenize,
+    prepare_tokenize,
+)
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models, Task
 
@@ -13,14 +19,14 @@ class TokenizeEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def tokenize(self, call: Call[TokenizeBody]) -> JsonReply[Tokens]:
+    async def tokenize(self, call: Call[TokenizeCall]) -> JsonReply[Tokens]:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
-        body = call.prepared
-        served = await self._models.resolve(body.model, Task.TOKENIZE)
-        (details,) = await served.engine.tokenize([body.text], special=body.parse_special, begin=body.add_special)
-        return JsonReply(tokens(details, with_pieces=body.with_pieces))
+        asked = call.prepared
+        served = await self._models.resolve(asked.model, Task.TOKENIZE)
+        (details,) = await served.engine.tokenize([asked.text], special=asked.parse_special, begin=asked.add_special)
+        return JsonReply(tokens(details, with_pieces=asked.with_pieces))
 
-    async def detokenize(self, call: Call[DetokenizeBody]) -> JsonReply[DetokenizedText]:
+    async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
         served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
         text = await served.engine.detokenize(call.prepared.tokens, special=True)
@@ -36,7 +42,7 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="tokenize",
         summary="Convert a text to tokens.",
         body=TokenizeBody,
-        prepare=unprepared,
+        prepare=prepare_tokenize,
         handler=endpoints.tokenize,
         answer=Tokens,
         refusals=NO_SUCH_MODEL,
@@ -47,7 +53,7 @@ def tokenize_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="detokenize",
         summary="Convert tokens to text.",
         body=DetokenizeBody,
-        prepare=unprepared,
+        prepare=prepare_detokenize,
         handler=endpoints.detokenize,
         answer=DetokenizedText,
         refusals=NO_SUCH_MODEL,

@@ -4,12 +4,12 @@ from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.chat.answer import ChatChunk, ChatCompletion
+from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
-from gateway.chat.rendering import encode_conversation
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 
@@ -20,25 +20,25 @@ class ChatEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[ChatBody]) -> JsonReply[ChatCompletion] | EventStream:
+    async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        body = call.prepared
-        served = await self._models.resolve(body.model)
-        prompt = await served.prompts.prompt(call.caller, encode_conversation(body.conversation()), body.engine_names)
-        request = body.request(call.caller.request_id, prompt)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
-        head = chat_head(body, served.name, served.fingerprint)
-        if body.stream:
-            encode = ChatChunks(head, body, prompt, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, body.engine_names))
-        answer = await served.generations.run(call.caller, request, body.engine_names)
-        return JsonReply(completion(head, body, prompt, ids, answer))
+        chat = call.prepared
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
+        request = chat.generation(call.caller.request_id, prompt)
+        ids = await prompt_ids(served.engine, request.prompts) if chat.options.token_ids else ()
+        head = chat_head(chat.options, served.name, served.fingerprint)
+        if request.stream:
+            encode = ChatChunks(head, chat.options, prompt, ids).encode
+            return EventStream(served.generations.stream(call.caller, request, encode, chat.names))
+        answer = await served.generations.run(call.caller, request, chat.names)
+        return JsonReply(completion(head, chat.options, prompt, ids, answer))
 
-    async def count(self, call: Call[ChatBody]) -> JsonReply[InputTokens]:
+    async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
-        served = await self._models.resolve(call.prepared.model)
-        conversation = encode_conversation(call.prepared.conversation())
-        prompt = await served.prompts.prompt(call.caller, conversation, call.prepared.engine_names)
+        chat = call.prepared
+        served = await self._models.resolve(chat.model)
+        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
 
@@ -51,7 +51,7 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="createChatCompletion",
         summary="Continue a conversation.",
         body=ChatBody,
-        prepare=unprepared,
+        prepare=prepare_chat,
         handler=endpoints.create,
         answer=ChatCompletion,
         events=ChatChunk | ErrorAnswer,
@@ -63,7 +63,7 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="countChatTokens",
         summary="Count the tokens of a conversation without generating.",
         body=ChatBody,
-        prepare=unprepared,
+        prepare=prepare_chat,
         handler=endpoints.count,
         answer=InputTokens,
         refusals=NO_SUCH_MODEL,

@@ -24,7 +24,7 @@ from gateway.apis.openai.chat.messages import (
     read_messages,
 )
 from gateway.apis.openai.chat.tools import ToolFields
-from gateway.chat.conversation import ChatPrompt, Conversation
+from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
 
 
@@ -114,7 +114,7 @@ class ChatBody(
         return modalities
 
     @property
-    def engine_names(self) -> Mapping[str, str]:
+    def engine_names(self) -> dict[str, str]:
         """The client's names of fields that the engine may refuse, by the engine's names."""
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
         return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or "tools"}
@@ -135,18 +135,16 @@ class ChatBody(
             open_answer=self.add_generation_prompt is not False,
         )
 
-    def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request with this id."""
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id and a prompt."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         return replace(
-            self.generation(request_id, (prompt.text,)),
+            self.generation(),
             n=self.n,
             max_tokens=limit,
             stream=self.stream,
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
-            grammar=prompt.grammar,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
             token_ids=self.return_token_ids,
-            show_special=prompt.show_special,
         )

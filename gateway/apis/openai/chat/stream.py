@@ -8,9 +8,9 @@ from engine import Finished, Text, TokenDetail
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.chat.answer import ChatDelta, ChatFinishReason, ChatHead, ChatPart, ChunkHead, FunctionDelta
+from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, new_call_id
-from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
@@ -23,21 +23,21 @@ class ChatChunks:
     the deltas between them.
     """
 
-    def __init__(self, head: ChatHead, body: ChatBody, prompt: ChatPrompt, ids: PromptIds) -> None:
+    def __init__(self, head: ChatHead, options: ChatOptions, prompt: ChatPrompt, ids: PromptIds) -> None:
         """Begin a stream.
 
         Args:
             head: fields that are the same in every chunk.
-            body: the request.
+            options: options for the shape of the answer.
             prompt: the rendered prompt. Its parser reads the choices.
             ids: the prompt's token ids if the request asks for them.
         """
         chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
         self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
-        self._tail = b',"usage":null}\n\n' if body.include_usage else b"}\n\n"
-        self._body = body
+        self._tail = b',"usage":null}\n\n' if options.include_usage else b"}\n\n"
+        self._options = options
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
-        self._choices = [_Choice(index, body, prompt) for index in range(body.n)]
+        self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
@@ -57,8 +57,8 @@ class ChatChunks:
 
     def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
-        timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._body.timings else b""
-        if not self._body.include_usage:
+        timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
+        if not self._options.include_usage:
             return timed, self._tail
         used = orjson.dumps(usage(prompt_tokens, self._ends))
         return self._tail, self._head, b'[],"usage":', used, timed, b"}\n\n"
@@ -67,11 +67,11 @@ class ChatChunks:
 class _Choice:
     """Encoder of the chunks of one choice."""
 
-    def __init__(self, index: int, body: ChatBody, prompt: ChatPrompt) -> None:
+    def __init__(self, index: int, options: ChatOptions, prompt: ChatPrompt) -> None:
         self.began = False
         """True after the role is sent."""
         self._index = index
-        self._body = body
+        self._options = options
         self._parser = prompt.parsing.parser()
         self._unsent: list[TokenDetail] = []
         """Tokens of text that the parser holds back. They belong to the next part."""
@@ -89,7 +89,7 @@ class _Choice:
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
             yield self._part(self._delta(delta), self._take())
         if isinstance(event, Finished):
-            reason = finish_reason(event, called=self._called, deprecated=self._body.deprecated_calls)
+            reason = finish_reason(event, called=self._called, deprecated=self._options.deprecated_calls)
             yield {**self._part({}, self._take(), reason), "stop_reason": event.stop}
 
     def _take(self) -> list[TokenDetail]:
@@ -102,10 +102,10 @@ class _Choice:
         part: ChatPart = {
             "index": self._index,
             "delta": delta,
-            "logprobs": chat_logprobs(details) if details and self._body.logprobs else None,
+            "logprobs": chat_logprobs(details) if details and self._options.logprobs else None,
             "finish_reason": reason,
         }
-        if self._body.return_token_ids:
+        if self._options.token_ids:
             part["token_ids"] = [detail.id for detail in details]
         return part
 
@@ -118,10 +118,10 @@ class _Choice:
             case CallBegan(index, name):
                 self._called = True
                 function: FunctionDelta = {"name": name, "arguments": ""}
-                if self._body.deprecated_calls:
+                if self._options.deprecated_calls:
                     return {"function_call": function}
                 return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
             case CallArguments(index, text):
-                if self._body.deprecated_calls:
+                if self._options.deprecated_calls:
                     return {"function_call": {"arguments": text}}
                 return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

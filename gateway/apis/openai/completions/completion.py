@@ -9,7 +9,7 @@ from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder, mean_log
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.completions.answer import Completion, CompletionChoice, CompletionHead
-from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.completions.call import CompletionOptions
 from gateway.apis.openai.usage import usage
 from gateway.serving.generations import GenerationResult
 
@@ -30,40 +30,42 @@ def completion_head(model: str, fingerprint: str) -> CompletionHead:
     }
 
 
-def completion(head: CompletionHead, body: CompletionBody, ids: PromptIds, answer: GenerationResult) -> Completion:
+def completion(
+    head: CompletionHead, options: CompletionOptions, ids: PromptIds, answer: GenerationResult
+) -> Completion:
     """Return the whole completion. Its usage includes generated choices that are not returned."""
     whole: Completion = {
         **head,
-        "choices": [_choice(index, end, body, ids) for index, end in enumerate(best(answer, body))],
+        "choices": [_choice(index, end, options, ids) for index, end in enumerate(best(answer, options))],
         "usage": usage(answer.prompt_tokens, answer.outcomes),
     }
-    if body.timings:
+    if options.timings:
         whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
     return whole
 
 
-def best(answer: GenerationResult, body: CompletionBody) -> Iterator[Finished]:
+def best(answer: GenerationResult, options: CompletionOptions) -> Iterator[Finished]:
     """Yield the choices to return: for each prompt, the `n` with the highest mean log-probability, the best first."""
-    if body.choices == body.n:
+    if options.choices == options.n:
         yield from answer.outcomes
         return
     for index, prompt_tokens in enumerate(answer.prompt_tokens):
-        ends = answer.outcomes[index * body.choices : (index + 1) * body.choices]
-        echoed = prompt_tokens if body.echo else 0
+        ends = answer.outcomes[index * options.choices : (index + 1) * options.choices]
+        echoed = prompt_tokens if options.echo else 0
         means = [mean_logprob(end.details[echoed:]) for end in ends]
         ranking = sorted(range(len(ends)), key=means.__getitem__, reverse=True)
-        yield from (ends[rank] for rank in ranking[: body.n])
+        yield from (ends[rank] for rank in ranking[: options.n])
 
 
-def _choice(index: int, end: Finished, body: CompletionBody, ids: PromptIds) -> CompletionChoice:
+def _choice(index: int, end: Finished, options: CompletionOptions, ids: PromptIds) -> CompletionChoice:
     choice: CompletionChoice = {
         "index": index,
         "text": end.text,
-        "logprobs": None if body.logprobs is None else LegacyLogprobsEncoder().encode(end.details),
+        "logprobs": LegacyLogprobsEncoder().encode(end.details) if options.logprobs else None,
         "finish_reason": end.reason,
         "stop_reason": end.stop,
     }
-    if body.return_token_ids:
+    if options.token_ids:
         choice["token_ids"] = [detail.id for detail in end.details]
-        choice["prompt_token_ids"] = ids[index // body.n]
+        choice["prompt_token_ids"] = ids[index // options.n]
     return choice

@@ -1,11 +1,14 @@
 """Endpoint of OpenAI's completions: `/v1/completions`."""
 
-from engine import RequestError
+from dataclasses import replace
+
+from engine import GenerationRequest, Infill, RequestError
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.completions.answer import Completion, CompletionChunk
+from gateway.apis.openai.completions.call import CompletionCall, prepare_completion
 from gateway.apis.openai.completions.completion import completion, completion_head
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
@@ -19,23 +22,22 @@ class CompletionsEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[CompletionBody]) -> JsonReply[Completion] | EventStream:
+    async def create(self, call: Call[CompletionCall]) -> JsonReply[Completion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        body = call.prepared
-        served = await self._models.resolve(body.model)
-        _check_suffix(body, served)
-        request = body.request(call.caller.request_id)
-        ids = await prompt_ids(served.engine, request.prompts) if body.return_token_ids else ()
+        request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
+        served = await self._models.resolve(call.prepared.model)
+        _check_infills(request, served)
+        ids = await prompt_ids(served.engine, request.prompts) if options.token_ids else ()
         head = completion_head(served.name, served.fingerprint)
-        if body.stream:
-            encode = CompletionChunks(head, body, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, body.engine_names))
-        answer = await served.generations.run(call.caller, request, body.engine_names)
-        return JsonReply(completion(head, body, ids, answer))
+        if request.stream:
+            encode = CompletionChunks(head, options, ids).encode
+            return EventStream(served.generations.stream(call.caller, request, encode, call.prepared.names))
+        answer = await served.generations.run(call.caller, request, call.prepared.names)
+        return JsonReply(completion(head, options, ids, answer))
 
 
-def _check_suffix(body: CompletionBody, served: Served) -> None:
-    if body.suffix and not served.loaded.infills:
+def _check_infills(request: GenerationRequest, served: Served) -> None:
+    if any(isinstance(prompt, Infill) for prompt in request.prompts) and not served.loaded.infills:
         message = "suffix: this model has no tokens for filling in between two texts"
         raise RequestError(message, code="unsupported", param="suffix")
 
@@ -48,7 +50,7 @@ def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="createCompletion",
         summary="Continue texts.",
         body=CompletionBody,
-        prepare=unprepared,
+        prepare=prepare_completion,
         handler=CompletionsEndpoints(models).create,
         answer=Completion,
         events=CompletionChunk | ErrorAnswer,

@@ -63,10 +63,10 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
         """Number of choices to generate per prompt. The best `n` of them are returned."""
         return self.best_of or self.n
 
-    def request(self, request_id: str) -> GenerationRequest:
-        """Return the engine's request with this id. Raises `RequestError`."""
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id. Raises `RequestError`."""
         return replace(
-            self.generation(request_id, tuple(map(self._engine_prompt, self.prompt))),
+            self.generation(prompts=tuple(map(self._engine_prompt, self.prompt))),
             n=self.choices,
             max_tokens=self.max_tokens,
             stream=self.stream,

@@ -10,26 +10,25 @@ from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.completions.answer import CompletionHead, CompletionPart
-from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.completions.call import CompletionOptions
 from gateway.apis.openai.usage import usage
 
 
 class CompletionChunks:
     """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once."""
 
-    def __init__(self, head: CompletionHead, body: CompletionBody, ids: PromptIds) -> None:
+    def __init__(self, head: CompletionHead, options: CompletionOptions, ids: PromptIds) -> None:
         """Begin a stream.
 
         Args:
             head: fields that are the same in every chunk.
-            body: the request.
+            options: options for the shape of the answer.
             ids: the prompts' token ids if the request asks for them.
         """
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if body.include_usage else b"]}\n\n"
-        self._body = body
+        self._tail = b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n"
+        self._options = options
         self._ids = ids
-        self._choices = len(body.prompt) * body.n
         self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)
         self._begun: set[int] = set()
         self._ends: list[Finished] = []
@@ -41,7 +40,9 @@ class CompletionChunks:
             chunks += (self._head, orjson.dumps(self._part(event)))
             if isinstance(event, Finished):
                 self._ends.append(event)
-            chunks += self._end(prompt_tokens) if len(self._ends) == self._choices else (self._tail,)
+            chunks += (
+                self._end(prompt_tokens) if len(self._ends) == len(prompt_tokens) * self._options.n else (self._tail,)
+            )
         return b"".join(chunks)
 
     def _part(self, event: Text | Finished) -> CompletionPart:
@@ -50,22 +51,22 @@ class CompletionChunks:
         Its log-probabilities continue those of the choice's earlier parts. A part without tokens has none.
         """
         part: CompletionPart = {"index": event.choice, "text": event.text, "logprobs": None, "finish_reason": None}
-        if event.details and self._body.logprobs is not None:
+        if event.details and self._options.logprobs:
             part["logprobs"] = self._logprobs[event.choice].encode(event.details)
         if isinstance(event, Finished):
             part["finish_reason"] = event.reason
             part["stop_reason"] = event.stop
-        if self._body.return_token_ids:
+        if self._options.token_ids:
             part["token_ids"] = [detail.id for detail in event.details]
             if event.choice not in self._begun:
                 self._begun.add(event.choice)
-                part["prompt_token_ids"] = self._ids[event.choice // self._body.n]
+                part["prompt_token_ids"] = self._ids[event.choice // self._options.n]
         return part
 
     def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
-        timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._body.timings else b""
-        if not self._body.include_usage:
+        timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
+        if not self._options.include_usage:
             return b"]", timed, b"}\n\n"
         used = orjson.dumps(usage(prompt_tokens, self._ends))
         return self._tail, self._head, b'],"usage":', used, timed, b"}\n\n"

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from engine import EmbeddingResult
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.openai.embeddings.request import EmbeddingBody
+from gateway.apis.openai.embeddings.call import EmbeddingCall
 
 
 class Embedding(JsonObject):
@@ -34,11 +34,11 @@ class Embeddings(JsonObject):
     usage: EmbeddingUsage
 
 
-async def embeddings(model: str, body: EmbeddingBody, result: EmbeddingResult) -> Embeddings:
+async def embeddings(model: str, asked: EmbeddingCall, result: EmbeddingResult) -> Embeddings:
     """Return the whole answer. Yields to other tasks after each vector, because there may be thousands."""
     data: list[Embedding] = []
     for index, vector in enumerate(result.vectors):
-        data.append({"object": "embedding", "index": index, "embedding": body.encode(vector)})
+        data.append({"object": "embedding", "index": index, "embedding": asked.encode(vector)})
         await anyio.lowlevel.checkpoint()
     tokens = sum(result.tokens)
     return {

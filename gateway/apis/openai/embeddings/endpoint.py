@@ -1,9 +1,12 @@
 """Endpoint of OpenAI's embeddings: `/v1/embeddings`."""
 
+from dataclasses import replace
+
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
+from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.serving.models import Models, Served, Task
 
@@ -14,17 +17,17 @@ class EmbeddingsEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def create(self, call: Call[EmbeddingBody]) -> JsonReply[Embeddings]:
+    async def create(self, call: Call[EmbeddingCall]) -> JsonReply[Embeddings]:
         """Return one embedding per input, in order."""
-        body = call.prepared
-        served = await self._models.resolve(body.model, Task.EMBED)
-        _check_dimensions(body, served)
-        result = await served.embed(call.caller, body.request(call.caller.request_id))
-        return JsonReply(await embeddings(served.name, body, result))
+        asked = call.prepared
+        served = await self._models.resolve(asked.model, Task.EMBED)
+        _check_dimensions(asked, served)
+        result = await served.embed(call.caller, replace(asked.request, id=call.caller.request_id))
+        return JsonReply(await embeddings(served.name, asked, result))
 
 
-def _check_dimensions(body: EmbeddingBody, served: Served) -> None:
-    if body.dimensions is not None and body.dimensions > served.loaded.embedding_size:
+def _check_dimensions(asked: EmbeddingCall, served: Served) -> None:
+    if asked.dimensions is not None and asked.dimensions > served.loaded.embedding_size:
         message = f"dimensions: this model's embeddings have {served.loaded.embedding_size}"
         raise RequestError(message, code="invalid_value", param="dimensions")
 
@@ -37,7 +40,7 @@ def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         id="createEmbedding",
         summary="Compute the embeddings of texts.",
         body=EmbeddingBody,
-        prepare=unprepared,
+        prepare=prepare_embedding,
         handler=EmbeddingsEndpoints(models).create,
         answer=Embeddings,
         refusals=QUEUED,

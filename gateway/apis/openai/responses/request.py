@@ -171,7 +171,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
         return LOGPROBS in self.include or self.top_logprobs > 0
 
     @property
-    def engine_names(self) -> Mapping[str, str]:
+    def engine_names(self) -> dict[str, str]:
         """The client's names of fields, by the engine's names. A grammar without its own field comes from the tools."""
         asked = "tools" if self.text.format.type == "text" else "text.format"
         grammar = self.constrained_by or asked

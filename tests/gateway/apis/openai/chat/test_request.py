@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Grammar, GrammarKind, RequestError, Sampling
+from gateway.apis.openai.chat.call import prepare_chat
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.formats import recognize
@@ -25,7 +26,7 @@ def body(**fields: Any) -> ChatBody:
 
 
 def read(**fields: Any) -> GenerationRequest:
-    return body(**fields).request("req_1", PROMPT)
+    return prepare_chat(body(**fields)).generation("req_1", PROMPT)
 
 
 def conversation(**fields: Any) -> Conversation:

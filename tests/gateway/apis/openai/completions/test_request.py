@@ -8,7 +8,7 @@ from gateway.apis.openai.completions.request import CompletionBody
 
 
 def read(**fields: object) -> GenerationRequest:
-    return CompletionBody.model_validate({"prompt": "x", **fields}).request("req_1")
+    return CompletionBody.model_validate({"prompt": "x", **fields}).request()
 
 
 def refused(**fields: object) -> tuple[str, str]:
@@ -20,7 +20,7 @@ def refused(**fields: object) -> tuple[str, str]:
 
 
 def test_an_empty_request_has_openais_defaults() -> None:
-    assert read() == GenerationRequest(id="req_1", prompts=("x",), n=1, max_tokens=16)
+    assert read() == GenerationRequest(id="", prompts=("x",), n=1, max_tokens=16)
     assert read().sampling == Sampling()
 
 
@@ -314,4 +314,4 @@ def test_a_constraint_becomes_a_grammar() -> None:
 def test_unknown_fields_are_accepted_and_kept_apart() -> None:
     body = CompletionBody.model_validate({"prompt": "x", "logit_bios": {}, "mirrorstat": 2})
     assert set(body.model_extra or ()) == {"logit_bios", "mirrorstat"}
-    assert body.request("req_1") == read()
+    assert body.request() == read()

@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.apis.openai.embeddings.request import MAX_INPUTS, EmbeddingBody, shorten
+from engine import EmbeddingRequest
+from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
+from gateway.apis.openai.embeddings.request import MAX_INPUTS, EmbeddingBody
+from gateway.apis.openai.embeddings.vectors import shorten
 
 VECTOR = struct.pack("<4f", 0.6, 0.0, 0.0, -0.8)
 
 
 def body(**fields: Any) -> EmbeddingBody:
     return EmbeddingBody.model_validate({"input": "a", **fields})
+
+
+def call(**fields: Any) -> EmbeddingCall:
+    return prepare_embedding(body(**fields))
 
 
 @pytest.mark.parametrize(
@@ -27,8 +34,7 @@ def body(**fields: Any) -> EmbeddingBody:
     ],
 )
 def test_inputs_come_in_four_forms(given: Any, inputs: tuple[Any, ...]) -> None:
-    request = body(input=given).request("r")
-    assert (request.id, request.inputs) == ("r", inputs)
+    assert call(input=given).request == EmbeddingRequest(id="", inputs=inputs)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +63,15 @@ def test_an_invalid_field_is_named(fields: dict[str, Any]) -> None:
 
 
 def test_a_vector_is_encoded_as_numbers_or_base64() -> None:
-    assert body().encode(VECTOR) == list(struct.unpack("<4f", VECTOR))
-    encoded = body(encoding_format="base64").encode(VECTOR)
+    assert call().encode(VECTOR) == list(struct.unpack("<4f", VECTOR))
+    encoded = call(encoding_format="base64").encode(VECTOR)
     assert isinstance(encoded, str)
     assert base64.b64decode(encoded) == VECTOR
 
 
 def test_a_shortened_vector_is_normalised_again() -> None:
-    assert body(dimensions=1).encode(VECTOR) == [1.0]
-    assert body(dimensions=4).encode(VECTOR) == pytest.approx([0.6, 0.0, 0.0, -0.8])
+    assert call(dimensions=1).encode(VECTOR) == [1.0]
+    assert call(dimensions=4).encode(VECTOR) == pytest.approx([0.6, 0.0, 0.0, -0.8])
 
 
 def test_a_shortened_zero_vector_is_unchanged() -> None:
