@@ -22,7 +22,10 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
+from gateway.preparation.jobs import modules_of
+from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
+from gateway.preparation.workers.pool import WorkerPool
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
@@ -40,21 +43,26 @@ class Gateway:
     """The ASGI application."""
     apis: tuple[Api, ...]
     """APIs of the application."""
+    models: Models
+    """Models that the application serves."""
     health: HealthEndpoints
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; must be open while the application serves."""
 
 
-def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None = None) -> Gateway:
+def create_gateway(
+    engine: Engine, settings: Settings, embedder: Engine | None = None, preparer: Preparer | None = None
+) -> Gateway:
     """Return the application for one engine, or for two if embeddings have a model of their own.
 
     Args:
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        preparer: prepares requests; None prepares them in this process.
     """
-    preparer = InlinePreparer(strict=settings.strict_fields)
+    preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     models = create_models(engine, settings, embedder, preparer)
     health = HealthEndpoints(models)
     store = ResponseStore(
@@ -65,7 +73,7 @@ def create_gateway(engine: Engine, settings: Settings, embedder: Engine | None =
     background = BackgroundResponses(store, timeout=settings.request_timeout)
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer), apis, health, background)
+    return Gateway(create_app(apis, settings, preparer), apis, models, health, background)
 
 
 def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer) -> ASGIApp:
@@ -117,7 +125,12 @@ async def serve_engines(
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
-    gateway = create_gateway(engine, settings, embedder)
+    pool = WorkerPool()
+    gateway = create_gateway(engine, settings, embedder, PooledPreparer(pool, strict=settings.strict_fields))
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with gateway.background.open():
+    endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
+    async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
+        for served in gateway.models.all:
+            tasks.start_soon(served.prompts.check)
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain)
+        tasks.cancel_scope.cancel()

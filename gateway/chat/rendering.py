@@ -62,11 +62,16 @@ def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
     Raises:
         RequestError: if the template cannot be compiled; and as `ChatModel.prompt` does.
     """
-    return _compiled(template).prompt(_decoder.decode(conversation))
+    return compiled(template).prompt(_decoder.decode(conversation))
 
 
 @lru_cache(maxsize=MAX_COMPILED)
-def _compiled(template: TemplateKey) -> ChatModel:
+def compiled(template: TemplateKey) -> ChatModel:
+    """Return a template that is compiled once in a process.
+
+    Raises:
+        RequestError: if the template cannot be compiled.
+    """
     return ChatModel(
         template.source,
         template.tool_source,

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import sys
+from contextlib import suppress
 from typing import Final
 
 from gateway.preparation.workers.worker import work
@@ -35,7 +36,8 @@ def main() -> None:
         _close_standard_input()
         workers: dict[int, int] = {}
         try:
-            _serve(control, workers)
+            with suppress(ConnectionError):
+                _serve(control, workers)
         finally:
             for pid in workers.values():
                 _kill(pid)

@@ -45,6 +45,7 @@ class WorkerPool:
         self._small: Turns[_Ticket] = Turns()
         self._large: Turns[_Ticket] = Turns()
         self._warm_ups: list[Job] = []
+        self._wanted = anyio.Event()
 
     async def run(self, client: str, job: Job, payload: bytes) -> bytes:
         """Wait for a worker, run a job, and return its result. A job whose caller is cancelled is killed.
@@ -71,7 +72,7 @@ class WorkerPool:
 
     @asynccontextmanager
     async def open(self, modules: Sequence[str]) -> AsyncIterator[None]:
-        """Start workers in the background, and end them.
+        """Start workers with the first job, and end them.
 
         Args:
             modules: imported once for all workers: those of the functions that jobs call.
@@ -84,7 +85,8 @@ class WorkerPool:
                 tasks.cancel_scope.cancel()
 
     async def _keep(self, modules: Sequence[str]) -> None:
-        """Keep a fork server and its workers running."""
+        """Keep a fork server and its workers running, from the first job on."""
+        await self._wanted.wait()
         while True:
             try:
                 async with open_fork_server(modules) as server, anyio.create_task_group() as tasks:
@@ -125,6 +127,7 @@ class WorkerPool:
             raise Busy("Too many requests wait for their preparation.", code="queue_full")
         ticket = _Ticket()
         queue.add(client, ticket)
+        self._wanted.set()
         self._assign()
         try:
             with anyio.move_on_after(MAX_WAIT):

@@ -46,8 +46,8 @@ def work(connection: socket.socket) -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel takes this process before the engine
     base, peak = _allocated(), _peak()
-    connection.sendall(READY)
-    with suppress(BrokenPipeError, ConnectionResetError, EOFError):
+    with suppress(ConnectionError, EOFError):  # the gateway has left
+        connection.sendall(READY)
         while True:
             head, payload = _receive(connection)
             job = msgspec.msgpack.decode(head, type=Job)

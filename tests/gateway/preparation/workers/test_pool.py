@@ -33,7 +33,7 @@ def job(function: Callable[[bytes, bytes], bytes], argument: object = "", limits
 async def pool() -> AsyncIterator[WorkerPool]:
     created = WorkerPool()
     async with created.open([functions.__name__]):
-        await until_idle(created)
+        await started(created)
         yield created
 
 
@@ -56,6 +56,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def until_idle(pool: WorkerPool) -> None:
     await until(lambda: len(pool._idle) == pool_module.WORKERS)
+
+
+async def started(pool: WorkerPool) -> None:
+    await run(pool, functions.echo)
+    await until_idle(pool)
 
 
 async def until_waiting(pool: WorkerPool, count: int) -> None:
@@ -269,7 +274,7 @@ async def test_nothing_is_left_of_a_pool() -> None:
     before = open_files()
     pool = WorkerPool()
     async with pool.open([functions.__name__]):
-        await until_idle(pool)
+        await started(pool)
         pids = [await pid_of(pool, large=False), await pid_of(pool, large=True)]
         opened = open_files()
         for _ in range(5):
@@ -282,10 +287,15 @@ async def test_nothing_is_left_of_a_pool() -> None:
     assert all(map(ended, pids))
 
 
+async def expect_death(pool: WorkerPool, fifo: Path) -> None:
+    with pytest.raises(WorkerDiedError):
+        await run(pool, functions.hold, fifo)
+
+
 async def test_a_pool_ends_while_a_job_runs(fifo: Path) -> None:
     pool = WorkerPool()
-    async with anyio.create_task_group() as tasks, pool.open([functions.__name__]):
-        tasks.start_soon(run, pool, functions.hold, fifo)
-        pid = int(await anyio.Path(fifo).read_text())
-        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        async with pool.open([functions.__name__]):
+            tasks.start_soon(expect_death, pool, fifo)
+            pid = int(await anyio.Path(fifo).read_text())
     await until(lambda: ended(pid))
