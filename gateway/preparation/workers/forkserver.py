@@ -1,4 +1,4 @@
-"""Fork server: a small process that imports modules once, and then forks a worker in milliseconds.
+"""Fork server: a small process that imports modules once, and forks a worker in milliseconds.
 
 It runs no job itself, so that a job cannot harm it, and has one thread, so that a fork is safe. Workers share its
 memory until they write to it.
@@ -8,10 +8,12 @@ import gc
 import importlib
 import logging
 import os
+import select
 import signal
 import socket
 import struct
 import sys
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
@@ -24,27 +26,29 @@ COMMAND: Final = struct.Struct(">B")
 
 
 def main() -> None:
-    """Serve commands on standard input, a socket. The arguments of the process are modules to import first.
+    """Serve commands on standard input, a socket. The arguments of the process are modules to import.
 
     The end of the commands is the end of the gateway, and of all workers.
     """
     gc.disable()
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
-    gc.freeze()
     with socket.socket(fileno=os.dup(0)) as control:
         _close_standard_input()
         workers: dict[int, int] = {}
+        first, *others = sys.argv[1:]
+        importlib.import_module(first)
         try:
             with suppress(ConnectionError):
-                _serve(control, workers)
+                _serve(control, workers, deque(others))
         finally:
             for pid in workers.values():
                 _kill(pid)
 
 
-def _serve(control: socket.socket, workers: dict[int, int]) -> None:
+def _serve(control: socket.socket, workers: dict[int, int], modules: deque[str]) -> None:
+    """Serve commands, and import modules while there are none. A worker imports what it does not find."""
     while True:
+        while modules and not select.select([control], [], [], 0)[0]:
+            importlib.import_module(modules.popleft())
         command, descriptors, *_ = socket.recv_fds(control, COMMAND.size, 1)
         if not command:
             return

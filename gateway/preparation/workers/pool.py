@@ -75,7 +75,7 @@ class WorkerPool:
         """Start workers with the first job, and end them.
 
         Args:
-            modules: imported once for all workers: those of the functions that jobs call.
+            modules: imported once for all workers, the first before there is one: those of the jobs' functions.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep, modules)

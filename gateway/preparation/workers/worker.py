@@ -1,6 +1,5 @@
 """Worker: runs one job after another in a process of its own, within the limits of each job."""
 
-import gc
 import importlib
 import resource
 import signal
@@ -39,9 +38,8 @@ _KIBIBYTE = 1 if sys.platform == "darwin" else 1024
 def work(connection: socket.socket) -> None:
     """Run jobs until the gateway closes the connection.
 
-    Collection of cycles is off: garbage of one job makes no pause in another, and a worker that grows is replaced.
+    The collection of cycles is off, as in the fork server: a worker that grows is replaced.
     """
-    gc.disable()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel takes this process before the engine
