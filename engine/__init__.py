@@ -26,7 +26,11 @@ from engine.request import (
     GrammarKind,
     Infill,
     Prompt,
+    PromptText,
     Sampling,
+    TextPrompt,
+    all_plain,
+    text_of,
 )
 
 __all__ = [
@@ -53,14 +57,18 @@ __all__ = [
     "LoadError",
     "ModelInfo",
     "Prompt",
+    "PromptText",
     "RequestError",
     "Sampling",
     "SlotInfo",
     "SlowReader",
     "Supervision",
     "Text",
+    "TextPrompt",
     "TokenDetail",
     "Unavailable",
+    "all_plain",
     "embedded_model",
     "open_engine",
+    "text_of",
 ]

@@ -224,3 +224,5 @@ class ModelInfo:
     """Text of the end-of-sequence token; empty if there is no such token."""
     special_tokens: dict[str, int] = field(default_factory=dict)
     """Ids of the control tokens and of the user-defined tokens, by name."""
+    control_names: tuple[str, ...] = ()
+    """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""

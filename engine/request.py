@@ -1,8 +1,12 @@
 """Requests that the engine accepts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import TypeAlias
+
+from msgspec import Struct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,21 @@ class Grammar:
     """JSON schema as JSON text, regular expression, or grammar."""
 
 
-@dataclass(frozen=True, slots=True)
-class Infill:
+class PromptText(Struct, frozen=True, tag=True):
+    """Text in which some parts are only text: names of control tokens there do not become these tokens."""
+
+    text: str
+    """The whole text."""
+    plain: tuple[tuple[int, int], ...]
+    """Start and end of each part that is only text, in order. Beside it is a control token, or an end of the text."""
+
+    def parts(self) -> Iterator[tuple[str, bool]]:
+        """Return all parts in order, each with True if it is plain. Plain and other parts alternate."""
+        cuts = pairwise([0, *(at for part in self.plain for at in part), len(self.text)])
+        return ((self.text[start:end], index % 2 == 1) for index, (start, end) in enumerate(cuts))
+
+
+class Infill(Struct, frozen=True, tag=True):
     """Fill-in-the-middle prompt: requests the text between two others. Only some models support it."""
 
     prefix: str
@@ -98,8 +115,21 @@ class Infill:
     """Text after the gap."""
 
 
-Prompt: TypeAlias = str | tuple[int, ...] | Infill
-"""Text, which the engine tokenises; token ids; or a fill-in-the-middle prompt."""
+TextPrompt: TypeAlias = str | PromptText
+"""Text, which the engine tokenises. Names of control tokens in it become these tokens, except where it is plain."""
+
+Prompt: TypeAlias = TextPrompt | tuple[int, ...] | Infill
+"""Text, token ids, or a fill-in-the-middle prompt."""
+
+
+def text_of(prompt: TextPrompt) -> str:
+    """Return the whole text of a prompt."""
+    return prompt if isinstance(prompt, str) else prompt.text
+
+
+def all_plain(text: str) -> PromptText:
+    """Return a text that is plain as a whole."""
+    return PromptText(text, ((0, len(text)),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

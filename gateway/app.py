@@ -15,7 +15,7 @@ from gateway.apis.llama_server.api import llama_server_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -70,7 +70,9 @@ def create_gateway(
         max_bytes=settings.stored_bytes,
         max_recalled_bytes=settings.body_limit,
     )
-    background = BackgroundResponses(store, timeout=settings.request_timeout)
+    background = BackgroundResponses(
+        store, timeout=settings.request_timeout, max_per_owner=settings.background_responses
+    )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
     return Gateway(create_app(apis, settings, preparer), apis, models, health, background)
@@ -98,7 +100,7 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
             name,
             file,
             tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template, preparer),
+            prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(engine, queue_timeout=settings.queue_timeout, patience=settings.client_patience),
         )
 

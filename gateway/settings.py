@@ -53,7 +53,7 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
 
 
 def _readable_template(path: str) -> str:
-    from gateway.chat.template import read_template  # noqa: PLC0415 - importing Jinja takes 25 ms, and few set a template
+    from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
 
     return read_template(path)
 
@@ -83,6 +83,10 @@ class Settings(BaseModel):
     )
     chat_template: Annotated[str | None, AfterValidator(_readable_template)] = Field(
         None, title="FILE", description="Jinja chat template; default: the one in the model file"
+    )
+    parse_special: bool = Field(
+        False,
+        description="let names of control tokens in the texts of chats become these tokens; requests may override it",
     )
     embedding_model: Annotated[Path | None, AfterValidator(_readable_gguf_if_any)] = Field(
         None,
@@ -183,9 +187,10 @@ class Settings(BaseModel):
     stored_responses: int = Field(
         1024,
         ge=1,
-        le=1_000_000,
+        le=100_000,
         title="N",
-        description="stored responses of /v1/responses; the least recently used are dropped",
+        description="stored responses of /v1/responses; beyond that, the client with the most loses its least recently "
+        "used",
     )
     stored_bytes: int = Field(
         64 * 2**20,
@@ -193,6 +198,14 @@ class Settings(BaseModel):
         le=2**40,
         title="BYTES",
         description="total size of the stored responses, as JSON with their inputs",
+    )
+    background_limit: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        title="N",
+        description="background responses of one client that may run or wait; further ones get status 429; default: a "
+        "quarter of --slots and --queue-limit",
     )
     grace: float = Field(
         20, ge=0, le=3600, title="SECONDS", description="maximum time that open requests continue after SIGTERM"
@@ -215,6 +228,11 @@ class Settings(BaseModel):
     def served_name(self) -> str:
         """Name of the model for clients."""
         return self.alias or self.model.stem
+
+    @property
+    def background_responses(self) -> int:
+        """Number of background responses of one client. The default leaves room for other clients."""
+        return self.background_limit or max(1, (self.slots + self.queue_limit) // 4)
 
     def engine_config(self) -> EngineConfig:
         """Return the configuration of the main engine process."""

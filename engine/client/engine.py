@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenDetail
 from engine.protocol.messages import Detokenize, Inspect, Tokenize
-from engine.request import EmbeddingRequest, GenerationRequest, Request
+from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
 
@@ -187,13 +187,13 @@ class Engine:
             return EmbeddingResult(await mailbox.vectors(), tokens)
 
     async def tokenize(
-        self, texts: Sequence[str], *, special: bool, begin: bool
+        self, texts: Sequence[TextPrompt], *, special: bool, begin: bool
     ) -> tuple[tuple[TokenDetail, ...], ...]:
         """Return the tokens of each text, by id and piece. Waits for the answer; cancelling the wait cancels the query.
 
         Args:
             texts: Texts to tokenise.
-            special: True to parse the names of control tokens as these tokens.
+            special: True to parse the names of control tokens as these tokens. A `PromptText` has its own parts.
             begin: True to add the model's beginning-of-sequence tokens to each text.
 
         Raises:

@@ -6,7 +6,7 @@ from engine.core.model import Model
 from engine.core.token import Score
 from engine.errors import RequestError
 from engine.events import TokenDetail
-from engine.request import GenerationRequest, Infill, Prompt
+from engine.request import GenerationRequest, Infill, Prompt, PromptText, text_of
 
 
 class Echo:
@@ -68,8 +68,8 @@ def make_echo(request: GenerationRequest, prompt: Prompt, tokens: list[int], mod
     if isinstance(prompt, Infill):
         raise RequestError("echo cannot be combined with suffix", param="echo", code="unsupported")
     detailed = request.logprobs is not None or request.token_ids
-    if isinstance(prompt, str):
-        text = prompt.encode()
+    if isinstance(prompt, str | PromptText):
+        text = text_of(prompt).encode()
         pieces = _pieces_in(text, tokens, model) if detailed else []
     else:
         pieces = [model.piece(token, special=request.show_special) for token in tokens]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.events import ModelInfo
-from engine.request import Grammar, Sampling
+from engine.request import Grammar, PromptText, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,14 @@ class Model(Protocol):
             special: whether the names of control tokens in it become these tokens.
             begin: whether the model's beginning-of-sequence token is added, if it has one, unless the text begins
                 with its name.
+        """
+
+    def tokenize_parts(self, prompt: PromptText, *, begin: bool = True) -> list[int]:
+        """Return the token ids of a text with plain parts. May take long.
+
+        Args:
+            prompt: the text. Names of control tokens become these tokens, except where it is plain.
+            begin: as in `tokenize`.
         """
 
     def infill(self, prefix: str, suffix: str) -> list[int]:

@@ -82,6 +82,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         bos=tokenizer.bos,
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
+        control_names=tokenizer.control_names,
     )
 
 

@@ -19,7 +19,7 @@ from engine.llama.attention import Attention, choose_attention
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
-from engine.request import Grammar, Sampling
+from engine.request import Grammar, PromptText, Sampling
 from engine.sampling.dry import DryTemplates
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
@@ -117,6 +117,15 @@ class LlamaModel:
             begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
         """
         return self._tokenizer.tokenize(text, special=special, begin=begin)
+
+    def tokenize_parts(self, prompt: PromptText, *, begin: bool = True) -> list[int]:
+        """Return the token ids of a text with plain parts. May take long.
+
+        Args:
+            prompt: the text. Names of control tokens become these tokens, except where it is plain.
+            begin: as in `tokenize`.
+        """
+        return self._tokenizer.tokenize_parts(prompt, begin=begin)
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return the token ids of a fill-in-the-middle prompt. May take long.

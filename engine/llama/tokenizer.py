@@ -1,13 +1,29 @@
 """A model's vocabulary: conversion between text and token ids, and its special tokens."""
 
 import ctypes
+import re
+from functools import cached_property
+from itertools import pairwise
 
 import llama_cpp
 
 from engine.errors import RequestError
+from engine.request import PromptText
 
 _PIECE_BYTES = 64
-_SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+_USER_DEFINED: int = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+_SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | _USER_DEFINED
+_PARSED: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+"""Attributes of the tokens that a text becomes only if llama.cpp is asked to parse their names."""
+
+_SPACES = " \t\n\v\f\r"
+"""The characters that llama.cpp strips beside a token with such an attribute."""
+
+_BARS = re.compile(r"<[|\uff5c]|.*[|\uff5c]>$", re.DOTALL)
+"""Names by which llama.cpp's converter recognises control tokens.
+
+It makes some of them user-defined, so that they are shown: those of the turns of gpt-oss and the calls of Gemma 4.
+"""
 
 
 class Tokenizer:
@@ -25,6 +41,8 @@ class Tokenizer:
     """True if there are tokens for fill-in-the-middle prompts."""
     special_tokens: dict[str, int]
     """Ids of the control tokens and of the marks that the model's makers defined, by name."""
+    control_names: tuple[str, ...]
+    """Names that become tokens only if they are parsed."""
 
     def __init__(self, vocab: int) -> None:
         """Read a vocabulary of llama.cpp. It must outlive this object, or `close` must be called first."""
@@ -40,9 +58,12 @@ class Tokenizer:
         gap = (llama_cpp.llama_vocab_fim_pre, llama_cpp.llama_vocab_fim_suf, llama_cpp.llama_vocab_fim_mid)
         self._gap: list[int] = [token(vocab) for token in gap]
         self.infills = min(self._gap) >= 0
-        attributes = llama_cpp.llama_vocab_get_attr
-        special = [token for token in range(self.size) if attributes(vocab, token) & _SPECIAL]
-        self.special_tokens = {self._name(token): token for token in special}
+        self._attributes: list[int] = [llama_cpp.llama_vocab_get_attr(vocab, token) for token in range(self.size)]
+        self.special_tokens = {self._name(token): token for token in self._having(_SPECIAL)}
+        marks = [name for name in map(self._name, self._having(_USER_DEFINED)) if _BARS.match(name)]
+        self._mark = re.compile(f"(?={'|'.join(map(re.escape, marks))})") if marks else None
+        names = dict.fromkeys([*map(self._name, self._having(_PARSED)), *marks])
+        self.control_names = tuple(name for name in names if name.strip())
 
     @property
     def control_tokens(self) -> set[int]:
@@ -72,8 +93,67 @@ class Tokenizer:
             special: whether the names of control tokens in it become these tokens.
             begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
         """
-        if begin and special and self._adds_bos and self.bos:
-            text = text.removeprefix(self.bos)
+        if special:
+            return self._tokens(self._without_bos(text) if begin else text, special=True, begin=begin)
+        return self._enclosed(self._plain(text), begin=begin)
+
+    def tokenize_parts(self, prompt: PromptText, *, begin: bool) -> list[int]:
+        """Return the token ids of a text with plain parts. May take long.
+
+        llama.cpp cuts a text beside each control token, too. So the tokens are those of a model that does not know the
+        names in the plain parts.
+
+        Args:
+            prompt: the text. Names of control tokens become these tokens, except where it is plain.
+            begin: as in `tokenize`.
+        """
+        (head, _), *parts = prompt.parts()
+        tokens = self._tokens(self._without_bos(head) if begin else head, special=True)
+        for (plain, _), (following, _) in zip(parts[::2], parts[1::2], strict=True):
+            after = self._tokens(following, special=True)
+            tokens += [*self._plain(self._stripped(plain, tokens[-1:], after[:1])), *after]
+        return self._enclosed(tokens, begin=begin)
+
+    def _stripped(self, text: str, before: list[int], after: list[int]) -> str:
+        """Return a text without the spaces that llama.cpp strips beside some control tokens."""
+        if any(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP for token in before):
+            text = text.lstrip(_SPACES)
+        if any(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP for token in after):
+            text = text.rstrip(_SPACES)
+        return text
+
+    def _plain(self, text: str) -> list[int]:
+        """Return the tokens of a text in which no name of a control token is parsed.
+
+        llama.cpp parses names of user-defined tokens in every text, so those that look like control tokens are cut
+        after a character. It may also merge characters to a control token, if two pieces form its name.
+        """
+        cuts = [match.start() + 1 for match in self._mark.finditer(text)] if self._mark else []
+        parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
+        return [token for part in parts for one in self._tokens(part, special=False) for token in self._spelled(one)]
+
+    def _spelled(self, token: int) -> list[int]:
+        """Return a token, or the tokens of the bytes of its name if it is a control token."""
+        if not self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL:
+            return [token]
+        return [self._bytes[byte] for byte in self.piece(token, special=True) if byte in self._bytes]
+
+    @cached_property
+    def _bytes(self) -> dict[int, int]:
+        """The tokens of single bytes."""
+        pieces = ((self.piece(token, special=False), token) for token in range(self.size))
+        return {piece[0]: token for piece, token in pieces if len(piece) == 1}
+
+    def _enclosed(self, tokens: list[int], *, begin: bool) -> list[int]:
+        """Return tokens of a text between those that the model adds to every text."""
+        added = self._tokens("", special=False, begin=True) if begin else []
+        before = 1 if self._adds_bos else 0
+        return [*added[:before], *tokens, *added[before:]]
+
+    def _without_bos(self, text: str) -> str:
+        return text.removeprefix(self.bos) if self._adds_bos else text
+
+    def _tokens(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
         data = text.encode()
         count = len(data) // 2 + 16
         while True:
@@ -122,11 +202,14 @@ class Tokenizer:
             raise ValueError(f"token id {token} is out of range: this model has ids 0 to {self.size - 1}")
 
     def _steers(self, token: int) -> bool:
-        attributes = llama_cpp.llama_vocab_get_attr(self.vocab, token)
+        attributes = self._attributes[token]
         if attributes & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED:
             piece = self.piece(token, special=True)
             return piece.startswith(b"<") and piece.endswith(b">")
         return bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL)
+
+    def _having(self, attributes: int) -> list[int]:
+        return [token for token, its in enumerate(self._attributes) if its & attributes]
 
     def _name(self, token: int) -> str:
         return self.piece(token, special=True).decode(errors="replace") if token >= 0 else ""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenDetail
-from engine.request import EmbeddingRequest, GenerationRequest
+from engine.request import EmbeddingRequest, GenerationRequest, TextPrompt
 
 AnswerT = TypeVar("AnswerT")
 
@@ -78,10 +78,10 @@ class Tokenized(_Message, frozen=True):
 class Tokenize(Query[Tokenized], frozen=True):
     """Query for the tokens of texts."""
 
-    texts: tuple[str, ...]
+    texts: tuple[TextPrompt, ...]
     """Texts to tokenise."""
     special: bool
-    """True to parse the names of control tokens in the texts as these tokens."""
+    """True to parse the names of control tokens in the texts as these tokens. A `PromptText` has its own parts."""
     begin: bool
     """True to add the model's beginning-of-sequence tokens to each text."""
 

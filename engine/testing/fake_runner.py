@@ -29,7 +29,7 @@ from engine.core.step import (
 from engine.core.token import Score, Token
 from engine.errors import RequestError
 from engine.events import Alternative, ModelInfo
-from engine.request import Grammar, Sampling
+from engine.request import Grammar, PromptText, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
 """Control tokens: the end of a generation, and the fill-in-the-middle tokens. Smaller ids are bytes."""
@@ -107,6 +107,11 @@ class FakeModel:
         parts = _NAME.split(text.encode()) if special else [text.encode()]  # every other one is a name
         ids = {name: token for token, name in NAMES.items()}
         return [token for at, part in enumerate(parts) for token in ([ids[part]] if at % 2 else part)]
+
+    def tokenize_parts(self, prompt: PromptText, *, begin: bool = True) -> list[int]:
+        """Return the tokens of each part, as `tokenize` does."""
+        runs = (self.tokenize(part, special=not plain, begin=begin) for part, plain in prompt.parts())
+        return [token for run in runs for token in run]
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return both texts, each after its control token, if the model was created with these tokens."""

@@ -10,7 +10,16 @@ from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, GenerationRequest, Infill, Prompt, Sampling
+from engine.request import (
+    EmbeddingInput,
+    EmbeddingRequest,
+    GenerationRequest,
+    Infill,
+    Prompt,
+    PromptText,
+    Sampling,
+    text_of,
+)
 
 _BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
@@ -85,26 +94,42 @@ def _too_long_to_embed(longest: int, count: str) -> RequestError:
 
 def _prompt_tokens(prompt: Prompt, model: Model) -> list[int]:
     _check_beginnings(prompt, model)
-    if isinstance(prompt, Infill):
-        tokens = model.infill(prompt.prefix, prompt.suffix)
-    else:
-        tokens = model.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+    tokens = _tokens(prompt, model)
     if not tokens:
         raise RequestError("the prompt is empty", param="prompt", code="empty_prompt")
     check_ids(tokens, model.info.vocabulary, "prompt")
     return tokens
 
 
+def _tokens(prompt: Prompt, model: Model) -> list[int]:
+    match prompt:
+        case str():
+            return model.tokenize(prompt)
+        case PromptText():
+            return model.tokenize_parts(prompt)
+        case Infill():
+            return model.infill(prompt.prefix, prompt.suffix)
+    return list(prompt)
+
+
 def _check_beginnings(prompt: Prompt, model: Model) -> None:
-    texts = (prompt.prefix, prompt.suffix) if isinstance(prompt, Infill) else (prompt,)
     context = model.info.context
-    if any(isinstance(text, str) and _begins_too_long(text, model, context) for text in texts):
+    if any(_begins_too_long(text, model, context) for text in _texts(prompt)):
         raise RequestError(
             f"This model's maximum context length is {context} tokens. However, the prompt has at least {context + 1} "
             "tokens. Please reduce it.",
             param="prompt",
             code="context_length_exceeded",
         )
+
+
+def _texts(prompt: Prompt) -> tuple[str, ...]:
+    match prompt:
+        case str() | PromptText():
+            return (text_of(prompt),)
+        case Infill():
+            return prompt.prefix, prompt.suffix
+    return ()
 
 
 def _begins_too_long(text: str, model: Model, limit: int) -> bool:

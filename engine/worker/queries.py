@@ -33,7 +33,10 @@ def _tokenize(query: Tokenize, model: Model, wanted: Callable[[], bool]) -> Toke
     for text in query.texts:
         if not wanted():
             break
-        tokens = model.tokenize(text, special=query.special, begin=query.begin)
+        if isinstance(text, str):
+            tokens = model.tokenize(text, special=query.special, begin=query.begin)
+        else:
+            tokens = model.tokenize_parts(text, begin=query.begin)
         texts.append(tuple(TokenDetail(token, model.piece(token, special=True)) for token in tokens))
     return Tokenized(tuple(texts))
 

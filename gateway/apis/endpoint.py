@@ -98,11 +98,6 @@ def no_body(_body: None) -> None:
     """Prepare nothing, for endpoints without a body."""
 
 
-def unprepared(body: BodyT) -> BodyT:
-    """Return the body itself. Only for endpoints that are not converted yet."""
-    return body
-
-
 def prepared_type(endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (a type may be any object)
     """Return the annotated type of what `endpoint.prepare` returns."""
     return get_type_hints(endpoint.prepare)["return"]

@@ -26,8 +26,10 @@ def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
-        prepared = await preparer.read(caller, endpoint, await http.body()) if has_body(endpoint) else None
-        return await endpoint.handler(Call(http, caller, prepared))
+        if not has_body(endpoint):
+            return await endpoint.handler(Call(http, caller, None))
+        body = await http.receive()  # `RequestScope` sends all of it; `http.body()` would keep it
+        return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, body.pop("body"))))
 
     return serve
 

@@ -1,14 +1,16 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine import Grammar, GrammarKind, RequestError
+from engine import Grammar, GrammarKind, RequestError, TextPrompt, text_of
+from gateway.chat.control_names import ControlNames
 from gateway.chat.formats import create, recognize
 from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
+from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
 from gateway.chat.template import ChatTemplate
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
@@ -40,14 +42,25 @@ class Conversation:
     """Continue the last message, an assistant's, instead of starting another."""
     open_answer: bool = True
     """End the prompt where an assistant's message begins. `continue_final` implies it."""
+    parse_special: bool | None = None
+    """Let names of control tokens in these texts become these tokens; None takes the operator's choice."""
+
+    def changed(self, change: Change) -> "Conversation":
+        """Return the conversation with changed texts of the client."""
+        return replace(
+            self,
+            messages=tuple(change_message(message, change) for message in self.messages),
+            tools=tuple(change_tool(tool, change) for tool in self.tools),
+            template_kwargs={name: change_value(value, change) for name, value in self.template_kwargs.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """Rendered prompt, with the grammar and the parser for the generated text. It is slim, and can be encoded."""
 
-    text: str
-    """The prompt."""
+    text: TextPrompt
+    """The prompt. Names of control tokens in the client's texts are plain, unless the request parses them."""
     grammar: Grammar | None
     """Grammar that the generated text must match."""
     show_special: bool
@@ -67,6 +80,8 @@ class ChatModel:
         bos: str = "",
         eos: str = "",
         special_tokens: Mapping[str, int] = _NO_TOKENS,
+        control_names: Collection[str] = (),
+        parse_special: bool = False,
     ) -> None:
         """Compile the model's chat templates.
 
@@ -76,6 +91,8 @@ class ChatModel:
             bos: text of the model's token for the beginning of a sequence.
             eos: text of the model's token for the end of a sequence.
             special_tokens: ids of the model's special tokens by their names.
+            control_names: names that are plain in the client's texts.
+            parse_special: the default of `Conversation.parse_special`.
 
         Raises:
             RequestError: if a template cannot be compiled.
@@ -86,6 +103,8 @@ class ChatModel:
 
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
+        self._names = ControlNames(control_names)
+        self._parse_special = parse_special
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Return the prompt of a conversation. Takes as long as the template does.
@@ -96,7 +115,8 @@ class ChatModel:
         """
         offered = () if conversation.tool_choice == "none" else conversation.tools
         chosen = self._with_tools if offered else self._plain
-        return chosen.prompt(conversation, offered)
+        parsed = self._parse_special if conversation.parse_special is None else conversation.parse_special
+        return chosen.prompt(conversation, offered, ControlNames(()) if parsed else self._names)
 
 
 class _TemplateFormat:
@@ -115,18 +135,26 @@ class _TemplateFormat:
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
 
-    def prompt(self, conversation: Conversation, tools: Sequence[Tool]) -> ChatPrompt:
+    def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
 
         Args:
             conversation: the conversation to render.
             tools: the tools that the prompt shows to the model.
+            names: the names that are plain in the client's texts.
 
         Raises:
             RequestError: as in `ChatModel.prompt`.
         """
-        text = self._continued(conversation, tools) if conversation.continue_final else self._text(conversation, tools)
-        thinking = self._format.opens_thinking(text)
+        survey = Survey(names)
+        try:
+            conversation.changed(survey.read)
+            mask = survey.mask(self._template.source)
+            text = self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
+        except RecursionError as error:
+            message = "The messages are nested too deeply."
+            raise RequestError(message, code="invalid_value", param="messages") from error
+        thinking = self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
             self._grammar(conversation, tools, thinking=thinking),
@@ -139,7 +167,16 @@ class _TemplateFormat:
             ),
         )
 
+    def _masked(self, conversation: Conversation, tools: Sequence[Tool], mask: Mask) -> TextPrompt:
+        masked = conversation.changed(mask.hide)
+        try:
+            return mask.reveal(self._text(masked, masked.tools if tools else ()))
+        except RequestError as error:
+            raise RequestError(text_of(mask.reveal(error.message)), code=error.code, param=error.param) from error
+
     def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+        if conversation.continue_final:
+            return self._continued(conversation, tools)
         return self._render(conversation, tools, conversation.messages, opened=conversation.open_answer)
 
     def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:

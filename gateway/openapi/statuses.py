@@ -11,7 +11,7 @@ DESCRIPTIONS = {
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
-    429: "The queue is full.",
+    429: "The queue is full, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
     501: "The transfer encoding of the request body is not supported.",

@@ -42,20 +42,22 @@ class _Template:
 class PooledPreparer(Preparer):
     """Prepares requests in the workers of a pool, except for small bodies."""
 
-    def __init__(self, pool: WorkerPool, *, strict: bool = False) -> None:
+    def __init__(self, pool: WorkerPool, *, strict: bool = False, inline_body: int = INLINE_BODY) -> None:
         """Create a preparer.
 
         Args:
             pool: runs the jobs; it imports `modules_of` the endpoints.
             strict: refuse unknown fields.
+            inline_body: size of the largest body that is read in this process.
         """
+        self._inline_body = inline_body
         self._pool = pool
         self._unknown_fields = UnknownFields(strict=strict)
         self._templates: dict[int, tuple[TemplateKey, _Template]] = {}
 
     @override
     async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
-        if len(raw) <= INLINE_BODY:
+        if len(raw) <= self._inline_body:
             prepared = prepare(endpoint.body, endpoint.prepare, raw)
         else:
             prepared = await self._read(caller, endpoint, raw)
@@ -69,7 +71,7 @@ class PooledPreparer(Preparer):
         try:
             encoded = await self._pool.run(caller.client, job, conversation)
         except TimeoutError as error:
-            message = f"The chat template took longer than {job.limits.seconds:.0f} s for these messages."
+            message = f"The chat template took longer than {job.limits.seconds:.2g} s for these messages."
             raise RequestError(message, code="chat_template_refused", param="messages") from error
         prompt: ChatPrompt = decode(encoded, ChatPrompt)
         return prompt
@@ -101,7 +103,10 @@ class PooledPreparer(Preparer):
         try:
             await self._pool.run(_CHECKS, job, b"")
         except TimeoutError:
-            template.error = f"The chat template cannot be used: it takes longer than {job.limits.seconds:.0f} s."
+            reason = f"it takes longer than {job.limits.seconds:g} s to compile"
+            template.error = (
+                f"The model's chat template cannot be used: {reason}. Give another with --chat-template FILE."
+            )
         except RequestError as error:
             template.error = error.message
         else:

@@ -1,7 +1,8 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 import anyio
@@ -21,8 +22,8 @@ class GenerationResult:
     """Final event of each choice, in order of choice."""
 
 
-Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], bytes]
-"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the bytes to send."""
+Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
+"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
 class Generations:
@@ -42,6 +43,7 @@ class Generations:
         self._engine = engine
         self._queue_timeout = queue_timeout
         self._patience = patience
+        self._open: Counter[tuple[str, str]] = Counter()
 
     async def run(
         self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
@@ -67,10 +69,10 @@ class Generations:
         async def source() -> AsyncIterator[NextEvents]:
             async with self.open(caller, request, names) as admission:
 
-                async def take() -> Sequence[bytes]:
+                async def take() -> Iterable[bytes]:
                     generation = await admission.granted()
                     events = await generation.take()
-                    return [encode(generation.prompt_tokens, events)] if events else []
+                    return encode(generation.prompt_tokens, events) if events else ()
 
                 yield take
 
@@ -87,11 +89,27 @@ class Generations:
         deadline = anyio.current_time() + self._queue_timeout
         request = _partitioned(request, caller)
         try:
-            async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
-                yield Admission(generation, caller.closing, deadline)
+            with self._counted((caller.credentials, request.id)):
+                async with self._engine.generate(request, why=caller.why, patience=self._patience) as generation:
+                    caller.release_body()
+                    yield Admission(generation, caller.closing, deadline)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
+
+    def has_sent(self, caller: Caller, request_id: str | None) -> bool:
+        """Return True if a request with this id is open and has the same credentials as the caller."""
+        return (caller.credentials, request_id) in self._open
+
+    @contextmanager
+    def _counted(self, key: tuple[str, str]) -> Iterator[None]:
+        self._open[key] += 1
+        try:
+            yield
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
 
 
 def _partitioned(request: GenerationRequest, caller: Caller) -> GenerationRequest:

@@ -19,17 +19,21 @@ _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 class ChatPrompts:
     """Makes prompts with the template of the served model, or with the operator's template."""
 
-    def __init__(self, engine: Engine, template: str | None, preparer: Preparer) -> None:
+    def __init__(
+        self, engine: Engine, template: str | None, preparer: Preparer, *, parse_special: bool = False
+    ) -> None:
         """Take an engine and an optional template.
 
         Args:
             engine: its model has the default template.
             template: replaces the model's template; None keeps it.
             preparer: renders the prompts.
+            parse_special: the default of `Conversation.parse_special`.
         """
         self._engine = engine
         self._template = template
         self._preparer = preparer
+        self._parse_special = parse_special
         self._known: tuple[ModelInfo, TemplateKey] | None = None
 
     async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
@@ -67,5 +71,6 @@ class ChatPrompts:
     def _key(self, model: ModelInfo) -> TemplateKey:
         known = self._known
         if known is None or known[0] is not model:
-            known = self._known = (model, template_key(model, self._template))
+            key = template_key(model, self._template, parse_special=self._parse_special)
+            known = self._known = (model, key)
         return known[1]

@@ -22,9 +22,11 @@ from engine import (
     GenerationRequest,
     Infill,
     ModelInfo,
+    PromptText,
     RequestError,
     SlotInfo,
     Text,
+    TextPrompt,
     TokenDetail,
 )
 
@@ -149,7 +151,7 @@ class FakeEngine:
         """The patience of the latest request."""
         self.embeddings: list[FakeEmbedding] = []
         """Every embedding request in order."""
-        self.tokenized: list[tuple[tuple[str, ...], bool, bool]] = []
+        self.tokenized: list[tuple[tuple[TextPrompt, ...], bool, bool]] = []
         """Every query of `tokenize` in order: the texts, `special`, `begin`."""
         self.answers = anyio.Event()
         """Until it is set, `tokenize`, `detokenize` and `embed` block their callers."""
@@ -177,7 +179,7 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         generation = FakeGeneration(
-            request, tuple(10 if isinstance(prompt, Infill) else len(prompt) for prompt in request.prompts)
+            request, tuple(10 if isinstance(prompt, Infill | PromptText) else len(prompt) for prompt in request.prompts)
         )
         self.generations.append(generation)
         self.script(generation)
@@ -188,7 +190,7 @@ class FakeEngine:
                 generation.left = why()
 
     async def tokenize(
-        self, texts: Sequence[str], *, special: bool, begin: bool
+        self, texts: Sequence[TextPrompt], *, special: bool, begin: bool
     ) -> tuple[tuple[TokenDetail, ...], ...]:
         self.tokenized.append((tuple(texts), special, begin))
         await self._answer()
@@ -222,9 +224,13 @@ class FakeEngine:
             raise self.refusal
 
 
-def _tokens(text: str, *, special: bool, begin: bool) -> Iterator[TokenDetail]:
+def _tokens(text: TextPrompt, *, special: bool, begin: bool) -> Iterator[TokenDetail]:
     if begin:
         yield TokenDetail(BOS, _CONTROLS[BOS])
+    if isinstance(text, PromptText):
+        for part, plain in text.parts():
+            yield from _tokens(part, special=not plain, begin=False)
+        return
     for at, part in enumerate(text.split("<c>") if special else [text]):
         if at:
             yield TokenDetail(CONTROL, _CONTROLS[CONTROL])

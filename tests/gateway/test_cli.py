@@ -63,6 +63,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "model": str(model),
         "alias": "mine",
         "chat_template": str(template),
+        "parse_special": "true",
         "embedding_model": str(model),
         "host": "::1",
         "port": "0",
@@ -86,6 +87,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "strict_fields": "true",
         "stored_responses": "5",
         "stored_bytes": "5000",
+        "background_limit": "5",
         "grace": "0",
         "async_backend": "asyncio",
         "log_level": "debug",
@@ -102,6 +104,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.strict_fields
     assert by_flags.partition_cache
+    assert by_flags.parse_special
     assert by_flags.engine_config().prefix_store == 1000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"

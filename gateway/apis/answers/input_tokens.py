@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from engine import Engine
+from engine import Engine, TextPrompt
 from gateway.apis.answers.shapes import Count, JsonObject
 
 
@@ -13,7 +13,7 @@ class InputTokens(JsonObject):
     input_tokens: Count
 
 
-async def count_tokens(engine: Engine, prompt: str) -> InputTokens:
+async def count_tokens(engine: Engine, prompt: TextPrompt) -> InputTokens:
     """Return the token count of a rendered prompt, the same as in `usage`. Waits for the engine. Raises its errors."""
     (tokens,) = await engine.tokenize([prompt], special=True, begin=True)
     return {"object": "response.input_tokens", "input_tokens": len(tokens)}

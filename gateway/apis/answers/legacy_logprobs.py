@@ -1,10 +1,13 @@
 """Log-probabilities in the format of OpenAI's completions. OpenAI's chat has a newer format."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from engine import Alternative, TokenDetail
+from gateway.apis.answers.pieces import HOLE, TOKENS_PER_PIECE, array, filled
 from gateway.apis.answers.shapes import LegacyLogprobs
+
+_LISTS: LegacyLogprobs = {"text_offset": HOLE, "token_logprobs": HOLE, "tokens": HOLE, "top_logprobs": HOLE}
 
 
 class LegacyLogprobsEncoder:
@@ -14,19 +17,19 @@ class LegacyLogprobsEncoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._offset = 0
 
-    def encode(self, details: Iterable[TokenDetail]) -> LegacyLogprobs:
-        """Return the next tokens as parallel lists.
+    def encode(self, details: Sequence[TokenDetail]) -> Iterator[bytes]:
+        """Yield the JSON of the next tokens, parallel lists, in pieces.
 
         `text_offset` is the position of a token in the choice's text, in characters. For a token that begins inside a
         character, it is the position of the character. A prompt's first token has no probability and no alternatives.
         """
-        tokens = list(details)
-        return {
-            "text_offset": [self._advance(token.piece) for token in tokens],
-            "token_logprobs": [token.logprob for token in tokens],
-            "tokens": [token_text(token.piece) for token in tokens],
-            "top_logprobs": [None if token.logprob is None else _alternatives(token) for token in tokens],
-        }
+        return filled(
+            _LISTS,
+            array((self._advance(detail.piece) for detail in details), TOKENS_PER_PIECE),
+            array((detail.logprob for detail in details), TOKENS_PER_PIECE),
+            array((token_text(detail.piece) for detail in details), TOKENS_PER_PIECE),
+            array((None if detail.logprob is None else _alternatives(detail) for detail in details), TOKENS_PER_PIECE),
+        )
 
     def _advance(self, piece: bytes) -> int:
         offset = self._offset

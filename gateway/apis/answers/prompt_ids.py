@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from engine import Engine, Infill, Prompt, TokenDetail
+from engine import Engine, Infill, Prompt, PromptText, TokenDetail
 
 PromptIds: TypeAlias = tuple[list[int] | None, ...]
 """Token ids of each prompt in an answer. None for an infill prompt."""
@@ -14,14 +14,14 @@ async def prompt_ids(engine: Engine, prompts: Sequence[Prompt]) -> PromptIds:
 
     Waits for the engine. Raises the errors of `Engine.tokenize`.
     """
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    texts = [prompt for prompt in prompts if isinstance(prompt, str | PromptText)]
     tokens = iter(await engine.tokenize(texts, special=True, begin=True) if texts else ())
     return tuple(_ids(prompt, tokens) for prompt in prompts)
 
 
 def _ids(prompt: Prompt, tokens: Iterator[tuple[TokenDetail, ...]]) -> list[int] | None:
     match prompt:
-        case str():
+        case str() | PromptText():
             return [token.id for token in next(tokens)]
         case Infill():
             return None

@@ -1,6 +1,7 @@
 """Base class of the fields of every body."""
 
 from collections.abc import Iterator
+from functools import cache
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -11,15 +12,18 @@ class Fields(BaseModel):
     """Fields of a body, or of an object inside it.
 
     Types are strict: `"5"` is not an integer and `true` is not a number.
-    `null` means that a field is not given. Unknown fields are kept in `model_extra`.
+    `null` means that a field is not given. Of unknown fields only the names are kept, in `model_extra`.
     """
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, data: object) -> object:
-        return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
+    def _given(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        known = _names(cls)
+        return {name: value if name in known else None for name, value in data.items() if value is not None}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -30,6 +34,11 @@ class Fields(BaseModel):
         for name in fields.keys() - schema.get("required", ()):
             fields[name] = _or_null(fields[name])
         return reference
+
+
+@cache
+def _names(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in model.model_fields.items())
 
 
 def given(*names: str, **schemas: JsonSchemaValue) -> JsonSchemaValue:

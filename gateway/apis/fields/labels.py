@@ -2,19 +2,27 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gateway.apis.fields.base import Fields
 
 MAX_METADATA = 16
 
 
+def _few(metadata: object) -> object:
+    """Refuse too many items before each is validated."""
+    if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
+        raise ValueError(f"should have at most {MAX_METADATA} items")
+    return metadata
+
+
 class LabelFields(Fields):
     """Fields shared by chat and responses."""
 
-    metadata: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] = Field(
-        default_factory=dict, max_length=MAX_METADATA
-    )
+    metadata: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+        BeforeValidator(_few),
+    ] = Field(default_factory=dict, max_length=MAX_METADATA)
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     user: str | None = None
     safety_identifier: str | None = Field(None, max_length=64)

@@ -46,6 +46,10 @@ class TextPart(Nested):
         return (self.refusal if self.type == "refusal" else self.text) or ""
 
 
+MAX_PARTS = 2**14
+"""Maximum of parts in one request, with the calls in its messages: far above what agents send."""
+
+
 def as_parts(kind: str) -> Callable[[object], object]:
     """Return a validator that reads a text as an array of one part of the type `kind`."""
 
@@ -54,6 +58,8 @@ def as_parts(kind: str) -> Callable[[object], object]:
             return [{"type": kind, "text": value}]
         if not isinstance(value, list):
             raise ValueError("should be a string or an array of parts")  # noqa: TRY004 (pydantic reports ValueError only)
+        if len(value) > MAX_PARTS:
+            raise ValueError(f"should have at most {MAX_PARTS} parts")
         return value
 
     return read

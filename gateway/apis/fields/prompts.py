@@ -4,6 +4,8 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import Field
 
+from engine import Prompt as EnginePrompt
+from engine import all_plain
 from gateway.apis.fields.sampling import MAX_INT
 
 Prompt: TypeAlias = str | tuple[int, ...]
@@ -12,8 +14,8 @@ Prompt: TypeAlias = str | tuple[int, ...]
 MAX_CHOICES = 128
 """Maximum of the prompts times `n` in one request."""
 
-MAX_PROMPT_TOKENS = 2**20
-"""Maximum of token ids in one prompt: far above the usual context of a slot, and validated within 0.1 seconds."""
+MAX_PROMPT_TOKENS = 2**18
+"""Maximum of token ids in all prompts of a request: far above the usual context of a slot."""
 
 PromptForm: TypeAlias = (
     Annotated[str, Field(min_length=1)]
@@ -25,6 +27,18 @@ PromptForms: TypeAlias = PromptForm | Annotated[list[PromptForm], Field(min_leng
 """One prompt or several."""
 
 _FORMS = "should be a string, an array of strings, an array of token ids or an array of such arrays"
+
+
+ParseSpecial: TypeAlias = Annotated[
+    bool,
+    Field(description="Names of control tokens in a text become these tokens. The text around a gap is always plain."),
+]
+"""The request field `parse_special` of prompts."""
+
+
+def engine_prompt(prompt: Prompt, *, parse_special: bool) -> EnginePrompt:
+    """Return a prompt for the engine, as a plain text unless names of control tokens are parsed."""
+    return all_plain(prompt) if isinstance(prompt, str) and not parse_special else prompt
 
 
 def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ...]:
@@ -45,6 +59,7 @@ def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ..
         return (_tokens(value),)
     if len(value) > limit:
         raise ValueError(f"should have at most {limit} prompts")
+    _check_tokens(sum(len(prompt) for prompt in value if isinstance(prompt, list)))
     return tuple(map(_prompt, value))
 
 
@@ -61,8 +76,7 @@ def _prompt(value: object) -> Prompt:
 def _tokens(value: list[object]) -> tuple[int, ...]:
     if not value:
         raise ValueError("should not be empty")
-    if len(value) > MAX_PROMPT_TOKENS:
-        raise ValueError(f"should have at most {MAX_PROMPT_TOKENS} token ids in a prompt")
+    _check_tokens(len(value))
     if set(map(type, value)) != {int}:  # a boolean is no id
         raise ValueError(_FORMS)
     tokens = cast("tuple[int, ...]", tuple(value))
@@ -70,3 +84,8 @@ def _tokens(value: list[object]) -> tuple[int, ...]:
         if not 0 <= token <= MAX_INT:
             raise ValueError(f"has the token id {token}, which no model has")
     return tokens
+
+
+def _check_tokens(count: int) -> None:
+    if count > MAX_PROMPT_TOKENS:
+        raise ValueError(f"should have at most {MAX_PROMPT_TOKENS} token ids in total")

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import fields
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -120,7 +120,9 @@ class SamplingFields(Fields):
     mirostat: int = Field(0, ge=0, le=2)
     mirostat_tau: float = Field(5.0, ge=0, le=20)
     mirostat_eta: float = Field(0.1, ge=0, le=1)
-    samplers: list[SamplerName] | None = Field(None, json_schema_extra={"uniqueItems": True})
+    samplers: list[SamplerName] | None = Field(
+        None, max_length=len(get_args(SamplerName)), json_schema_extra={"uniqueItems": True}
+    )
     logit_bias: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_biases, json_schema_input_type=BiasForms)] = (
         Field((), json_schema_extra={"default": {}, "propertyNames": {"pattern": f"^({_TOKEN_ID.pattern})$"}})
     )

@@ -1,6 +1,6 @@
 """Answers of `/generate`: an envelope with a `success` flag."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NotRequired
 from uuid import uuid4
 
@@ -9,6 +9,7 @@ import orjson
 
 from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
+from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.shapes import Count, Error, JsonObject, LegacyLogprobs, Time, Timings
 from gateway.apis.answers.timings import timings
@@ -67,21 +68,22 @@ class Envelope:
         self._texts: list[str] = []
         self._details: list[TokenDetail] = []
 
-    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return an SSE event for each piece of text, and the whole answer after the last piece."""
-        encoded = b""
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
+        """Yield an SSE event for each piece of text, and the whole answer after the last piece."""
         for event in events:
             if event.text:
-                encoded += _event({"text": event.text})
+                text: GeneratedText = {"text": event.text}
+                yield b"data: %b\n\n" % orjson.dumps(text)
             if isinstance(event, Finished):
-                encoded += _event(self.success(prompt_tokens, event))
+                yield b"data: "
+                yield from self.success(prompt_tokens, event)
+                yield b"\n\n"
             else:
                 self._texts.append(event.text)
                 self._details += event.details
-        return encoded
 
-    def success(self, prompt_tokens: Sequence[int], end: Finished) -> Success:
-        """Return the whole answer after its last event. Times are in seconds."""
+    def success(self, prompt_tokens: Sequence[int], end: Finished) -> Iterator[bytes]:
+        """Return the JSON of the whole answer after its last event, in pieces. Times are in seconds."""
         seconds = anyio.current_time() - self._began
         data: Generated = {
             "id": self._id,
@@ -91,20 +93,19 @@ class Envelope:
             "response_time": round(seconds, 6),
             "tokens_per_second": round(end.tokens / seconds, 3) if seconds > 0 else 0.0,
         }
-        self._report(data, prompt_tokens, end)
-        return {"success": True, "data": data}
-
-    def _report(self, data: Generated, prompt_tokens: Sequence[int], end: Finished) -> None:
-        """Add the fields that the request asks for."""
         details = [*self._details, *end.details]
+        self._report(data, prompt_tokens, end, details)
+        whole: Success = {"success": True, "data": data}
+        return filled(whole, *((LegacyLogprobsEncoder().encode(details),) if self._options.logprobs else ()))
+
+    def _report(
+        self, data: Generated, prompt_tokens: Sequence[int], end: Finished, details: Sequence[TokenDetail]
+    ) -> None:
+        """Add the fields that the request asks for."""
         if self._options.logprobs:
-            data["logprobs"] = LegacyLogprobsEncoder().encode(details)
+            data["logprobs"] = HOLE
         if self._options.token_ids:
             (data["prompt_token_ids"],) = self._ids
             data["token_ids"] = [detail.id for detail in details]
         if self._options.timings:
             data["timings"] = timings(prompt_tokens, [end])
-
-
-def _event(answer: GeneratedText | Success) -> bytes:
-    return b"data: %b\n\n" % orjson.dumps(answer)

@@ -28,7 +28,7 @@ class GenerateEndpoints:
             source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
             return EventStream(source, end=b"")
         answer = await served.generations.run(call.caller, request, call.prepared.names)
-        return JsonReply(envelope.success(answer.prompt_tokens, *answer.outcomes))
+        return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 
 def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

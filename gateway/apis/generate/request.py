@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from engine import GenerationRequest
 from gateway.apis.fields.constraints import GrammarFields
-from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
+from gateway.apis.fields.prompts import ParseSpecial, Prompt, PromptForm, engine_prompt, read_prompts
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 
 
@@ -28,6 +28,7 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
             json_schema_input_type=PromptForm | Annotated[list[PromptForm], Field(min_length=1, max_length=1)],
         ),
     ]
+    parse_special: ParseSpecial = True
     max_tokens: int = Field(16, ge=0, le=MAX_INT)
     stream: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
@@ -35,7 +36,7 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
         return replace(
-            self.generation(prompts=(self.prompt,)),
+            self.generation(prompts=(engine_prompt(self.prompt, parse_special=self.parse_special),)),
             max_tokens=self.max_tokens,
             stream=self.stream,
             grammar=self.constraint(),

@@ -1,5 +1,6 @@
 """Endpoint `/apply-template`: render the prompt of a conversation without generating."""
 
+from engine import text_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
@@ -25,7 +26,7 @@ class ApplyTemplateEndpoints:
         chat = call.prepared
         served = await self._models.resolve(chat.model)
         prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
-        return JsonReply({"prompt": prompt.text})
+        return JsonReply({"prompt": text_of(prompt.text)})
 
 
 def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

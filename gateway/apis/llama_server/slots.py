@@ -27,19 +27,24 @@ class SlotsEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def list(self, _call: Call[None]) -> JsonReply[list[Slot]]:
-        """Return one object per slot. Raises `Unavailable` while the engine is down."""
+    async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
+        """Return one object per slot, with the ids of those requests only that have the caller's credentials.
+
+        Raises `Unavailable` while the engine is down.
+        """
         served = await self._models.resolve(None)
         slots, _metrics = await served.engine.inspect()
-        return JsonReply([_encode(slot) for slot in slots])
+        return JsonReply(
+            [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
+        )
 
 
-def _encode(slot: SlotInfo) -> Slot:
+def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
     return {
         "id": slot.id,
         "is_processing": slot.request_id is not None,
         "state": slot.state,
-        "request_id": slot.request_id,
+        "request_id": slot.request_id if shown else None,
         "active_tokens": slot.active_tokens,
         "cached_tokens": slot.cached_tokens,
     }

@@ -45,4 +45,4 @@ class DetokenizeBody(Fields):
     """The body of `POST /detokenize`."""
 
     model: str | None = None
-    tokens: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field(max_length=MAX_PROMPT_TOKENS)
+    tokens: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)

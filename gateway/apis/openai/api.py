@@ -8,7 +8,7 @@ from gateway.apis.openai.embeddings.endpoint import embeddings_endpoints
 from gateway.apis.openai.models.endpoint import models_endpoints
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.endpoint import responses_endpoints
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 

@@ -149,13 +149,13 @@ class ScriptedChild:
                 self.write(Answered(query_id, Inspected(slots, self.metrics())))
             case Tokenize(texts):
                 self.note(f"tokenize {query_id}")
-                self.tokenize(query_id, texts)
+                self.tokenize(query_id, [text for text in texts if isinstance(text, str)])
             case Detokenize(tokens):
                 self.note(f"detokenize {query_id}")
                 wrong = max(tokens) > 255
                 self.write(failed(query_id) if wrong else Answered(query_id, Detokenized(bytes(tokens))))
 
-    def tokenize(self, query_id: int, texts: tuple[str, ...]) -> None:
+    def tokenize(self, query_id: int, texts: list[str]) -> None:
         match this_life(texts[0], self.life).split():
             case ["ignore"]:
                 pass

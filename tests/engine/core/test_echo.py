@@ -5,7 +5,7 @@ import pytest
 from engine.core.echo import Echo, make_echo
 from engine.errors import RequestError
 from engine.events import Alternative, TokenDetail
-from engine.request import Infill, Prompt
+from engine.request import Infill, Prompt, PromptText
 from engine.testing.fake_runner import END, FakeModel
 from tests.engine.driver import request
 
@@ -91,3 +91,13 @@ def test_a_prompt_of_one_token_has_no_score() -> None:
     echo = Echo([7], b"a", [b"a"], scored=True)
     assert echo.unscored == 0
     assert echo.details == [TokenDetail(7, b"a")]
+
+
+def test_a_prompt_with_plain_parts_is_repeated_as_it_was_written() -> None:
+    model = FakeModel()
+    prompt = PromptText("<end>a<end>", ((5, 11),))
+    tokens = model.tokenize_parts(prompt)
+    assert tokens == [END, *b"a<end>"]
+    echo = make_echo(request(echo=True, token_ids=True), prompt, tokens, model)
+    assert echo is not None
+    assert (echo.text, [detail.piece for detail in echo.details][:2]) == (b"<end>a<end>", [b"<end>", b"a"])

@@ -1,13 +1,14 @@
 """Admission by length: inputs refused by their beginning, and inputs that must be read to the end."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
-from engine.request import EmbeddingRequest, Infill, Prompt, Sampling
-from engine.testing.fake_runner import FakeModel
+from engine.request import EmbeddingRequest, Infill, Prompt, PromptText, Sampling, all_plain
+from engine.testing.fake_runner import END, FakeModel
 from engine.worker.admission import admit, admit_embedding
 from tests.engine.driver import request
 
@@ -30,7 +31,9 @@ def model() -> CountingModel:
     return CountingModel(context=CONTEXT)
 
 
-@pytest.mark.parametrize("prompt", ["x" * 10**6, "ж" * 10**6, "x" + "ж" * 600, Infill("", "x" * 10**6)])
+@pytest.mark.parametrize(
+    "prompt", ["x" * 10**6, "ж" * 10**6, "x" + "ж" * 600, Infill("", "x" * 10**6), all_plain("x" * 10**6)]
+)
 def test_a_prompt_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel, prompt: Prompt) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
         admit(1, request(prompt), model)  # type: ignore[arg-type]
@@ -75,3 +78,8 @@ def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: 
     with pytest.raises(RequestError, match="finite") as raised:
         admit(1, request("x", sampling=sampling), model)
     assert raised.value.param == field
+
+
+def test_a_prompt_with_plain_parts_is_tokenised_in_parts(model: CountingModel) -> None:
+    group = admit(1, replace(request(), prompts=(PromptText("<end>a<end>", ((5, 11),)),)), model)
+    assert group.waiting[0].tokens == [END, *b"a<end>"]

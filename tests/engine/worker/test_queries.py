@@ -6,6 +6,7 @@ import pytest
 
 from engine.events import TokenDetail
 from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
+from engine.request import PromptText
 from engine.testing.fake_runner import END, NAMES, VOCABULARY
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
@@ -14,6 +15,13 @@ def test_texts_become_tokens_with_their_pieces(client: Client) -> None:
     client.ask(7, Tokenize(("ab", ""), special=True, begin=True))
     answer = client.expect(Answered)
     assert answer == Answered(7, Tokenized(((TokenDetail(97, b"a"), TokenDetail(98, b"b")), ())))
+
+
+def test_names_in_plain_parts_do_not_count(client: Client) -> None:
+    client.ask(1, Tokenize((PromptText("<end><end>", ((5, 10),)),), special=True, begin=True))
+    answer = client.expect(Answered).answer
+    assert isinstance(answer, Tokenized)
+    assert [token.id for token in answer.texts[0]] == [END, *b"<end>"]
 
 
 def test_names_of_control_tokens_count_only_if_special(client: Client) -> None:

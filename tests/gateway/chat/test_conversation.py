@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from engine import Grammar, GrammarKind, ModelInfo, RequestError
+from engine import Grammar, GrammarKind, ModelInfo, RequestError, text_of
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
 from gateway.chat.rendering import encode_conversation, render, template_key
@@ -35,6 +35,10 @@ def prompt_for(model: ModelInfo, conversation: Conversation, override: str | Non
     return prompt
 
 
+def text_from(source: str | None, *messages: TemplateMessage, **fields: Any) -> str:
+    return text_of(prompt_of(source, *messages, **fields).text)
+
+
 def matches(grammar: Grammar | None, text: str) -> bool:
     assert grammar is not None
     source = grammar.source
@@ -61,11 +65,9 @@ def test_open_answer_controls_the_generation_prompt() -> None:
 
 @pytest.mark.parametrize("source", [templates.CHATML, templates.PARTS, templates.NO_SYSTEM])
 def test_a_last_message_goes_on_where_it_ended(source: str) -> None:
-    text = prompt_of(source, ASKED, SAID, continue_final=True).text
+    text = text_from(source, ASKED, SAID, continue_final=True)
     assert text.endswith("Well ")
-    assert prompt_of(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).text.endswith(
-        " Hi Well "
-    )
+    assert text_from(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).endswith(" Hi Well ")
 
 
 def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
@@ -110,7 +112,7 @@ def test_variables_reach_the_template() -> None:
 
 
 def test_tools_are_passed_in_openais_form() -> None:
-    text = prompt_of("{{ tools | tojson }}", tools=(ADD, Tool("sub"))).text
+    text = text_from("{{ tools | tojson }}", tools=(ADD, Tool("sub")))
     described = (
         '{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"'
     )
@@ -120,11 +122,11 @@ def test_tools_are_passed_in_openais_form() -> None:
 
 
 def test_tools_are_added_to_the_first_message_if_the_template_does_not_show_them() -> None:
-    text = prompt_of(templates.NO_SYSTEM, tools=(ADD,)).text
+    text = text_from(templates.NO_SYSTEM, tools=(ADD,))
     assert text.startswith("<start_of_turn>user\n")
     assert '"add"' in text
     assert text.endswith("Hi<end_of_turn>\n")
-    assert '"add"' not in prompt_of(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none").text
+    assert '"add"' not in text_from(templates.NO_SYSTEM, tools=(ADD,), tool_choice="none")
 
 
 def test_an_answer_may_begin_inside_reasoning() -> None:
@@ -185,7 +187,7 @@ def test_calls_are_written_as_text_if_the_template_does_not_show_them() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
     called: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [call]}
     result: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}
-    text = prompt_of(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,)).text
+    text = text_from(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,))
     assert text.endswith(
         "<start_of_turn>assistant\n```tool_code\nadd(x=1)\n```<end_of_turn>\n"
         "<start_of_turn>user\n```tool_output\n2\n```<end_of_turn>\n"

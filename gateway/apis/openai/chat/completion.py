@@ -1,12 +1,14 @@
 """Encoder of a whole chat completion."""
 
 import time
+from collections.abc import Iterator
 from uuid import uuid4
 
 from engine import Finished
+from gateway.apis.answers.pieces import HOLE, array_of_pieces, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
-from gateway.apis.openai.chat.answer import ChatChoice, ChatCompletion, ChatHead
+from gateway.apis.openai.chat.answer import ChatChoice, ChatCompletion, ChatHead, ChatMessage
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, read_message
@@ -34,34 +36,35 @@ def chat_head(options: ChatOptions, model: str, fingerprint: str) -> ChatHead:
     return head
 
 
-def completion(
+async def completion(
     head: ChatHead, options: ChatOptions, prompt: ChatPrompt, ids: PromptIds, answer: GenerationResult
-) -> ChatCompletion:
-    """Return the whole completion. `ids` has the prompt's token ids if the request asks for them."""
+) -> Iterator[bytes]:
+    """Return the JSON of the whole completion in pieces. `ids` has the prompt's ids if the request asks for them."""
+    messages = [await read_message(prompt, end.text, deprecated=options.deprecated_calls) for end in answer.outcomes]
     whole: ChatCompletion = {
         "id": head["id"],
         "object": "chat.completion",
         **head,
-        "choices": [_choice(options, prompt, end) for end in answer.outcomes],
+        "choices": HOLE,
         "usage": usage(answer.prompt_tokens, answer.outcomes),
     }
     if options.timings:
         whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
     if ids:
         whole["prompt_token_ids"] = ids[0]
-    return whole
+    choices = zip(messages, answer.outcomes, strict=True)
+    return filled(whole, array_of_pieces(_choice(options, message, end) for message, end in choices))
 
 
-def _choice(options: ChatOptions, prompt: ChatPrompt, end: Finished) -> ChatChoice:
-    message = read_message(prompt, end.text, deprecated=options.deprecated_calls)
+def _choice(options: ChatOptions, message: ChatMessage, end: Finished) -> Iterator[bytes]:
     called = "tool_calls" in message or "function_call" in message
     choice: ChatChoice = {
         "index": end.choice,
         "message": message,
-        "logprobs": chat_logprobs(end.details) if options.logprobs else None,
+        "logprobs": HOLE if options.logprobs else None,
         "finish_reason": finish_reason(end, called=called, deprecated=options.deprecated_calls),
         "stop_reason": end.stop,
     }
     if options.token_ids:
         choice["token_ids"] = [detail.id for detail in end.details]
-    return choice
+    return filled(choice, *((chat_logprobs(end.details),) if options.logprobs else ()))

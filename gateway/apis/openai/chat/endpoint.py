@@ -22,17 +22,19 @@ class ChatEndpoints:
 
     async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        chat = call.prepared
+        chat, caller = call.prepared, call.caller
+        options, names = chat.options, chat.names
         served = await self._models.resolve(chat.model)
-        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
-        request = chat.generation(call.caller.request_id, prompt)
-        ids = await prompt_ids(served.engine, request.prompts) if chat.options.token_ids else ()
-        head = chat_head(chat.options, served.name, served.fingerprint)
+        prompt = await served.prompts.prompt(caller, chat.conversation, names)
+        request = chat.generation(caller.request_id, prompt)
+        del call, chat  # the conversation, which may be large, is not needed while the engine works
+        ids = await prompt_ids(served.engine, request.prompts) if options.token_ids else ()
+        head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
-            encode = ChatChunks(head, chat.options, prompt, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, chat.names))
-        answer = await served.generations.run(call.caller, request, chat.names)
-        return JsonReply(completion(head, chat.options, prompt, ids, answer))
+            encode = ChatChunks(head, options, prompt, ids).encode
+            return EventStream(served.generations.stream(caller, request, encode, names))
+        answer = await served.generations.run(caller, request, names)
+        return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""

@@ -1,17 +1,19 @@
 """Log-probabilities in the format of OpenAI's chat."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from engine import Alternative, TokenDetail
+from gateway.apis.answers.pieces import HOLE, TOKENS_PER_PIECE, array, filled
 from gateway.apis.openai.chat.answer import ChatLogprobs, ChosenLogprob, TokenLogprob
 
 MIN_LOGPROB = -9999.0
 """OpenAI's value for a probability of 0, because JSON has no number for minus infinity."""
 
 
-def chat_logprobs(details: Iterable[TokenDetail]) -> ChatLogprobs:
-    """Return the `logprobs` of a choice or of one chunk of it."""
-    return {"content": token_logprobs(details), "refusal": None}
+def chat_logprobs(details: Iterable[TokenDetail]) -> Iterator[bytes]:
+    """Yield the JSON of the `logprobs` of a choice, or of one chunk of it, in pieces."""
+    whole: ChatLogprobs = {"content": HOLE, "refusal": None}
+    return filled(whole, array(map(_chosen, details), TOKENS_PER_PIECE))
 
 
 def token_logprobs(details: Iterable[TokenDetail]) -> list[ChosenLogprob]:

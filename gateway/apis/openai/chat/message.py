@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 from uuid import uuid4
 
+import anyio.lowlevel
+
 from engine import Finished, FinishReason
 from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, FunctionCallAnswer
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+
+CHARACTERS_PER_PIECE = 2**14
+"""Characters of an answer that are parsed at once."""
 
 
 def new_call_id() -> str:
@@ -21,20 +26,29 @@ def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinis
     return "function_call" if deprecated else "tool_calls"
 
 
-def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> ChatMessage:
-    """Return the message of a choice's whole text. With `deprecated`, a call becomes the old `function_call`."""
-    parser = prompt.parsing.parser()
-    return _Collector([*parser.feed(text), *parser.finish()]).message(deprecated=deprecated)
+async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> ChatMessage:
+    """Return the message of a choice's whole text. With `deprecated`, a call becomes the old `function_call`.
+
+    Lets other tasks run while it reads a long text.
+    """
+    parser, collector = prompt.parsing.parser(), _Collector()
+    for start in range(0, len(text), CHARACTERS_PER_PIECE):
+        collector.add(parser.feed(text[start : start + CHARACTERS_PER_PIECE]))
+        await anyio.lowlevel.checkpoint()
+    collector.add(parser.finish())
+    return collector.message(deprecated=deprecated)
 
 
 class _Collector:
     """Joins the deltas of one message."""
 
-    def __init__(self, deltas: Iterable[Delta]) -> None:
+    def __init__(self) -> None:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._names: list[str] = []
         self._arguments: list[list[str]] = []
+
+    def add(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
             self._add(delta)
 

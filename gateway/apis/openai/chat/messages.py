@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import TextPart, as_parts
+from gateway.apis.fields.parts import MAX_PARTS, TextPart, as_parts
 from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
@@ -24,10 +24,9 @@ class ContentPart(TextPart):
     type: Literal["text", "refusal"]
 
 
+ContentParts: TypeAlias = Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
 Content: TypeAlias = Annotated[
-    list[ContentPart],
-    Field(min_length=1),
-    BeforeValidator(as_parts("text"), json_schema_input_type=str | Annotated[list[ContentPart], Field(min_length=1)]),
+    ContentParts, BeforeValidator(as_parts("text"), json_schema_input_type=str | ContentParts)
 ]
 
 
@@ -97,7 +96,7 @@ class AssistantMessage(_MessageFields):
     content: Content | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] = Field(default_factory=list)
+    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     function_call: CalledFunction | None = None
     audio: dict[str, Any] | None = Field(None, json_schema_extra={"type": "null"})
 
@@ -156,9 +155,17 @@ def read_messages(value: object) -> tuple[RequestMessage, ...]:
         raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_MESSAGES:
         raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
+    if sum(map(_parts, value)) > MAX_PARTS:
+        raise ValueError(f"should have at most {MAX_PARTS} parts and calls in total")
     return tuple(
         read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(value)
     )
+
+
+def _parts(message: object) -> int:
+    """Return the number of parts and calls in a message that is not validated yet."""
+    fields = (message.get("content"), message.get("tool_calls")) if isinstance(message, dict) else ()
+    return sum(len(field) for field in fields if isinstance(field, list))
 
 
 def for_template(messages: Sequence[RequestMessage]) -> tuple[TemplateMessage, ...]:

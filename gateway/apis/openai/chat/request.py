@@ -25,7 +25,10 @@ from gateway.apis.openai.chat.messages import (
 )
 from gateway.apis.openai.chat.tools import ToolFields
 from gateway.chat.conversation import Conversation
-from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
+from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
+
+MAX_DOCUMENTS = 2**10
+"""Maximum of documents in one request."""
 
 
 class Prediction(Nested):
@@ -42,13 +45,15 @@ class TemplateFields(Fields):
         tuple[RequestMessage, ...], BeforeValidator(read_messages, json_schema_input_type=RequestMessages)
     ]
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
-    documents: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = Field(None, max_length=MAX_DOCUMENTS, fail_fast=True)
     reasoning_effort: Effort | None = None
     verbosity: Verbosity | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool = Field(
         False, description="Requires a last message by the assistant without calls, and no `add_generation_prompt`."
     )
+
+    parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
 
     @field_validator("continue_final_message")
     @classmethod
@@ -88,7 +93,7 @@ class ChatBody(
     max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Requires `logprobs`.")
-    modalities: list[Literal["text", "audio"]] | None = Field(None, json_schema_extra={"const": ["text"]})
+    modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
 
@@ -133,6 +138,7 @@ class ChatBody(
             ),
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
+            parse_special=self.parse_special,
         )
 
     def request(self) -> GenerationRequest:

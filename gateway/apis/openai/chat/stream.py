@@ -1,10 +1,11 @@
 """Encoder of a streamed chat completion: OpenAI's chunks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
 from engine import Finished, Text, TokenDetail
+from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.chat.answer import ChatDelta, ChatFinishReason, ChatHead, ChatPart, ChunkHead, FunctionDelta
@@ -40,20 +41,21 @@ class ChatChunks:
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
         self._ends: list[Finished] = []
 
-    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return the chunks of all events. With `include_usage`, the usage follows the last choice."""
-        chunks: list[bytes] = []
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
+        """Yield the chunks of all events. With `include_usage`, the usage follows the last choice."""
         for event in events:
             choice = self._choices[event.choice]
             if not choice.began:
-                chunks += (self._head, orjson.dumps([choice.begin()]), self._prompt_ids, self._tail)
+                yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
             for part in choice.parts(event):
-                chunks += (self._head, orjson.dumps([part]), self._tail)
+                yield self._head
+                yield from part
+                yield self._tail
             if isinstance(event, Finished):
                 self._ends.append(event)
-        if len(self._ends) == len(self._choices):
-            chunks[-1:] = self._end(prompt_tokens)
-        return b"".join(chunks)
+                yield self._head
+                yield from choice.end(event)
+                yield from self._end(prompt_tokens) if len(self._ends) == len(self._choices) else (self._tail,)
 
     def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
@@ -77,37 +79,38 @@ class _Choice:
         """Tokens of text that the parser holds back. They belong to the next part."""
         self._called = False
 
-    def begin(self) -> ChatPart:
+    def begin(self) -> Iterable[bytes]:
         """Return the first part, which has the role."""
         self.began = True
-        return self._part({"role": "assistant", "content": ""})
+        return self._encoded(self._part({"role": "assistant", "content": ""}), ())
 
-    def parts(self, event: Text | Finished) -> Iterator[ChatPart]:
-        """Yield a part for each delta, and one for the end of the choice."""
+    def parts(self, event: Text | Finished) -> Iterator[Iterable[bytes]]:
+        """Yield a part for each delta."""
         self._unsent += event.details
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
-            yield self._part(self._delta(delta), self._take())
-        if isinstance(event, Finished):
-            reason = finish_reason(event, called=self._called, deprecated=self._options.deprecated_calls)
-            yield {**self._part({}, self._take(), reason), "stop_reason": event.stop}
+            yield self._encoded(self._part(self._delta(delta)), self._take())
+
+    def end(self, event: Finished) -> Iterable[bytes]:
+        """Return the last part, which has the finish reason."""
+        reason = finish_reason(event, called=self._called, deprecated=self._options.deprecated_calls)
+        return self._encoded({**self._part({}, reason), "stop_reason": event.stop}, self._take())
 
     def _take(self) -> list[TokenDetail]:
         taken, self._unsent = self._unsent, []
         return taken
 
-    def _part(
-        self, delta: ChatDelta, details: Sequence[TokenDetail] = (), reason: ChatFinishReason | None = None
-    ) -> ChatPart:
-        part: ChatPart = {
-            "index": self._index,
-            "delta": delta,
-            "logprobs": chat_logprobs(details) if details and self._options.logprobs else None,
-            "finish_reason": reason,
-        }
+    def _part(self, delta: ChatDelta, reason: ChatFinishReason | None = None) -> ChatPart:
+        return {"index": self._index, "delta": delta, "logprobs": None, "finish_reason": reason}
+
+    def _encoded(self, part: ChatPart, details: Sequence[TokenDetail]) -> Iterable[bytes]:
+        """Return the JSON of an array of one part, with the details of its tokens, in pieces."""
         if self._options.token_ids:
             part["token_ids"] = [detail.id for detail in details]
-        return part
+        if not details or not self._options.logprobs:
+            return (orjson.dumps([part]),)
+        part["logprobs"] = HOLE
+        return filled([part], chat_logprobs(details))
 
     def _delta(self, delta: Delta) -> ChatDelta:
         match delta:

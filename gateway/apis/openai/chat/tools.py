@@ -1,6 +1,6 @@
 """Tool fields of OpenAI's chat requests, current and deprecated."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,9 @@ from gateway.chat.tools import Named, Tool, ToolChoice
 
 MAX_TOOLS = 128
 """OpenAI's limit."""
+
+MAX_PROPERTIES = 2**14
+"""Maximum of properties in the parameters of all tools. The gateway looks at each where it reads the calls."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 """OpenAI's default: a function without parameters."""
@@ -60,7 +63,7 @@ class NamedFunction(Nested):
 
 class _Allowed(Nested):
     mode: Literal["auto", "required"]
-    tools: list[NamedFunction] = Field(min_length=1)
+    tools: list[NamedFunction] = Field(min_length=1, max_length=MAX_TOOLS)
 
 
 class AllowedTools(Nested):
@@ -156,9 +159,17 @@ def _tool_set(functions: Sequence[FunctionObject], choice: ToolChoice, field: st
         raise refusal(field, f"names the function {choice.name[:64]!r}, which is not offered")
     if choice == "required" and not names:
         raise refusal(field, "is required, but no tools are offered")
+    offered = field.replace("_choice", "s").replace("_call", "s")
     if len(set(names)) < len(names):
-        raise refusal(field.replace("_choice", "s").replace("_call", "s"), "should have each name once")
+        raise refusal(offered, "should have each name once")
+    if sum(_properties(function.parameters) for function in functions) > MAX_PROPERTIES:
+        raise refusal(offered, f"should have at most {MAX_PROPERTIES} properties in total")
     return ToolSet(tuple(function.tool() for function in functions), choice)
+
+
+def _properties(parameters: Mapping[str, Any]) -> int:
+    properties = parameters.get("properties")
+    return len(properties) if isinstance(properties, Mapping) else 0
 
 
 def _only(functions: Sequence[FunctionObject], names: Sequence[str]) -> list[FunctionObject]:

@@ -33,7 +33,7 @@ class CompletionsEndpoints:
             encode = CompletionChunks(head, options, ids).encode
             return EventStream(served.generations.stream(call.caller, request, encode, call.prepared.names))
         answer = await served.generations.run(call.caller, request, call.prepared.names)
-        return JsonReply(completion(head, options, ids, answer))
+        return await JsonReply.in_pieces(await completion(head, options, ids, answer))
 
 
 def _check_infills(request: GenerationRequest, served: Served) -> None:

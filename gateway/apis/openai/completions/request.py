@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from engine import GenerationRequest, Infill
 from engine import Prompt as EnginePrompt
 from gateway.apis.fields.constraints import GrammarFields
-from gateway.apis.fields.prompts import MAX_CHOICES, Prompt, PromptForms, read_prompts
+from gateway.apis.fields.prompts import MAX_CHOICES, ParseSpecial, Prompt, PromptForms, engine_prompt, read_prompts
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 from gateway.apis.fields.stream import StreamFields
 
@@ -32,6 +32,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
     suffix: str = Field("", description="Requires a model with infill tokens, text prompts, and no `echo`.")
+    parse_special: ParseSpecial = True
     user: str | None = None
 
     @field_validator("n")
@@ -77,7 +78,9 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
         )
 
     def _engine_prompt(self, prompt: Prompt) -> EnginePrompt:
-        return Infill(prompt, self.suffix) if self.suffix and isinstance(prompt, str) else prompt
+        if self.suffix and isinstance(prompt, str):
+            return Infill(prompt, self.suffix)
+        return engine_prompt(prompt, parse_special=self.parse_special)
 
 
 def _bounded(choices: int, info: ValidationInfo) -> int:

@@ -1,12 +1,13 @@
 """Encoder of a streamed completion: OpenAI's chunks."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
 from engine import Finished, Text
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
+from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.completions.answer import CompletionHead, CompletionPart
@@ -33,26 +34,28 @@ class CompletionChunks:
         self._begun: set[int] = set()
         self._ends: list[Finished] = []
 
-    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
-        """Return a chunk for each event. With `include_usage`, the usage follows the last choice."""
-        chunks: list[bytes] = []
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
+        """Yield a chunk for each event. With `include_usage`, the usage follows the last choice."""
         for event in events:
-            chunks += (self._head, orjson.dumps(self._part(event)))
+            yield self._head
+            yield from self._part(event)
             if isinstance(event, Finished):
                 self._ends.append(event)
-            chunks += (
-                self._end(prompt_tokens) if len(self._ends) == len(prompt_tokens) * self._options.n else (self._tail,)
-            )
-        return b"".join(chunks)
+            last = len(self._ends) == len(prompt_tokens) * self._options.n
+            yield from self._end(prompt_tokens) if last else (self._tail,)
 
-    def _part(self, event: Text | Finished) -> CompletionPart:
+    def _part(self, event: Text | Finished) -> Iterable[bytes]:
         """Return the part for one event.
 
         Its log-probabilities continue those of the choice's earlier parts. A part without tokens has none.
         """
-        part: CompletionPart = {"index": event.choice, "text": event.text, "logprobs": None, "finish_reason": None}
-        if event.details and self._options.logprobs:
-            part["logprobs"] = self._logprobs[event.choice].encode(event.details)
+        logprobs = self._options.logprobs and event.details
+        part: CompletionPart = {
+            "index": event.choice,
+            "text": event.text,
+            "logprobs": HOLE if logprobs else None,
+            "finish_reason": None,
+        }
         if isinstance(event, Finished):
             part["finish_reason"] = event.reason
             part["stop_reason"] = event.stop
@@ -61,7 +64,7 @@ class CompletionChunks:
             if event.choice not in self._begun:
                 self._begun.add(event.choice)
                 part["prompt_token_ids"] = self._ids[event.choice // self._options.n]
-        return part
+        return filled(part, *((self._logprobs[event.choice].encode(event.details),) if logprobs else ()))
 
     def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""

@@ -1,11 +1,12 @@
 """Answers of `/v1/embeddings`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import anyio.lowlevel
 from pydantic import Field
 
 from engine import EmbeddingResult
+from gateway.apis.answers.pieces import HOLE, array, filled
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.openai.embeddings.call import EmbeddingCall
 
@@ -34,16 +35,17 @@ class Embeddings(JsonObject):
     usage: EmbeddingUsage
 
 
-async def embeddings(model: str, asked: EmbeddingCall, result: EmbeddingResult) -> Embeddings:
-    """Return the whole answer. Yields to other tasks after each vector, because there may be thousands."""
-    data: list[Embedding] = []
-    for index, vector in enumerate(result.vectors):
-        data.append({"object": "embedding", "index": index, "embedding": asked.encode(vector)})
-        await anyio.lowlevel.checkpoint()
+def embeddings(model: str, asked: EmbeddingCall, result: EmbeddingResult) -> Iterator[bytes]:
+    """Return the JSON of the whole answer in pieces, one for each vector, because there may be thousands."""
     tokens = sum(result.tokens)
-    return {
+    whole: Embeddings = {
         "object": "list",
-        "data": data,
+        "data": HOLE,
         "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
+    return filled(whole, array((_embedding(at, asked.encode(vector)) for at, vector in enumerate(result.vectors)), 1))
+
+
+def _embedding(index: int, vector: list[float] | str) -> Embedding:
+    return {"object": "embedding", "index": index, "embedding": vector}

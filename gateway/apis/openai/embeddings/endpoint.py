@@ -23,7 +23,7 @@ class EmbeddingsEndpoints:
         served = await self._models.resolve(asked.model, Task.EMBED)
         _check_dimensions(asked, served)
         result = await served.embed(call.caller, replace(asked.request, id=call.caller.request_id))
-        return JsonReply(await embeddings(served.name, asked, result))
+        return await JsonReply.in_pieces(embeddings(served.name, asked, result))
 
 
 def _check_dimensions(asked: EmbeddingCall, served: Served) -> None:

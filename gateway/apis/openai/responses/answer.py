@@ -52,6 +52,15 @@ class ResponseProgress(JsonObject):
     usage: NotRequired[ResponseUsage]
 
 
+class ResponseHead(ResponseProgress):
+    """The fields of a response before its output."""
+
+    id: str
+    object: Literal["response"]
+    created_at: Timestamp
+    model: str
+
+
 class ResponseReasoning(JsonObject):
     """The request's reasoning options."""
 
@@ -135,13 +144,9 @@ class RequestEcho(JsonObject):
     user: NotRequired[str]
 
 
-class Response(ResponseProgress, RequestEcho):
+class Response(ResponseHead, RequestEcho):
     """A response in any state."""
 
-    id: str
-    object: Literal["response"]
-    created_at: Timestamp
-    model: str
     output: list[OutputItem]
 
 

@@ -3,17 +3,18 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from engine import GenerationRequest, Unavailable
-from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.response import ResponseAnswer
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller
-from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
+from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
 from gateway.serving.generations import Admission, Generations
 
 SHUTDOWN = "the server is shutting down"
@@ -35,16 +36,23 @@ class BackgroundWork:
     """The request for the engine."""
     names: Mapping[str, str]
     """The client's names of fields, as in `Generations`."""
-    inputs: list[Item]
+    inputs: list[EncodedItem]
     """Input items of the request, stored with the response."""
+
+    @property
+    def owner(self) -> str:
+        """Owner of the response, as in `ResponseStore`."""
+        return self.caller.credentials
 
 
 @dataclass(slots=True)
 class _Running:
-    """A response that runs."""
+    """A response that runs, or that the engine has not yet accepted."""
 
     work: BackgroundWork
     """The work under way."""
+    accepted: bool = False
+    """True once the engine has accepted the request."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancels the work."""
     finished: anyio.Event = field(default_factory=anyio.Event)
@@ -55,19 +63,23 @@ class BackgroundResponses:
     """Runs each response in its own cancel scope, inside the server's scope and outside the client's.
 
     A response ends on completion, by `cancel`, or at its deadline, and is then stored. If the server stops, it is lost.
+    Responses are looked up among those of one owner, as in `ResponseStore`.
     """
 
-    def __init__(self, store: ResponseStore, *, timeout: float) -> None:
+    def __init__(self, store: ResponseStore, *, timeout: float, max_per_owner: int) -> None:
         """Create the runner of background responses.
 
         Args:
             store: keeps the ended responses.
             timeout: limit of each response, in seconds.
+            max_per_owner: maximum number of responses of one owner that run or wait. They hold no connection, so that
+                otherwise one client could fill the queue.
         """
         self._store = store
         self._timeout = timeout
+        self._max_per_owner = max_per_owner
         self._tasks: TaskGroup | None = None
-        self._running: dict[str, _Running] = {}
+        self._owners: dict[str, dict[str, _Running]] = {}
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -81,52 +93,74 @@ class BackgroundResponses:
                 yield
             finally:
                 self._tasks = None
-                for running in self._running.values():
-                    running.work.caller.closing.reason = SHUTDOWN
+                for owned in self._owners.values():
+                    for running in owned.values():
+                        running.work.caller.closing.reason = SHUTDOWN
                 tasks.cancel_scope.cancel()
 
     async def start(self, work: BackgroundWork) -> None:
         """Start a response. Waits until the engine accepts it.
 
-        Raises the errors of `Generations.open`, and `Unavailable` if the server is stopping.
+        Raises the errors of `Generations.open`, `RefusedError` (429) if the owner has too many running responses, and
+        `Unavailable` if the server is stopping.
         """
         if self._tasks is None:
             raise Unavailable("The server is shutting down.", code="shutting_down")
-        await self._tasks.start(self._run, work)
+        owned = self._owners.setdefault(work.owner, {})
+        if len(owned) >= self._max_per_owner:
+            raise too_many(self._max_per_owner)
+        running = owned[work.answer.id] = _Running(work)
+        try:
+            await self._tasks.start(self._run, running)
+        except BaseException:
+            self._forget(work)
+            raise
 
-    def find(self, response_id: str) -> BackgroundWork | None:
-        """Return the work of a running response, or None."""
-        running = self._running.get(response_id)
+    def find(self, owner: str, response_id: str) -> BackgroundWork | None:
+        """Return the work of an owner's running response, or None."""
+        running = self._owners.get(owner, {}).get(response_id)
         return running.work if running else None
 
-    async def cancel(self, response_id: str) -> None:
-        """Cancel a response if it still runs. Waits until the engine releases its resources."""
-        if running := self._running.get(response_id):
-            running.work.caller.closing.reason = CANCELLED
-            running.scope.cancel()
-            await running.finished.wait()
+    async def cancel(self, owner: str, response_id: str) -> bool:
+        """Cancel an owner's response if it still runs. Waits until the engine releases its resources.
 
-    async def _run(self, work: BackgroundWork, *, task_status: TaskStatus[None]) -> None:
-        running = _Running(work)
+        Returns False if no such response runs.
+        """
+        if (running := self._owners.get(owner, {}).get(response_id)) is None:
+            return False
+        running.work.caller.closing.reason = CANCELLED
+        running.scope.cancel()
+        await running.finished.wait()
+        return True
+
+    async def _run(self, running: _Running, *, task_status: TaskStatus[None]) -> None:
+        work = running.work
         try:
             with running.scope:
                 await self._generate(running, task_status)
             if not work.answer.ended:
                 work.answer.cancel()
-            self._store.put(work.answer.content(), work.inputs)
+            self._store.put(work.owner, work.answer.stored(work.inputs))
         finally:
-            self._running.pop(work.answer.id, None)
+            self._forget(work)
             running.finished.set()
+
+    def _forget(self, work: BackgroundWork) -> None:
+        """Remove a response that no longer runs. Has no effect if it was removed before."""
+        owned = self._owners.get(work.owner, {})
+        owned.pop(work.answer.id, None)
+        if not owned:
+            self._owners.pop(work.owner, None)
 
     async def _generate(self, running: _Running, task_status: TaskStatus[None]) -> None:
         work = running.work
         try:
             async with work.generations.open(work.caller, work.request, work.names) as admission:
-                self._running[work.answer.id] = running
+                running.accepted = True
                 task_status.started()
                 await self._answer(running, admission)
         except Exception as error:
-            if work.answer.id not in self._running:
+            if not running.accepted:
                 raise  # refused before its start: `start` raises it to its caller
             work.answer.fail(errors.report(error))
 
@@ -135,7 +169,22 @@ class BackgroundResponses:
             generation = await admission.granted()
             running.work.answer.start()
             for end in await generation.outcomes():
-                running.work.answer.add(generation.prompt_tokens, end)
+                await running.work.answer.add_whole(generation.prompt_tokens, end)
         if deadline.cancelled_caught:
             running.work.caller.closing.reason = OVERDUE
             raise RefusedError(DEADLINE_PASSED)
+
+
+def too_many(limit: int) -> RefusedError:
+    """Return the 429 error for a client that has too many background responses."""
+    message = f"At most {limit} background responses of one client may run or wait at the same time."
+    return RefusedError(
+        Problem(
+            status=HTTPStatus.TOO_MANY_REQUESTS,
+            message=message,
+            type=RATE_LIMIT,
+            code="background_limit_reached",
+            param="background",
+            headers=retry_after(1),
+        )
+    )

@@ -1,20 +1,23 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
+from functools import partial
+
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint, unprepared
+from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
+from gateway.apis.openai.responses.call import ResponseCall, prepare_response
+from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.input import resolve
-from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import encode_conversation
+from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
@@ -31,46 +34,46 @@ class ResponsesEndpoints:
         self._store = store
         self._background = background
 
-    async def create(self, call: Call[ResponseBody]) -> JsonReply[Response] | EventStream:
+    async def create(self, call: Call[ResponseCall]) -> JsonReply[Response] | EventStream:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
-        body, caller = call.prepared, call.caller
-        served = await self._models.resolve(body.model)
-        inputs, prompt = await self._read(caller, body, served)
-        request = body.request(caller.request_id, prompt)
-        answer = ResponseAnswer(served.name, body, prompt)
+        asked, caller = call.prepared, call.caller
+        served = await self._models.resolve(asked.model)
+        inputs, prompt = await self._read(caller, asked, served)
+        request = asked.generation(caller.request_id, prompt)
+        answer = ResponseAnswer(served.name, asked.options, prompt)
 
         def save() -> None:
-            if body.store:
-                self._store.put(answer.content(), inputs)
+            if asked.store:
+                self._store.put(caller.credentials, answer.stored(inputs))
 
-        if body.background:
+        if asked.options.background:
             await self._background.start(
-                BackgroundWork(answer, served.generations, caller, request, body.engine_names, inputs)
+                BackgroundWork(answer, served.generations, caller, request, asked.names, inputs)
             )
-        elif body.stream:
+        elif request.stream:
             events = ResponseEvents(answer, save)
-            source = served.generations.stream(caller, request, events.encode, body.engine_names)
+            source = served.generations.stream(caller, request, events.encode, asked.names)
             return EventStream(source, end=b"", encode_failure=events.fail)
         else:
-            whole = await served.generations.run(caller, request, body.engine_names)
+            whole = await served.generations.run(caller, request, asked.names)
             for end in whole.outcomes:
-                answer.add(whole.prompt_tokens, end)
+                await answer.add_whole(whole.prompt_tokens, end)
             save()
-        return JsonReply(answer.content())
+        return JsonReply(answer.content().fragment())
 
-    async def count(self, call: Call[ResponseBody]) -> JsonReply[InputTokens]:
+    async def count(self, call: Call[ResponseCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.prepared.model)
         _, prompt = await self._read(call.caller, call.prepared, served)
         return JsonReply(await count_tokens(served.engine, prompt.text))
 
-    async def _read(self, caller: Caller, body: ResponseBody, served: Served) -> tuple[list[Item], ChatPrompt]:
+    async def _read(self, caller: Caller, asked: ResponseCall, served: Served) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
-        previous = body.previous_response_id
-        history = [] if previous is None else self._store.history(previous)
-        inputs = resolve(body.input, self._store.items)
-        conversation = encode_conversation(body.conversation([*history, *inputs]))
-        return inputs, await served.prompts.prompt(caller, conversation, body.engine_names)
+        previous, owner = asked.options.previous_id, caller.credentials
+        history = [] if previous is None else self._store.history(owner, previous)
+        inputs = resolve(asked.inputs, partial(self._store.items, owner))
+        conversation = append_items(asked.conversation, (item.json for item in (*history, *inputs)))
+        return inputs, await served.prompts.prompt(caller, conversation, asked.names)
 
 
 def responses_endpoints(
@@ -85,7 +88,7 @@ def responses_endpoints(
             id="createResponse",
             summary="Continue a conversation, also that of a stored response.",
             body=ResponseBody,
-            prepare=unprepared,
+            prepare=prepare_response,
             handler=endpoints.create,
             answer=Response,
             events=ResponseEvent,
@@ -98,7 +101,7 @@ def responses_endpoints(
             id="getinputtokencounts",
             summary="Count the tokens of an input without generating.",
             body=ResponseBody,
-            prepare=unprepared,
+            prepare=prepare_response,
             handler=endpoints.count,
             answer=InputTokens,
             refusals=NO_SUCH_MODEL,

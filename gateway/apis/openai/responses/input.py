@@ -7,9 +7,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import TextPart, as_parts
+from gateway.apis.fields.parts import MAX_PARTS, TextPart, as_parts
+from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
-    Item,
     ItemStatus,
     MessagePart,
     OutputCall,
@@ -62,9 +62,8 @@ class SummaryText(Nested):
 
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
-Content: TypeAlias = Annotated[
-    list[Part], BeforeValidator(as_parts("input_text"), json_schema_input_type=str | list[Part])
-]
+Parts: TypeAlias = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
+Content: TypeAlias = Annotated[Parts, BeforeValidator(as_parts("input_text"), json_schema_input_type=str | Parts)]
 
 
 class MessageItem(Nested):
@@ -95,8 +94,8 @@ class ReasoningItem(Nested):
     type: Literal["reasoning"]
     id: Id = Field(default_factory=lambda: new_id("rs"))
     status: ItemStatus = "completed"
-    summary: list[SummaryText] = Field(default_factory=list)
-    content: list[ReasoningText] = Field(default_factory=list)
+    summary: list[SummaryText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
+    content: list[ReasoningText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
 
     @model_validator(mode="after")
     def _has_text(self) -> "ReasoningItem":
@@ -182,7 +181,15 @@ def read_input(value: object) -> tuple[InputItem, ...]:
         raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_ITEMS:
         raise ValueError(f"should have 1 to {MAX_ITEMS} items")
+    if sum(map(_parts, value)) > MAX_PARTS:
+        raise ValueError(f"should have at most {MAX_PARTS} parts in total")
     return tuple(_read_item(item, f"input[{at}]") for at, item in enumerate(value))
+
+
+def _parts(item: object) -> int:
+    """Return the number of parts in an item that is not validated yet."""
+    lists = (item.get(name) for name in ("content", "output", "summary")) if isinstance(item, dict) else ()
+    return sum(len(parts) for parts in lists if isinstance(parts, list))
 
 
 def _read_item(value: object, place: str) -> InputItem:
@@ -191,34 +198,39 @@ def _read_item(value: object, place: str) -> InputItem:
     return read_kind(_KINDS, value, place)
 
 
-def resolve(items: Sequence[InputItem], find: Callable[[Collection[str]], Mapping[str, Item]]) -> list[Item]:
-    """Return the items in their stored format, with each reference replaced by its item.
+def encode_input(items: Sequence[InputItem]) -> tuple[EncodedItem | str, ...]:
+    """Return the items as JSON, and the id of each reference in its place.
+
+    Raises `RequestError` if two references name the same item: they would turn a small body into a large input.
+    """
+    referred: set[str] = set()
+    for at, item in enumerate(items):
+        if isinstance(item, Reference):
+            if item.id in referred:
+                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
+            referred.add(item.id)
+    return tuple(item.id if isinstance(item, Reference) else encode_item(item.to_json()) for item in items)
+
+
+def resolve(
+    inputs: Sequence[EncodedItem | str], find: Callable[[Collection[str]], Mapping[str, EncodedItem]]
+) -> list[EncodedItem]:
+    """Return the items of `encode_input`, with each reference replaced by its item.
 
     Args:
-        items: input items of the request.
+        inputs: items and ids of references.
         find: returns the stored items among some ids.
 
     Raises:
-        RequestError: if a reference names an unknown item, or the same item as another reference. Repeated references
-            would turn a small body into a large input. `find` may raise it, too.
+        RequestError: if a reference names an unknown item. `find` may raise it, too.
     """
-    found = find(_referred(items))
-    return [_resolved(item, found, f"input[{at}].id") for at, item in enumerate(items)]
+    found = find([item for item in inputs if isinstance(item, str)])
+    return [_resolved(item, found, at) for at, item in enumerate(inputs)]
 
 
-def _referred(items: Sequence[InputItem]) -> set[str]:
-    ids: set[str] = set()
-    for at, item in enumerate(items):
-        if isinstance(item, Reference):
-            if item.id in ids:
-                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
-            ids.add(item.id)
-    return ids
-
-
-def _resolved(item: InputItem, found: Mapping[str, Item], place: str) -> Item:
-    if not isinstance(item, Reference):
-        return item.to_json()
-    if item.id not in found:
-        raise refusal(place, f"no stored item has the id {item.id[:100]!r}")
-    return found[item.id]
+def _resolved(item: EncodedItem | str, found: Mapping[str, EncodedItem], at: int) -> EncodedItem:
+    if isinstance(item, EncodedItem):
+        return item
+    if item not in found:
+        raise refusal(f"input[{at}].id", f"no stored item has the id {item[:100]!r}")
+    return found[item]

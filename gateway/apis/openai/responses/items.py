@@ -1,6 +1,5 @@
 """Items of a response's input and output, in the format in which they are stored and sent."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import uuid4
 
@@ -123,6 +122,6 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{uuid4().hex}"
 
 
-def output_text(text: str, logprobs: Iterable[ChosenLogprob] = ()) -> OutputText:
+def output_text(text: str, logprobs: list[ChosenLogprob] | None = None) -> OutputText:
     """Return a text part of a message by the model."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": list(logprobs)}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}

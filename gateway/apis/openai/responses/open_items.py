@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import cast
 
+import orjson
 from typing_extensions import override
 
 from gateway.apis.openai.chat.answer import ChosenLogprob
@@ -84,7 +86,7 @@ class OpenMessage(OpenItem):
     def __init__(self, index: int, numbers: Iterator[int]) -> None:
         super().__init__(new_id("msg"), index, numbers)
         self._text: list[str] = []
-        self._logprobs: list[ChosenLogprob] = []
+        self._logprobs: list[bytes] = []  # encoded once, since several events repeat them
 
     @override
     def begin(self) -> list[ResponseEvent]:
@@ -96,8 +98,9 @@ class OpenMessage(OpenItem):
     @override
     def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
         self._text.append(text)
-        self._logprobs += logprobs
-        return [{"type": "response.output_text.delta", **self._in_part(), "delta": text, "logprobs": list(logprobs)}]
+        self._logprobs += map(orjson.dumps, logprobs)
+        shown = _as_list(self._logprobs[-len(logprobs) :] if logprobs else ())
+        return [{"type": "response.output_text.delta", **self._in_part(), "delta": text, "logprobs": shown}]
 
     @override
     def end(self, status: ItemStatus) -> list[ResponseEvent]:
@@ -116,7 +119,7 @@ class OpenMessage(OpenItem):
 
     @override
     def item(self, status: ItemStatus) -> OutputMessage:
-        content = [output_text("".join(self._text), self._logprobs)]
+        content = [output_text("".join(self._text), _as_list(self._logprobs))]
         return {"id": self._id, "type": "message", "role": "assistant", "status": status, "content": content}
 
 
@@ -207,3 +210,8 @@ class OpenCall(OpenItem):
 
 def _reasoning_text(text: str) -> OutputReasoningText:
     return {"type": "reasoning_text", "text": text}
+
+
+def _as_list(logprobs: Sequence[bytes]) -> list[ChosenLogprob]:
+    """Return encoded log-probabilities as a value for `orjson.dumps` only, which copies their bytes."""
+    return cast("list[ChosenLogprob]", orjson.Fragment(b"[%b]" % b",".join(logprobs)))

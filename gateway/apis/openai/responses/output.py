@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.events import ResponseEvent
-from gateway.apis.openai.responses.items import ItemStatus, OutputItem
+from gateway.apis.openai.responses.items import ItemStatus
 from gateway.apis.openai.responses.open_items import OpenCall, OpenItem, OpenMessage, OpenReasoning
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
@@ -20,7 +21,7 @@ class ResponseOutput:
             numbers: sequence numbers of the stream's events.
         """
         self._numbers = numbers
-        self._items: list[OutputItem] = []
+        self._items: list[EncodedItem] = []
         self._open: OpenItem | None = None
 
     def add(self, delta: Delta, logprobs: Sequence[ChosenLogprob] = ()) -> list[ResponseEvent]:
@@ -40,9 +41,10 @@ class ResponseOutput:
         begun = [] if self._items or self._open else self._begin(OpenMessage)
         return begun + self._end(status)
 
-    def items(self) -> list[OutputItem]:
+    def items(self) -> tuple[EncodedItem, ...]:
         """Return all items, including the open one with its content so far."""
-        return [*self._items, *([self._open.item("incomplete")] if self._open else ())]
+        begun = (encode_item(self._open.item("incomplete")),) if self._open else ()
+        return (*self._items, *begun)
 
     def _continue(
         self, kind: type[OpenMessage | OpenReasoning], text: str, logprobs: Sequence[ChosenLogprob] = ()
@@ -59,5 +61,5 @@ class ResponseOutput:
         if self._open is None:
             return []
         ended, self._open = self._open, None
-        self._items.append(ended.item(status))
+        self._items.append(encode_item(ended.item(status)))
         return ended.end(status)

@@ -1,10 +1,9 @@
 """Fields of OpenAI's response requests."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from engine import GenerationRequest, Grammar, RequestError
@@ -17,11 +16,9 @@ from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
 from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
-from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.tools import ResponseToolFields
-from gateway.apis.openai.responses.transcript import messages_of
-from gateway.chat.conversation import ChatPrompt, Conversation
-from gateway.chat.template_variables import Effort, TemplateKwargs, Verbosity, template_variables
+from gateway.chat.conversation import Conversation
+from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -114,6 +111,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning = Field(default_factory=Reasoning)
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
+    parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
     include: list[
@@ -127,7 +125,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             "computer_call_output.output.image_url",
             "code_interpreter_call.outputs",
         ]
-    ] = Field(default_factory=list, max_length=64)
+    ] = Field(default_factory=list, max_length=64, fail_fast=True)
     truncation: Literal["auto", "disabled"] = Field("disabled", json_schema_extra={"enum": ["disabled"]})
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
@@ -157,14 +155,6 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             raise refusal("background", "cannot be combined with stream: fetch the response by its id instead")
         return self
 
-    @model_validator(mode="after")
-    def _can_be_echoed(self) -> "ResponseBody":
-        try:
-            orjson.dumps({"response": self.echo()})
-        except orjson.JSONEncodeError as error:
-            raise refusal("tools" if self.tools else "text", "is nested too deeply") from error
-        return self
-
     @property
     def logprobs(self) -> bool:
         """True if the answer has log-probabilities."""
@@ -184,28 +174,27 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             raise refusal(other, "cannot be combined with text.format")
         return super().constraint() if asked is None else asked
 
-    def conversation(self, items: Iterable[Item]) -> Conversation:
-        """Return the conversation of all items so far. Raises `RequestError` if the fields contradict each other."""
+    def conversation(self) -> Conversation:
+        """Return the conversation before its items. Raises `RequestError` if the fields contradict each other."""
         tool_set = self.tool_set()
         return Conversation(
-            messages=messages_of(self.instructions, items),
+            messages=({"role": "system", "content": self.instructions},) if self.instructions else (),
             tools=tool_set.tools,
             tool_choice=tool_set.choice,
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
+            parse_special=self.parse_special,
         )
 
-    def request(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request with this id. It asks for token ids, to count the tokens of the reasoning."""
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id and a prompt. It asks for token ids, to count the reasoning's."""
         return replace(
-            self.generation(request_id, (prompt.text,)),
+            self.generation(),
             max_tokens=self.max_output_tokens,
             stream=self.stream,
-            grammar=prompt.grammar,
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,
-            show_special=prompt.show_special,
         )
 
     def echo(self) -> RequestEcho:

@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Literal
 
-from engine import Finished, FinishReason, Text
+import anyio.lowlevel
+
+from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.openai.chat.logprobs import token_logprobs
-from gateway.apis.openai.responses.answer import Response, ResponseProgress, ResponseUsage
+from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
+from gateway.apis.openai.responses.call import ResponseOptions
+from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head
 from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import ResponseOutput
-from gateway.apis.openai.responses.request import ResponseBody
-from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
+from gateway.apis.openai.responses.store.stored_response import StoredResponse
+from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta, in_slices
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
@@ -27,12 +31,12 @@ ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
 class ResponseAnswer:
     """A response from the acceptance of its request until its end."""
 
-    def __init__(self, model: str, body: ResponseBody, prompt: ChatPrompt) -> None:
+    def __init__(self, model: str, options: ResponseOptions, prompt: ChatPrompt) -> None:
         """Create a response without output.
 
         Args:
             model: the model's name in answers.
-            body: the request.
+            options: fields of the request.
             prompt: the rendered prompt. Its parser reads the output.
         """
         self.id = new_id("resp")
@@ -40,16 +44,14 @@ class ResponseAnswer:
         self.numbers = count()
         """Sequence numbers of the events, in the order of their creation and sending."""
         self._model = model
+        self._options = options
         self._created_at = int(time.time())
         self._progress: ResponseProgress = {
-            "status": "queued" if body.background else "in_progress",
+            "status": "queued" if options.background else "in_progress",
             "completed_at": None,
             "error": None,
             "incomplete_details": None,
         }
-        self._echo = body.echo()
-        self._logprobs = body.logprobs
-        self._caches = body.cache_prompt
         self._reader = TokenReader(prompt.parsing.parser())
         self._output = ResponseOutput(self.numbers)
         self._reasoning_tokens = 0
@@ -59,17 +61,27 @@ class ResponseAnswer:
         """True if the response has ended, with any status."""
         return self._progress["status"] not in {"queued", "in_progress"}
 
-    def content(self) -> Response:
+    def content(self) -> EncodedResponse:
         """Return the response in its current state. Unknown values are null or absent, as in OpenAI's answers."""
-        return {
+        head: ResponseHead = {
             "id": self.id,
             "object": "response",
             "created_at": self._created_at,
             "model": self._model,
             **self._progress,
-            "output": self._output.items(),
-            **self._echo,
         }
+        return EncodedResponse(encode_head(head), self._output.items(), self._options.echo)
+
+    def stored(self, inputs: Sequence[EncodedItem]) -> StoredResponse:
+        """Return the ended response for the store, with the items of its request."""
+        return StoredResponse(
+            id=self.id,
+            content=self.content(),
+            inputs=tuple(inputs),
+            previous_id=self._options.previous_id,
+            can_continue=self._progress["status"] in {"completed", "incomplete"},
+            background=self._options.background,
+        )
 
     def start(self) -> None:
         """Set the status to `in_progress`: the request has left the queue."""
@@ -81,10 +93,15 @@ class ResponseAnswer:
 
     def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
         """Add an event of the only choice. `prompt_tokens` are as in `GenerationResult`."""
-        found = self._reader.feed(event.text, event.details)
-        if isinstance(event, Text):
-            return self._written(found)
-        return self._written([*found, *self._reader.finish()]) + self._finish(sum(prompt_tokens), event)
+        written = self._read(event.text, event.details)
+        return written if isinstance(event, Text) else written + self._end(prompt_tokens, event)
+
+    async def add_whole(self, prompt_tokens: Sequence[int], end: Finished) -> None:
+        """Add the whole choice of a request without streaming. Other tasks run while a long one is read."""
+        for text, tokens in in_slices(end.text, end.details):
+            self._read(text, tokens)
+            await anyio.lowlevel.checkpoint()
+        self._end(prompt_tokens, end)
 
     def fail(self, problem: Problem) -> list[ResponseEvent]:
         """End the response with an error. It keeps its output so far."""
@@ -99,10 +116,16 @@ class ResponseAnswer:
         """End the response as cancelled."""
         self._progress["status"] = "cancelled"
 
+    def _read(self, text: str, tokens: Sequence[TokenDetail]) -> list[ResponseEvent]:
+        return self._written(self._reader.feed(text, tokens))
+
+    def _end(self, prompt_tokens: Sequence[int], end: Finished) -> list[ResponseEvent]:
+        return self._written(self._reader.finish()) + self._finish(sum(prompt_tokens), end)
+
     def _written(self, found: Sequence[TracedDelta]) -> list[ResponseEvent]:
         events: list[ResponseEvent] = []
         for traced in found:
-            shown = self._logprobs and isinstance(traced.delta, ContentDelta)
+            shown = self._options.logprobs and isinstance(traced.delta, ContentDelta)
             events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
             self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, ReasoningDelta)
         return events
@@ -118,7 +141,7 @@ class ResponseAnswer:
         return [*self._output.close("completed"), self._lifecycle("response.completed")]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
-        written = input_tokens - end.cached if self._caches else 0
+        written = input_tokens - end.cached if self._options.caches else 0
         return {
             "input_tokens": input_tokens,
             "input_tokens_details": {"cached_tokens": end.cached, "cache_write_tokens": written},
@@ -128,4 +151,4 @@ class ResponseAnswer:
         }
 
     def _lifecycle(self, kind: LifecycleType) -> ResponseEvent:
-        return {"type": kind, "sequence_number": next(self.numbers), "response": self.content()}
+        return {"type": kind, "sequence_number": next(self.numbers), "response": self.content().fragment()}

@@ -1,5 +1,6 @@
 """Endpoints of stored and background responses: `/v1/responses/{id}`."""
 
+from collections.abc import Sequence
 from types import NoneType
 from typing import Literal
 
@@ -11,8 +12,8 @@ from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_bod
 from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
-from gateway.apis.openai.responses.items import Item
-from gateway.apis.openai.responses.store import ResponseStore
+from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.store.store import ResponseStore, not_found
 
 _NOT_STORED = frozenset({404})
 """Refusals of an endpoint that takes the id of a response."""
@@ -62,54 +63,66 @@ class StoredResponsesEndpoints:
 
     async def get(self, call: Call[None]) -> JsonReply[Response]:
         """Return a response in its current state. Raises `RequestError` for `stream`: events are streamed only once."""
-        http = call.http
-        if http.query_params.get("stream", "false").lower() not in {"false", "0"}:
+        if call.http.query_params.get("stream", "false").lower() not in {"false", "0"}:
             raise refusal("stream", "is not supported here: a response is streamed once, where it is created")
-        if (running := self._background.find(http.path_params["id"])) is not None:
-            return JsonReply(running.answer.content())
-        return JsonReply.encoded(self._store.get(http.path_params["id"]).response)
+        owner, response_id = _named(call)
+        if (running := self._background.find(owner, response_id)) is not None:
+            return JsonReply(running.answer.content().fragment())
+        return JsonReply(self._store.get(owner, response_id).content.fragment())
 
     async def delete(self, call: Call[None]) -> JsonReply[Deleted]:
         """Delete a response. A running one is cancelled first. Later responses that follow it lose their history."""
-        response_id: str = call.http.path_params["id"]
-        await self._background.cancel(response_id)
-        self._store.remove(response_id)
+        owner, response_id = _named(call)
+        cancelled = await self._background.cancel(owner, response_id)
+        removed = self._store.remove(owner, response_id)
+        if not (cancelled or removed):
+            raise not_found(response_id)
         return JsonReply({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, call: Call[None]) -> JsonReply[Response]:
         """Cancel a background response. Waits until its sequence is freed. May be repeated."""
-        response_id = call.http.path_params["id"]
-        if (running := self._background.find(response_id)) is not None:
-            await self._background.cancel(response_id)
-            return JsonReply(running.answer.content())
-        stored = self._store.get(response_id)
+        owner, response_id = _named(call)
+        if (running := self._background.find(owner, response_id)) is not None:
+            await self._background.cancel(owner, response_id)
+            return JsonReply(running.answer.content().fragment())
+        stored = self._store.get(owner, response_id)
         if not stored.background:
             message = "Only a response that runs in the background can be cancelled."
             raise RequestError(message, code="not_in_background")
-        return JsonReply.encoded(stored.response)
+        return JsonReply(stored.content.fragment())
 
     async def list_inputs(self, call: Call[None]) -> JsonReply[ItemList]:
         """Return a page of the input items of the response's own request."""
         page = Page.model_validate(dict(call.http.query_params))
-        return JsonReply(_page(self._inputs(call.http.path_params["id"]), page))
+        return JsonReply(_page(self._inputs(*_named(call)), page))
 
-    def _inputs(self, response_id: str) -> list[Item]:
-        if (running := self._background.find(response_id)) is not None:
+    def _inputs(self, owner: str, response_id: str) -> Sequence[EncodedItem]:
+        if (running := self._background.find(owner, response_id)) is not None:
             return running.inputs
-        return self._store.get(response_id).inputs
+        return self._store.get(owner, response_id).inputs
 
 
-def _page(items: list[Item], page: Page) -> ItemList:
+def _named(call: Call[None]) -> tuple[str, str]:
+    """Return the owner whose responses the caller may see, and the id in the path."""
+    return call.caller.credentials, call.http.path_params["id"]
+
+
+def _page(items: Sequence[EncodedItem], page: Page) -> ItemList:
     ordered = items if page.order == "asc" else items[::-1]
     if page.after is not None:
-        places = [at for at, item in enumerate(ordered) if item["id"] == page.after]
+        places = [at for at, item in enumerate(ordered) if item.id == page.after]
         if not places:
             raise refusal("after", "should be the id of one of the items")
         ordered = ordered[places[0] + 1 :]
     shown = ordered[: page.limit]
-    first, last = (shown[0]["id"], shown[-1]["id"]) if shown else ("", "")
-    more = len(shown) < len(ordered)
-    return {"object": "list", "data": shown, "has_more": more, "first_id": first, "last_id": last}
+    first, last = (shown[0].id, shown[-1].id) if shown else ("", "")
+    return {
+        "object": "list",
+        "data": [item.fragment() for item in shown],
+        "has_more": len(shown) < len(ordered),
+        "first_id": first,
+        "last_id": last,
+    }
 
 
 def stored_responses_endpoints(store: ResponseStore, background: BackgroundResponses) -> tuple[AnyEndpoint, ...]:

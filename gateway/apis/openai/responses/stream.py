@@ -24,14 +24,14 @@ class ResponseEvents:
         self._on_end = on_end
         self._began = False
 
-    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> bytes:
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterable[bytes]:
         """Return the events for those of the engine. The first call also returns the stream's first events."""
         sent = self._begin()
         for event in events:
             sent += self._answer.add(prompt_tokens, event)
         if self._answer.ended:
             self._on_end()
-        return _encoded(sent)
+        return map(_encoded, sent)
 
     def fail(self, problem: Problem) -> bytes:
         """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
@@ -42,7 +42,7 @@ class ResponseEvents:
             return b""
         sent = self._begin() + self._answer.fail(problem)
         self._on_end()
-        return _encoded([*sent, _error(next(self._answer.numbers), problem)])
+        return b"".join(map(_encoded, [*sent, _error(next(self._answer.numbers), problem)]))
 
     def _begin(self) -> list[ResponseEvent]:
         if self._began:
@@ -67,5 +67,5 @@ def _error(number: int, problem: Problem) -> ErrorEvent:
     }
 
 
-def _encoded(events: Iterable[ResponseEvent]) -> bytes:
-    return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event)) for event in events)
+def _encoded(event: ResponseEvent) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))

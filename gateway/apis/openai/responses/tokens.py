@@ -8,6 +8,9 @@ from itertools import groupby
 from engine import TokenDetail
 from gateway.chat.deltas import CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 
+SLICE = 64
+"""Tokens that are read at once: about a millisecond of work."""
+
 
 @dataclass(frozen=True, slots=True)
 class TracedDelta:
@@ -90,3 +93,15 @@ def _as_one(run: Sequence[TracedDelta]) -> TracedDelta:
     texts = [traced.delta for traced in run if not isinstance(traced.delta, CallBegan)]
     whole = replace(texts[0], text="".join(delta.text for delta in texts))
     return TracedDelta(whole, tuple(token for traced in run for token in traced.tokens))
+
+
+def in_slices(text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, Sequence[TokenDetail]]]:
+    """Return a long text with its tokens in slices for `TokenReader.feed`, so that other work can run between them."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    at, first = 0, 0
+    while len(tokens) - first > SLICE:
+        part = tokens[first : first + SLICE]
+        end = at + sum(len(decoder.decode(token.piece)) for token in part)
+        yield text[at:end], part
+        at, first = end, first + SLICE
+    yield text[at:], tokens[first:]

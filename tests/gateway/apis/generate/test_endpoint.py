@@ -4,7 +4,18 @@ import anyio
 import orjson
 import pytest
 
-from engine import EngineFault, Finished, FinishReason, Grammar, GrammarKind, RequestError, Text, TokenDetail
+from engine import (
+    EngineFault,
+    Finished,
+    FinishReason,
+    Grammar,
+    GrammarKind,
+    PromptText,
+    RequestError,
+    Text,
+    TextPrompt,
+    TokenDetail,
+)
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import BOS, FakeEngine, FakeGeneration
@@ -34,6 +45,13 @@ async def test_a_whole_answer_has_its_envelope() -> None:
     assert (request.prompts, request.max_tokens, request.stop) == (("abc",), 7, ("z",))
     assert request.sampling.temperature == 0.5
     assert reply.header("x-request-id") == request.id
+
+
+@pytest.mark.parametrize(("parse_special", "prompt"), [(True, "a<c>"), (False, PromptText("a<c>", ((0, 4),)))])
+async def test_names_in_a_prompt_are_plain_on_request(parse_special: bool, prompt: TextPrompt) -> None:
+    engine = FakeEngine()
+    await post(app_of(engine), PATH, {"prompt": "a<c>", "parse_special": parse_special})
+    assert engine.generations[0].request.prompts == (prompt,)
 
 
 async def test_a_stream_ends_in_the_whole_answer() -> None:

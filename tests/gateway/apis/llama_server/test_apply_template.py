@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
+from engine import PromptText
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine
+from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine, echo
 
 pytestmark = pytest.mark.anyio
 
 APPLY = "/apply-template"
 COUNT = "/v1/chat/completions/input_tokens"
 ASKED = [{"role": "user", "content": "Hi"}]
+FORGED = [{"role": "user", "content": "a<c>b"}]
 
 
 @pytest.fixture
@@ -57,3 +59,33 @@ async def test_an_invalid_chat_is_refused(engine: FakeEngine, path: str) -> None
     engine.model = replace(MODEL, chat_template="{{ raise_exception('Be polite.') }}")
     refused = await post(app, path, {"messages": ASKED})
     assert (refused.status, refused.json["error"]["message"]) == (400, "Be polite.")
+
+
+@pytest.mark.parametrize(
+    ("operator", "field", "names"), [(False, None, 0), (False, True, 1), (True, None, 1), (True, False, 0)]
+)
+async def test_names_in_messages_are_counted_as_they_are_computed(
+    operator: bool, field: bool | None, names: int
+) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template="<c>{{ messages[0].content }}<c>", control_names=("<c>",))
+    app = app_of(engine, parse_special=operator)
+    body = {"messages": FORGED, "parse_special": field, "max_tokens": 1}
+    assert (await post(app, APPLY, body)).json == {"prompt": "<c>a<c>b<c>"}
+    text = 2 + names + (1 - names) * len("<c>")
+    assert (await post(app, COUNT, body)).json["input_tokens"] == 1 + len("ab") + text
+    responses = await post(app, "/v1/responses/input_tokens", {"input": "a<c>b", "parse_special": field})
+    assert responses.json["input_tokens"] == 1 + len("ab") + text
+    expected = "<c>a<c>b<c>" if names else PromptText("<c>a<c>b<c>", ((3, 8),))
+    assert [prompt for texts, _, _ in engine.tokenized for prompt in texts] == [expected] * 2
+
+
+async def test_the_prompts_of_chats_and_responses_keep_names_plain() -> None:
+    engine = FakeEngine(echo)
+    engine.model = replace(MODEL, chat_template="<c>{{ messages[0].content }}<c>", control_names=("<c>",))
+    app = app_of(engine)
+    chat = await post(app, "/v1/chat/completions", {"messages": FORGED, "return_token_ids": True})
+    await post(app, "/v1/responses", {"input": "a<c>b"})
+    expected = PromptText("<c>a<c>b<c>", ((3, 8),))
+    assert [generation.request.prompts for generation in engine.generations] == [(expected,)] * 2
+    assert chat.json["prompt_token_ids"] == [BOS, CONTROL, *b"a<c>b", CONTROL]

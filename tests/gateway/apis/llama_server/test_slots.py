@@ -1,17 +1,48 @@
 """`GET /slots`."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
 import pytest
+from starlette.types import ASGIApp
 
 from engine import Unavailable
 from tests.gateway.application import app_of
-from tests.gateway.asgi import get
-from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.asgi import AsgiCall, get
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
 
 
+@asynccontextmanager
+async def running(request_id: str, **headers: str) -> AsyncIterator[ASGIApp]:
+    """Run a request with this id and these headers inside the context."""
+    engine = FakeEngine(say_nothing)
+    app = app_of(engine)
+    call = AsgiCall(app, "/v1/completions", b'{"prompt":"x"}', headers={"x-request-id": request_id, **headers})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        while not engine.generations:
+            await anyio.lowlevel.checkpoint()
+        yield app
+        call.hang_up()
+
+
+def say_nothing(_generation: FakeGeneration) -> None:
+    """Leave the queue and generate no token."""
+
+
+async def slots_of(app: ASGIApp, **headers: str) -> list[dict[str, Any]]:
+    slots: list[dict[str, Any]] = (await AsgiCall(app, "/slots", method="GET", headers=headers).run()).json
+    return slots
+
+
 async def test_slots_are_listed() -> None:
-    reply = await get(app_of(FakeEngine()), "/slots")
+    async with running("req_a") as app:
+        reply = await get(app, "/slots")
     assert reply.status == 200
     assert reply.json == [
         {
@@ -38,3 +69,18 @@ async def test_slots_without_an_engine_are_unavailable() -> None:
     engine.refusal = Unavailable("The model is loading.", code="engine_unavailable")
     reply = await get(app_of(engine), "/slots")
     assert (reply.status, reply.json["error"]["code"]) == (503, "engine_unavailable")
+
+
+async def test_the_ids_of_requests_with_other_credentials_are_hidden() -> None:
+    async with running("req_a", authorization="Bearer alice") as app:
+        (theirs, _), (own, _) = await slots_of(app), await slots_of(app, authorization="Bearer alice")
+        assert (theirs["request_id"], own["request_id"]) == (None, "req_a")
+        assert {**theirs, "request_id": "req_a"} == own
+        (others, _) = await slots_of(app, authorization="Bearer mallory")
+        assert others == theirs
+
+
+async def test_the_id_of_an_ended_request_is_not_remembered() -> None:
+    async with running("req_a") as app:
+        assert (await slots_of(app))[0]["request_id"] == "req_a"
+    assert (await slots_of(app))[0]["request_id"] is None

@@ -294,8 +294,7 @@ async def expect_death(pool: WorkerPool, fifo: Path) -> None:
 
 async def test_a_pool_ends_while_a_job_runs(fifo: Path) -> None:
     pool = WorkerPool()
-    async with anyio.create_task_group() as tasks:
-        async with pool.open([functions.__name__]):
-            tasks.start_soon(expect_death, pool, fifo)
-            pid = int(await anyio.Path(fifo).read_text())
+    async with anyio.create_task_group() as tasks, pool.open([functions.__name__]):
+        tasks.start_soon(expect_death, pool, fifo)
+        pid = int(await anyio.Path(fifo).read_text())
     await until(lambda: ended(pid))

@@ -1,5 +1,6 @@
 """`POST /v1/chat/completions` without a model: bytes in, bytes out."""
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Event
@@ -22,6 +23,7 @@ from engine import (
     Text,
     TokenDetail,
 )
+from gateway.apis.openai.chat.call import ChatCall
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
@@ -368,6 +370,20 @@ async def test_a_hang_up_cancels_the_request(stream: bool) -> None:
                 await anyio.lowlevel.checkpoint()
         call.hang_up()
     assert engine.generations[0].left is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_is_dropped_once_the_engine_has_the_prompt(stream: bool) -> None:
+    engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        with anyio.fail_after(20):
+            while not engine.generations:
+                await anyio.lowlevel.checkpoint()
+        gc.collect()
+        assert not [found for found in gc.get_objects() if isinstance(found, ChatCall)]
+        call.hang_up()
 
 
 async def test_a_slow_template_blocks_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:

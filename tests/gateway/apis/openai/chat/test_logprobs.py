@@ -1,12 +1,22 @@
 """Log-probabilities in the shape of OpenAI's chat."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
 from engine import Alternative, TokenDetail
 from gateway.apis.openai.chat.logprobs import MIN_LOGPROB, chat_logprobs
 
 
+def encoded(details: Sequence[TokenDetail]) -> dict[str, Any]:
+    whole: dict[str, Any] = orjson.loads(b"".join(chat_logprobs(details)))
+    return whole
+
+
 def test_chat_logprobs_have_a_token_and_its_alternatives() -> None:
     top = (Alternative(5, b"Hi", -0.5), Alternative(6, " ж".encode(), -1.5))
-    assert chat_logprobs([TokenDetail(5, b"Hi", -0.5, top)]) == {
+    assert encoded([TokenDetail(5, b"Hi", -0.5, top)]) == {
         "content": [
             {
                 "token": "Hi",
@@ -23,10 +33,10 @@ def test_chat_logprobs_have_a_token_and_its_alternatives() -> None:
 
 
 def test_a_part_of_a_character_has_its_exact_bytes() -> None:
-    (token,) = chat_logprobs([TokenDetail(5, b"\xd0", -1.0)])["content"]
+    (token,) = encoded([TokenDetail(5, b"\xd0", -1.0)])["content"]
     assert (token["token"], token["bytes"], token["top_logprobs"]) == ("\ufffd", [208], [])
 
 
 def test_an_impossible_token_has_the_least_logprob() -> None:
-    (token,) = chat_logprobs([TokenDetail(5, b"x", float("-inf"))])["content"]
+    (token,) = encoded([TokenDetail(5, b"x", float("-inf"))])["content"]
     assert token["logprob"] == MIN_LOGPROB

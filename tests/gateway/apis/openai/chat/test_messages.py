@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from engine import RequestError
+from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.openai.chat.messages import MAX_MESSAGES, for_template, read_messages
 from gateway.chat.template_capabilities import TemplateMessage
 
@@ -124,3 +126,22 @@ def test_a_result_without_its_call_is_refused(messages: list[dict[str, Any]], pl
     with pytest.raises(RequestError, match="in an earlier assistant message") as caught:
         plain(*messages)
     assert caught.value.param == place
+
+
+TEXT = {"type": "text", "text": "x"}
+
+
+def test_parts_and_calls_are_bounded_in_total() -> None:
+    """Many messages of many parts each would otherwise multiply."""
+    message = {"role": "assistant", "content": [TEXT] * (MAX_PARTS // 4), "tool_calls": [CALL] * (MAX_PARTS // 4)}
+    assert len(read_messages([message] * 2)) == 2
+    with pytest.raises(ValueError, match="at most 16384 parts and calls in total"):
+        read_messages([message, message, {"role": "user", "content": [TEXT]}])
+
+
+def test_the_first_wrong_part_refuses_its_message() -> None:
+    with pytest.raises(RequestError) as caught:
+        read_messages([{"role": "user", "content": [TEXT, *[5] * 1000]}])
+    assert caught.value.param == "messages[0].content[1]"
+    assert isinstance(caught.value.__cause__, ValidationError)
+    assert caught.value.__cause__.error_count() == 1

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
-from gateway.apis.openai.chat.tools import MAX_TOOLS, ToolFields, ToolSet
+from gateway.apis.openai.chat.tools import MAX_PROPERTIES, MAX_TOOLS, ToolFields, ToolSet
 from gateway.chat.tools import Named, Tool
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -71,6 +71,9 @@ DEEP: dict[str, Any] = {}
 for _ in range(300):
     DEEP = {"x": DEEP}
 
+LARGE = {"type": "object", "properties": {f"x{i}": {} for i in range(MAX_PROPERTIES)}}
+LARGER = {"type": "object", "properties": {f"x{i}": {} for i in range(MAX_PROPERTIES + 1)}}
+
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no function": ({"tools": [{"type": "function"}]}, "tools[0].function", "Field required"),
     "no name": ({"tools": [tool(), {"type": "function", "function": {}}]}, "tools[1].function.name", "Field required"),
@@ -82,6 +85,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "another tool": ({"tools": [{"type": "web_search"}]}, "tools[0].type", "'function'"),
     "one name twice": ({"tools": [tool(), tool()]}, "tools", "each name once"),
     "one function twice": ({"functions": [{"name": "a"}, {"name": "a"}]}, "functions", "each name once"),
+    "many properties": ({"tools": [tool(parameters=LARGE), tool("b", parameters=SCHEMA)]}, "tools", "16384 properties"),
+    "many properties of old": ({"functions": [{"name": "a", "parameters": LARGER}]}, "functions", "16384 properties"),
     "both": ({"tools": [tool()], "functions": [{"name": "a"}]}, "functions", "cannot be combined with tools"),
     "a choice of nothing": ({"tool_choice": "required"}, "tool_choice", "no tools are offered"),
     "a stranger": ({"tools": [tool()], "tool_choice": named("sub")}, "tool_choice", "'sub', which is not offered"),

@@ -7,10 +7,10 @@ import anyio
 import orjson
 import pytest
 
-from engine import Alternative, EngineFault, Finished, FinishReason, Infill, RequestError, Text, TokenDetail
+from engine import Alternative, EngineFault, Finished, FinishReason, Infill, PromptText, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
-from tests.gateway.fake_engine import BOS, MODEL, FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine, FakeGeneration
 from tests.gateway.joined import joined
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +100,17 @@ async def test_token_ids_are_those_that_the_engine_reads() -> None:
     assert [choice["token_ids"] for choice in choices] == [[1, 2, 3, 4, 5]] * 2
     assert engine.tokenized == [(("ab",), True, True)]
     assert engine.generations[0].request.token_ids
+
+
+async def test_names_in_prompts_are_plain_on_request() -> None:
+    engine = FakeEngine(tell)
+    body = {"prompt": ["a<c>", [7]], "return_token_ids": True, "echo": True}
+    app = app_of(engine)
+    choices = (await post(app, PATH, {**body, "parse_special": False})).json["choices"]
+    assert choices[0]["prompt_token_ids"] == [BOS, *b"a<c>"]
+    assert engine.generations[0].request.prompts == (PromptText("a<c>", ((0, 4),)), (7,))
+    choices = (await post(app, PATH, body)).json["choices"]
+    assert choices[0]["prompt_token_ids"] == [BOS, 97, CONTROL]
 
 
 async def test_token_ids_of_an_infill_prompt_are_left_out() -> None:

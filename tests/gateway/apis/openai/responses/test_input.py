@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from engine import RequestError
-from gateway.apis.openai.responses.input import MAX_ITEMS, read_input, resolve
-from gateway.apis.openai.responses.transcript import messages_of
+from gateway.apis.fields.parts import MAX_PARTS
+from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.input import MAX_ITEMS, encode_input, read_input, resolve
+from gateway.apis.openai.responses.request import ResponseBody
+from gateway.chat.transcript import with_items
 
 CALL = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": '{"a":1}'}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "7"}
@@ -16,11 +20,13 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
 
 def stored(value: object) -> list[Any]:
     """Return the items as JSON."""
-    return list(resolve(read_input(value), lambda _ids: {}))
+    return [orjson.loads(item.json) for item in resolve(encode_input(read_input(value)), lambda _ids: {})]
 
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
-    return list(messages_of(instructions, stored(list(items))))
+    body = ResponseBody.model_validate({"input": list(items), "instructions": instructions})
+    encoded = (item.json for item in resolve(encode_input(body.input), lambda _ids: {}))
+    return list(with_items(body.conversation().messages, encoded))
 
 
 def said(role: str, text: str) -> dict[str, Any]:
@@ -67,9 +73,12 @@ def test_stored_items_can_be_sent_again() -> None:
 
 def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
-    known: dict[str, Any] = {name: {"id": name, **item} for name in ("msg_1", "msg_2")}
-    items = read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}])
-    assert resolve(items, lambda ids: known if ids == known.keys() else {}) == [known["msg_2"], known["msg_1"]]
+    known: dict[str, EncodedItem] = {name: EncodedItem(name, orjson.dumps(item)) for name in ("msg_1", "msg_2")}
+    items = encode_input(read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}]))
+    assert resolve(items, lambda ids: known if set(ids) == known.keys() else {}) == [
+        known["msg_2"],
+        known["msg_1"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +109,21 @@ def test_an_invalid_item_is_named_with_its_place(given: list[object], param: str
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("given", [5, {}, [], [said("user", "a")] * (MAX_ITEMS + 1)])
+MANY_PARTS = [{"type": "input_text", "text": "a"}] * (MAX_PARTS // 2 + 1)
+MANY_SUMMARIES = [{"type": "summary_text", "text": "a"}] * (MAX_PARTS // 2 + 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        5,
+        {},
+        [],
+        [said("user", "a")] * (MAX_ITEMS + 1),
+        [{"role": "user", "content": MANY_PARTS}] * 2,
+        [{**OUTPUT, "output": MANY_PARTS}, {"type": "reasoning", "summary": MANY_SUMMARIES}],
+    ],
+)
 def test_an_invalid_input_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="should"):
         read_input(given)

@@ -3,6 +3,7 @@
 from itertools import count
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,11 +14,17 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 
 def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], list[Any]]:
-    """Return the events and the items as JSON."""
+    """Return the events and the items as a client reads them."""
     output = ResponseOutput(count())
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
-    return list(events), list(output.items())
+    return decoded(events), [orjson.loads(item.json) for item in output.items()]
+
+
+def decoded(events: object) -> list[Any]:
+    """Return the events as a client reads them."""
+    read: list[Any] = orjson.loads(orjson.dumps(events))
+    return read
 
 
 def names(events: list[Any]) -> list[str]:
@@ -79,9 +86,9 @@ def test_reasoning_and_two_calls_are_three_items() -> None:
 def test_log_probabilities_belong_to_their_message() -> None:
     output: Any = ResponseOutput(count())
     first, second = {"token": "a"}, {"token": "b"}
-    *_, delta = output.add(ContentDelta("a"), [first])
+    *_, delta = decoded(output.add(ContentDelta("a"), [first]))
     assert delta["logprobs"] == [first]
-    done, part, item = (output.add(ContentDelta("b"), [second]), output.close("completed"))[1]
+    done, part, item = (output.add(ContentDelta("b"), [second]), decoded(output.close("completed")))[1]
     assert done["logprobs"] == part["part"]["logprobs"] == item["item"]["content"][0]["logprobs"] == [first, second]
 
 

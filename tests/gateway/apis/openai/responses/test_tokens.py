@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import TokenDetail
-from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta
+from gateway.apis.openai.responses.tokens import SLICE, TokenReader, TracedDelta, in_slices
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
@@ -117,3 +117,22 @@ def by_kind(found: Sequence[TracedDelta]) -> list[tuple[type[Delta], str, int]]:
     characters = [(type(traced.delta), c) for traced in found for c in getattr(traced.delta, "text", "")]
     tokens = [(type(traced.delta), token.id) for traced in found for token in traced.tokens]
     return [*characters, *tokens]  # type: ignore[list-item]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["<", "t", "r", "c", ">", "a", "b", "\n", "ж🐉".encode()[:3], "ж🐉".encode()[3:]]), max_size=300
+    )
+)
+def test_slices_are_read_as_the_whole(pieces: list[str | bytes]) -> None:
+    tokens = tokens_of(*pieces)
+    text = b"".join(token.piece for token in tokens).decode(errors="replace")
+    whole, sliced = TokenReader(TaggedParser()), TokenReader(TaggedParser())
+    found = [traced for part in in_slices(text, tokens) for traced in sliced.feed(*part)]
+    assert by_kind([*found, *sliced.finish()]) == by_kind([*whole.feed(text, tokens), *whole.finish()])
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, [0]), (1, [1]), (SLICE, [SLICE]), (2 * SLICE + 1, [SLICE, SLICE, 1])])
+def test_no_slice_is_long(count: int, sizes: list[int]) -> None:
+    tokens = tokens_of(*["a"] * count)
+    assert [len(part) for _, part in in_slices("a" * count, tokens)] == sizes

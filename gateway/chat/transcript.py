@@ -1,38 +1,40 @@
-"""Conversion of a conversation's items to chat messages."""
+"""Conversion of the items of OpenAI's responses to chat messages."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
-from gateway.apis.fields.nested import refusal
-from gateway.apis.openai.responses.items import (
-    Item,
-    MessagePart,
-    OutputCall,
-    OutputReasoningText,
-    ReasoningSummary,
-    StoredCallOutput,
-)
+import orjson
+
+from engine import RequestError
 from gateway.chat.template_capabilities import TemplateMessage
 
+Item: TypeAlias = dict[str, Any]
+"""An item in the format in which responses store it: `gateway.apis.openai.responses.items.Item`."""
 
-def messages_of(instructions: str | None, items: Iterable[Item]) -> tuple[TemplateMessage, ...]:
-    """Return the items as messages. The model's output in one turn (reasoning, text, calls) is one message.
 
-    Raises `RequestError` for the output of a call without an earlier item for the call.
+def with_items(messages: Iterable[TemplateMessage], items: Iterable[bytes]) -> tuple[TemplateMessage, ...]:
+    """Return the messages and those of the items after them.
+
+    The model's output in one turn (reasoning, text, calls) is one message.
+
+    Args:
+        messages: messages before the items.
+        items: items as JSON.
+
+    Raises:
+        RequestError: if the output of a call has no earlier item for the call.
     """
-    transcript = _Transcript()
-    if instructions:
-        transcript.messages.append({"role": "system", "content": instructions})
+    transcript = _Transcript(messages)
     for item in items:
-        transcript.add(item)
+        transcript.add(orjson.loads(item))
     return tuple(transcript.messages)
 
 
 class _Transcript:
     """Conversion of the items in order, with a record of the calls so far."""
 
-    def __init__(self) -> None:
-        self.messages: list[TemplateMessage] = []
+    def __init__(self, messages: Iterable[TemplateMessage]) -> None:
+        self.messages = list(messages)
         self._names: dict[str, str] = {}  # names of the called functions, by call id
 
     def add(self, item: Item) -> None:
@@ -58,17 +60,18 @@ class _Transcript:
             self.messages.append(last)
         return last
 
-    def _output(self, item: StoredCallOutput) -> TemplateMessage:
+    def _output(self, item: Item) -> TemplateMessage:
         call = item["call_id"]
         if call not in self._names:
-            raise refusal("input", f"no function call before its output has the call_id {call[:100]!r}")
+            message = f"input: no function call before its output has the call_id {call[:100]!r}"
+            raise RequestError(message, code="invalid_value", param="input")
         return {"role": "tool", "tool_call_id": call, "name": self._names[call], "content": _words(item["output"])}
 
 
-def _words(parts: Iterable[MessagePart | OutputReasoningText | ReasoningSummary]) -> str:
+def _words(parts: Iterable[Item]) -> str:
     return "\n".join(part["refusal"] if part["type"] == "refusal" else part["text"] for part in parts)
 
 
-def _call(item: OutputCall) -> dict[str, Any]:
+def _call(item: Item) -> Item:
     function = {"name": item["name"], "arguments": item["arguments"]}
     return {"id": item["call_id"], "type": "function", "function": function}

@@ -1,0 +1,79 @@
+"""A response request as its handler needs it, without the body that it came in."""
+
+from dataclasses import dataclass, replace
+
+from engine import GenerationRequest
+from gateway.apis.openai.responses.encoded import EncodedItem, encode_echo
+from gateway.apis.openai.responses.input import encode_input
+from gateway.apis.openai.responses.request import ResponseBody
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.rendering import encode_conversation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseOptions:
+    """Options for the shape of the answer."""
+
+    echo: bytes
+    """Fields that every answer repeats, as a JSON object."""
+    background: bool
+    """True if the response runs in the background."""
+    logprobs: bool
+    """True to add the log-probabilities."""
+    caches: bool
+    """True if the prompt is cached."""
+    previous_id: str | None
+    """Id of the previous response in the conversation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseCall:
+    """A response request. Its items are encoded and go to the template and to the store as they are."""
+
+    model: str | None
+    """Name of the model."""
+    inputs: tuple[EncodedItem | str, ...]
+    """Items of the input, and the ids of those that it refers to."""
+    conversation: bytes
+    """Encoded conversation before all items."""
+    request: GenerationRequest
+    """The engine's request, without an id and a prompt."""
+    options: ResponseOptions
+    """Options for the shape of the answer."""
+    store: bool
+    """True to store the response."""
+    names: dict[str, str]
+    """The client's names of fields that the engine may refuse, by the engine's names."""
+
+    def generation(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
+        """Return the engine's request with this id and this prompt."""
+        return replace(
+            self.request,
+            id=request_id,
+            prompts=(prompt.text,),
+            grammar=prompt.grammar,
+            show_special=prompt.show_special,
+        )
+
+
+def prepare_response(body: ResponseBody) -> ResponseCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    return ResponseCall(
+        model=body.model,
+        inputs=encode_input(body.input),
+        conversation=encode_conversation(body.conversation()),
+        request=body.request(),
+        options=_options(body),
+        store=body.store,
+        names=body.engine_names,
+    )
+
+
+def _options(body: ResponseBody) -> ResponseOptions:
+    return ResponseOptions(
+        echo=encode_echo(body.echo()),
+        background=body.background,
+        logprobs=body.logprobs,
+        caches=body.cache_prompt,
+        previous_id=body.previous_response_id,
+    )

@@ -1,0 +1,1 @@
+"""Stored responses, each of them visible only to its owner."""

@@ -1,0 +1,66 @@
+"""Bounds on bodies: nesting, fields, and what is kept of unknown ones."""
+
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import BaseModel
+
+from engine import RequestError
+from gateway.apis.fields.read import MAX_NAME, MAX_NESTING, MAX_UNKNOWN, ReadBody, read_body
+from gateway.apis.openai.chat.request import ChatBody
+from gateway.apis.openai.completions.request import CompletionBody
+
+
+def read(**fields: Any) -> ReadBody[CompletionBody]:
+    return read_body(orjson.dumps({"prompt": "x", **fields}), CompletionBody)
+
+
+def nested(levels: int, opening: str, closing: str) -> bytes:
+    inner = "1".join([opening * levels, closing * levels])
+    return f'{{"prompt": "x", "zip": {inner}}}'.encode()
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":[', "]}]")])
+def test_nesting_is_bounded_and_names_the_field(opening: str, closing: str) -> None:
+    step = opening.count("[") + opening.count("{")
+    levels = (MAX_NESTING - 1) // step
+    assert read_body(nested(levels, opening, closing), CompletionBody).unknown == ("zip",)
+    with pytest.raises(
+        RequestError, match="zip: should have at most 63 arrays and objects inside each other"
+    ) as caught:
+        read_body(nested(levels + 1, opening, closing), CompletionBody)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "zip")
+
+
+def test_brackets_in_texts_are_no_nesting() -> None:
+    assert read(prompt="[" * 1000).body.prompt == ("[" * 1000,)
+
+
+def values_of_unknown(body: BaseModel) -> list[object]:
+    return list((body.model_extra or {}).values())
+
+
+def test_of_an_unknown_field_only_the_name_is_kept() -> None:
+    """The value of an unknown field may have millions of objects."""
+    body = read(zip=[[]] * 100_000, stream=True, stream_options={"often": [[]] * 100_000}).body
+    assert body.stream_options is not None
+    assert values_of_unknown(body) == values_of_unknown(body.stream_options) == [None]
+    message = {"role": "user", "content": [{"type": "text", "text": "x", "zip": [[]] * 100_000}]}
+    chat = read_body(orjson.dumps({"messages": [message]}), ChatBody)
+    (asked,) = chat.body.messages
+    assert asked.role == "user"
+    assert values_of_unknown(asked.content[0]) == [None]
+
+
+def test_the_number_of_unknown_fields_is_bounded() -> None:
+    def options(count: int) -> dict[str, int]:
+        return {f"f{i}": i for i in range(count)}
+
+    assert len(read(stream=True, stream_options=options(MAX_UNKNOWN)).unknown) == MAX_UNKNOWN
+    with pytest.raises(RequestError, match="at most 1024 unknown fields"):
+        read(stream=True, stream_options=options(MAX_UNKNOWN + 1))
+
+
+def test_a_long_name_is_truncated() -> None:
+    assert read(**{"x" * 10**6: 1}).unknown == ("x" * MAX_NAME,)

@@ -1,0 +1,206 @@
+"""Every implementation of a preparer: the same values, reports and errors."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from engine import RequestError
+from gateway.apis.endpoint import AnyEndpoint, has_body, prepared_type
+from gateway.apis.openai.completions.call import CompletionCall
+from gateway.chat.conversation import Conversation
+from gateway.chat.rendering import encode_conversation, render, template_key
+from gateway.middleware.caller import Caller
+from gateway.preparation import jobs
+from gateway.preparation.codec import decode, encode
+from gateway.preparation.jobs import modules_of
+from gateway.preparation.pooled import PooledPreparer
+from gateway.preparation.preparer import InlinePreparer, Preparer
+from gateway.preparation.stages import prepare
+from gateway.preparation.workers.pool import WorkerPool
+from tests.gateway.application import apis
+from tests.gateway.chat import templates
+from tests.gateway.fake_engine import MODEL
+
+MESSAGES = [
+    {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
+    {"role": "user", "content": "Hi"},
+    {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "1"},
+]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"x": {"type": "integer"}}}}}
+CHAT = {
+    "messages": MESSAGES,
+    "tools": [TOOL],
+    "n": 2,
+    "stop": ["a"],
+    "logit_bias": {"5": 1},
+    "response_format": {"type": "json_object"},
+    "prediction": {"type": "content", "content": "Hi"},
+    "chat_template_kwargs": {"a": [1, 2.5, None, {"b": True}]},
+    "samplers": ["top_k"],
+    "seed": 2**63,
+}
+BODIES: dict[str, list[dict[str, Any]]] = {
+    "createChatCompletion": [CHAT, {"messages": MESSAGES[1:2]}],
+    "countChatTokens": [CHAT],
+    "applyTemplate": [CHAT],
+    "createCompletion": [{"prompt": ["a", [1, 2]], "logprobs": 1}, {"prompt": "a", "suffix": "b"}],
+    "createResponse": [{"input": "Hi", "instructions": "Be kind.", "stream": True}],
+    "getinputtokencounts": [{"input": [{"role": "user", "content": "Hi"}]}],
+    "createEmbedding": [{"input": "a"}, {"input": [[1], [2]], "dimensions": 2, "encoding_format": "base64"}],
+    "generate": [{"prompt": "a"}, {"prompt": [1], "grammar": 'root ::= "a"'}],
+    "tokenize": [{"content": "a", "with_pieces": True}],
+    "detokenize": [{"tokens": [1, 2]}],
+}
+ENDPOINTS = {endpoint.id: endpoint for api in apis() for endpoint in api.endpoints if has_body(endpoint)}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_an_endpoint_prepares_can_cross_between_processes(name: str) -> None:
+    endpoint = ENDPOINTS[name]
+    for body in BODIES[name]:
+        prepared = prepare(endpoint.body, endpoint.prepare, orjson.dumps(body)).value
+        assert isinstance(prepared, prepared_type(endpoint))
+        assert decode(encode(prepared), prepared_type(endpoint)) == prepared
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS.values(), ids=lambda endpoint: endpoint.id)
+def test_another_process_can_find_the_function_of_an_endpoint(endpoint: AnyEndpoint) -> None:
+    function = endpoint.prepare
+    assert "<" not in function.__qualname__
+    assert "." not in function.__qualname__
+
+
+def test_every_endpoint_with_a_body_is_tested() -> None:
+    assert BODIES.keys() == ENDPOINTS.keys()
+
+
+def caller() -> Caller:
+    return Caller(request_id="req_1")
+
+
+@asynccontextmanager
+async def opened(kind: str, *, strict: bool = False) -> AsyncIterator[Preparer]:
+    """Open a preparer. The pooled one reads every body in a worker."""
+    if kind == "inline":
+        yield InlinePreparer(strict=strict)
+        return
+    pool = WorkerPool()
+    async with pool.open(modules_of(ENDPOINTS.values())):
+        yield PooledPreparer(pool, strict=strict, inline_body=-1)
+
+
+@pytest.fixture(params=["inline", "pooled"])
+async def preparer(request: pytest.FixtureRequest) -> AsyncIterator[Preparer]:
+    async with opened(request.param) as made:
+        yield made
+
+
+@pytest.mark.anyio
+async def test_a_body_is_prepared_and_its_unknown_fields_are_reported(preparer: Preparer) -> None:
+    asked = caller()
+    body = orjson.dumps({"prompt": "a", "zip": [[]] * 1000})
+    prepared = await preparer.read(asked, ENDPOINTS["createCompletion"], body)
+    assert isinstance(prepared, CompletionCall)
+    assert prepared.request.prompts == ("a",)
+    assert asked.reply_headers == [(b"x-llama-gateway-ignored", b"zip")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("body", "code", "param"),
+    [
+        (b"{", "invalid_json", None),
+        (b"[]", "invalid_type", None),
+        (b"{}", "missing_required_parameter", "prompt"),
+        (b'{"prompt": 5}', "invalid_value", "prompt"),
+        (b'{"prompt": "a", "grammar": "a", "guided_regex": "b"}', "invalid_value", "guided_regex"),
+        (b'{"prompt": "a", "x":' + b"[" * 100 + b"]" * 100 + b"}", "invalid_value", "x"),
+        (b'{"prompt": "a", "x":' + b"[" * 5000 + b"]" * 5000 + b"}", "invalid_json", None),
+    ],
+)
+async def test_an_invalid_body_is_a_request_error(
+    preparer: Preparer, body: bytes, code: str, param: str | None
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        await preparer.read(caller(), ENDPOINTS["createCompletion"], body)
+    assert (caught.value.code, caught.value.param) == (code, param)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["inline", "pooled"])
+async def test_unknown_fields_are_refused_in_strict_mode(kind: str) -> None:
+    async with opened(kind, strict=True) as preparer:
+        with pytest.raises(RequestError) as caught:
+            await preparer.read(caller(), ENDPOINTS["createCompletion"], b'{"prompt": "a", "zip": 1}')
+    assert (caught.value.code, caught.value.param) == ("unknown_parameter", "zip")
+
+
+@pytest.mark.anyio
+async def test_a_conversation_is_rendered(preparer: Preparer) -> None:
+    template = template_key(MODEL, templates.CHATML)
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
+    prompt = await preparer.render(caller(), template, conversation)
+    assert prompt == render(template, conversation)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [("{% if %}", "chat_template_invalid"), ("{{ raise_exception('No.') }}", "chat_template_refused")],
+)
+async def test_a_template_that_fails_is_a_request_error(preparer: Preparer, source: str, code: str) -> None:
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
+    with pytest.raises(RequestError) as caught:
+        await preparer.render(caller(), template_key(MODEL, source), conversation)
+    assert (caught.value.code, caught.value.param) == (code, "messages")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ 10**(10**9) }}", "longer than"),
+        ("{% if true %}" * 3000 + "{% endif %}" * 3000, "nested too deep"),
+    ],
+)
+async def test_a_hostile_template_is_refused_once_and_for_all(
+    source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_SECONDS", 0.5)
+    template = template_key(MODEL, source)
+    async with opened("pooled") as preparer:
+        for _ in range(2):
+            with pytest.raises(RequestError, match=message):
+                await preparer.check(template)
+        monkeypatch.setattr(jobs, "_SECONDS", 0)  # it is not tried again
+        with pytest.raises(RequestError, match=message):
+            await preparer.render(caller(), template, b"")
+        monkeypatch.setattr(jobs, "_SECONDS", 30)
+        await preparer.check(template_key(MODEL, templates.CHATML))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ 'x' * 10**10 }}", "MemoryError"),
+        ("{{ 10 ** (10**9 * messages|length) if messages[0].content == 'Hi' }}", "longer than"),
+        ("{% for i in range(50000) %}{{ 'x' * 200 }}{% endfor %}", "longer than 4194"),
+    ],
+)
+async def test_a_template_has_limits_for_each_conversation(
+    source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_SECONDS", 2)
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
+    async with opened("pooled") as preparer:
+        with pytest.raises(RequestError, match=message):
+            await preparer.render(caller(), template_key(MODEL, source), conversation)
+        await preparer.render(caller(), template_key(MODEL, templates.CHATML), conversation)
