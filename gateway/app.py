@@ -1,6 +1,8 @@
 """The ASGI application: APIs, middleware, and the function that serves it."""
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
+from gateway.preparation.jobs import modules_of
+from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
+from gateway.preparation.workers.pool import WorkerPool
 from gateway.server.capacity import connections_for
 from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
@@ -42,6 +47,8 @@ class Gateway:
     """The ASGI application."""
     apis: tuple[Api, ...]
     """APIs of the application."""
+    models: Models
+    """Models that the application serves."""
     health: HealthEndpoints
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
@@ -49,7 +56,12 @@ class Gateway:
 
 
 def create_gateway(
-    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None = None,
+    *,
+    preparer: Preparer | None = None,
+    clock: LoopClock | None = None,
 ) -> Gateway:
     """Return the application for one engine, or for two if embeddings have a model of their own.
 
@@ -57,10 +69,11 @@ def create_gateway(
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
     """
+    preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
-    preparer = InlinePreparer(strict=settings.strict_fields)
     models = create_models(engine, settings, embedder, preparer)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
     store = ResponseStore(
@@ -76,7 +89,7 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, health, background)
+    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
 
 
 def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
@@ -119,6 +132,25 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
     return Models([main, embeds], {**dict.fromkeys(Task, main), Task.EMBED: embeds})
 
 
+@asynccontextmanager
+async def open_gateway(
+    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+) -> AsyncIterator[Gateway]:
+    """Create the application with worker processes. They run, as do background responses, inside the context.
+
+    The arguments are those of `create_gateway`.
+    """
+    pool = WorkerPool()
+    preparer = PooledPreparer(pool, strict=settings.strict_fields)
+    gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock)
+    endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
+    async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
+        for served in gateway.models.all:
+            tasks.start_soon(served.prompts.check)
+        yield gateway
+        tasks.cancel_scope.cancel()
+
+
 async def serve_engines(
     settings: Settings,
     sockets: list[socket.socket],
@@ -137,7 +169,6 @@ async def serve_engines(
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
     """
-    gateway = create_gateway(engine, settings, embedder, clock)
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with gateway.background.open(), running(clock):
+    async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)

@@ -53,7 +53,7 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
 
 
 def _readable_template(path: str) -> str:
-    from gateway.chat.template import read_template  # noqa: PLC0415 - importing Jinja takes 25 ms, and few set a template
+    from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
 
     return read_template(path)
 

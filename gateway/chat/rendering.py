@@ -98,7 +98,7 @@ def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
     Raises:
         RequestError: if the template cannot be compiled; and as `ChatModel.prompt` and `with_items` do.
     """
-    return _compiled(template).prompt(_decoded(conversation))
+    return compiled(template).prompt(_decoded(conversation))
 
 
 def _decoded(data: bytes) -> Conversation:
@@ -110,7 +110,12 @@ def _decoded(data: bytes) -> Conversation:
 
 
 @lru_cache(maxsize=MAX_COMPILED)
-def _compiled(template: TemplateKey) -> ChatModel:
+def compiled(template: TemplateKey) -> ChatModel:
+    """Return a template that is compiled once in a process.
+
+    Raises:
+        RequestError: if the template cannot be compiled.
+    """
     return ChatModel(
         template.source,
         template.tool_source,

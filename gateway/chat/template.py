@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -16,6 +15,9 @@ from engine import RequestError
 
 MAX_PROMPT_CHARACTERS = 2**25
 """Maximum length of one prompt. More than any slot holds; it stops a template that repeats without end."""
+
+MAX_SOURCE_CHARACTERS = 2**18
+"""Maximum length of a template's source. The longest of known models have 20,000 characters."""
 
 MAX_REFUSAL_CHARACTERS = 1000
 """Maximum length of a refusal's message, since a template may repeat a whole chat message in it."""
@@ -80,11 +82,17 @@ class ChatTemplate:
         Raises:
             ValueError: if the source is not a valid template.
         """
+        if len(source) > MAX_SOURCE_CHARACTERS:
+            raise ValueError(f"it has more than {MAX_SOURCE_CHARACTERS} characters")
         self.source = source
         try:
             self._template = _environment().from_string(source, {"bos_token": bos, "eos_token": eos})
         except TemplateSyntaxError as error:
             raise ValueError(f"line {error.lineno}: {error.message}") from error
+        except (RecursionError, SyntaxError) as error:  # Jinja compiles it to nested blocks of Python
+            raise ValueError("it is nested too deep") from error
+        except Exception as error:  # the compiler computes constant expressions
+            raise ValueError((str(error) or type(error).__name__)[:MAX_REFUSAL_CHARACTERS]) from error
 
     def render(self, variables: Mapping[str, object]) -> str:
         """Return the rendered text. Takes as long as the template does.
@@ -105,27 +113,6 @@ def _bounded(parts: Iterable[str]) -> Iterator[str]:
         if left < 0:
             raise _Refused(f"the prompt would be longer than {MAX_PROMPT_CHARACTERS} characters")
         yield part
-
-
-def read_template(path: str) -> str:
-    """Return the source of the template in a file.
-
-    Raises:
-        ValueError: if the file cannot be read or is not a valid template.
-    """
-    try:
-        source = Path(path).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"the file cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("the file is not UTF-8") from error
-    except RuntimeError as error:
-        raise ValueError("there is no such home directory") from error
-    try:
-        ChatTemplate(source)
-    except ValueError as error:
-        raise ValueError(f"this is no Jinja template: {error}") from error
-    return source
 
 
 def _refusal(error: Exception) -> RequestError:

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey, render
+from gateway.chat.rendering import TemplateKey, compiled, render
 from gateway.middleware.caller import Caller
 from gateway.preparation.stages import prepare
 from gateway.preparation.unknown_fields import UnknownFields
@@ -32,6 +32,14 @@ class Preparer(Protocol):
         """
         ...
 
+    async def check(self, template: TemplateKey) -> None:
+        """Compile a template, so that the first conversation need not wait for it.
+
+        Raises:
+            RequestError: the template cannot be compiled.
+        """
+        ...
+
 
 class InlinePreparer(Preparer):
     """Prepares requests in this process: bodies at once, and prompts in a thread.
@@ -49,10 +57,14 @@ class InlinePreparer(Preparer):
 
     @override
     async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
-        prepared = prepare(endpoint, raw)
+        prepared = prepare(endpoint.body, endpoint.prepare, raw)
         self._unknown_fields.report(caller, prepared.unknown)
         return prepared.value
 
     @override
     async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
         return await anyio.to_thread.run_sync(render, template, conversation, abandon_on_cancel=True)
+
+    @override
+    async def check(self, template: TemplateKey) -> None:
+        await anyio.to_thread.run_sync(compiled, template, abandon_on_cancel=True)

@@ -1,14 +1,16 @@
 """The stages of preparation as pure functions, for any process."""
 
+from collections.abc import Callable
 from json import JSONDecodeError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
-from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.fields.read import read_body
 from gateway.middleware.errors import problem_for
+
+_Body = TypeVar("_Body", bound=BaseModel)
 
 
 class Prepared(NamedTuple):
@@ -20,11 +22,20 @@ class Prepared(NamedTuple):
     """Unknown fields of the body, which had no effect."""
 
 
-def prepare(endpoint: AnyEndpoint, raw: bytes) -> Prepared:
-    """Parse and validate a body, and prepare it for the endpoint. Raises `RequestError`."""
+def prepare(model: type[_Body], convert: Callable[[_Body], object], raw: bytes) -> Prepared:
+    """Parse and validate a body, and prepare it for its endpoint.
+
+    Args:
+        model: `Endpoint.body`.
+        convert: `Endpoint.prepare`.
+        raw: the body's bytes.
+
+    Raises:
+        RequestError: the body is invalid.
+    """
     try:
-        read = read_body(raw, endpoint.body)
-        return Prepared(endpoint.prepare(read.body), read.unknown)
+        read = read_body(raw, model)
+        return Prepared(convert(read.body), read.unknown)
     except (ValidationError, JSONDecodeError) as error:
         problem = problem_for(error)
         raise RequestError(problem.message, code=problem.code, param=problem.param) from error

@@ -1,13 +1,17 @@
 """Conversion of conversations to prompts, for the routes that take conversations."""
 
+import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
-from engine import Engine, ModelInfo, RequestError, Unavailable
+from engine import Engine, EngineError, ModelInfo, RequestError, Unavailable
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
+
+logger = logging.getLogger(__name__)
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
@@ -53,6 +57,17 @@ class ChatPrompts:
         except RequestError as error:
             param = names.get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
+
+    async def check(self) -> None:
+        """Wait for the model and compile its template. One line of the log says why that failed."""
+        with suppress(EngineError):
+            model = await self._engine.ready()
+            if not (self._template or model.chat_template):
+                return
+            try:
+                await self._preparer.check(self._key(model))
+            except RequestError as error:
+                logger.error("conversations are refused: %s", error.message)  # noqa: TRY400
 
     def _key(self, model: ModelInfo) -> TemplateKey:
         known = self._known

@@ -30,7 +30,7 @@ VALID = {"prompt": "a", "input": "a", "content": "a", "tokens": [97], "messages"
 
 def check(endpoint: AnyEndpoint, raw: bytes) -> None:
     try:
-        value = prepare(endpoint, raw).value
+        value = prepare(endpoint.body, endpoint.prepare, raw).value
     except RequestError:
         return
     assert decode(encode(value), prepared_type(endpoint)) == value

@@ -13,7 +13,7 @@ import orjson
 
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
-from gateway.app import create_gateway
+from gateway.app import open_gateway
 from gateway.cli import read_settings
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
@@ -108,8 +108,10 @@ async def serving(
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
-    async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
-        gateway = create_gateway(engine, settings)
+    async with (
+        open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine,
+        open_gateway(engine, settings) as gateway,
+    ):
         limits = ServerLimits(
             connections=connections_for(settings.slots, settings.queue_limit),
             grace=settings.grace,
@@ -123,8 +125,7 @@ async def serving(
             draining.set()
 
         async def run() -> None:
-            async with gateway.background.open():
-                await server.run(sockets, shutdown, drain)
+            await server.run(sockets, shutdown, drain)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:

@@ -1,5 +1,7 @@
 """Every implementation of a preparer: the same values, reports and errors."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -11,9 +13,13 @@ from gateway.apis.openai.completions.call import CompletionCall
 from gateway.chat.conversation import Conversation
 from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.middleware.caller import Caller
+from gateway.preparation import jobs
 from gateway.preparation.codec import decode, encode
-from gateway.preparation.preparer import InlinePreparer
+from gateway.preparation.jobs import modules_of
+from gateway.preparation.pooled import PooledPreparer
+from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.stages import prepare
+from gateway.preparation.workers.pool import WorkerPool
 from tests.gateway.application import apis
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
@@ -59,7 +65,7 @@ ENDPOINTS = {endpoint.id: endpoint for api in apis() for endpoint in api.endpoin
 def test_what_an_endpoint_prepares_can_cross_between_processes(name: str) -> None:
     endpoint = ENDPOINTS[name]
     for body in BODIES[name]:
-        prepared = prepare(endpoint, orjson.dumps(body)).value
+        prepared = prepare(endpoint.body, endpoint.prepare, orjson.dumps(body)).value
         assert isinstance(prepared, prepared_type(endpoint))
         assert decode(encode(prepared), prepared_type(endpoint)) == prepared
 
@@ -79,11 +85,28 @@ def caller() -> Caller:
     return Caller(request_id="req_1")
 
 
+@asynccontextmanager
+async def opened(kind: str, *, strict: bool = False) -> AsyncIterator[Preparer]:
+    """Open a preparer. The pooled one reads every body in a worker."""
+    if kind == "inline":
+        yield InlinePreparer(strict=strict)
+        return
+    pool = WorkerPool()
+    async with pool.open(modules_of(ENDPOINTS.values())):
+        yield PooledPreparer(pool, strict=strict, inline_body=-1)
+
+
+@pytest.fixture(params=["inline", "pooled"])
+async def preparer(request: pytest.FixtureRequest) -> AsyncIterator[Preparer]:
+    async with opened(request.param) as made:
+        yield made
+
+
 @pytest.mark.anyio
-async def test_a_body_is_prepared_and_its_unknown_fields_are_reported() -> None:
+async def test_a_body_is_prepared_and_its_unknown_fields_are_reported(preparer: Preparer) -> None:
     asked = caller()
     body = orjson.dumps({"prompt": "a", "zip": [[]] * 1000})
-    prepared = await InlinePreparer().read(asked, ENDPOINTS["createCompletion"], body)
+    prepared = await preparer.read(asked, ENDPOINTS["createCompletion"], body)
     assert isinstance(prepared, CompletionCall)
     assert prepared.request.prompts == ("a",)
     assert asked.reply_headers == [(b"x-llama-gateway-ignored", b"zip")]
@@ -102,24 +125,28 @@ async def test_a_body_is_prepared_and_its_unknown_fields_are_reported() -> None:
         (b'{"prompt": "a", "x":' + b"[" * 5000 + b"]" * 5000 + b"}", "invalid_json", None),
     ],
 )
-async def test_an_invalid_body_is_a_request_error(body: bytes, code: str, param: str | None) -> None:
+async def test_an_invalid_body_is_a_request_error(
+    preparer: Preparer, body: bytes, code: str, param: str | None
+) -> None:
     with pytest.raises(RequestError) as caught:
-        await InlinePreparer().read(caller(), ENDPOINTS["createCompletion"], body)
+        await preparer.read(caller(), ENDPOINTS["createCompletion"], body)
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
 @pytest.mark.anyio
-async def test_unknown_fields_are_refused_in_strict_mode() -> None:
-    with pytest.raises(RequestError) as caught:
-        await InlinePreparer(strict=True).read(caller(), ENDPOINTS["createCompletion"], b'{"prompt": "a", "zip": 1}')
+@pytest.mark.parametrize("kind", ["inline", "pooled"])
+async def test_unknown_fields_are_refused_in_strict_mode(kind: str) -> None:
+    async with opened(kind, strict=True) as preparer:
+        with pytest.raises(RequestError) as caught:
+            await preparer.read(caller(), ENDPOINTS["createCompletion"], b'{"prompt": "a", "zip": 1}')
     assert (caught.value.code, caught.value.param) == ("unknown_parameter", "zip")
 
 
 @pytest.mark.anyio
-async def test_a_conversation_is_rendered() -> None:
+async def test_a_conversation_is_rendered(preparer: Preparer) -> None:
     template = template_key(MODEL, templates.CHATML)
     conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
-    prompt = await InlinePreparer().render(caller(), template, conversation)
+    prompt = await preparer.render(caller(), template, conversation)
     assert prompt == render(template, conversation)
 
 
@@ -128,8 +155,52 @@ async def test_a_conversation_is_rendered() -> None:
     ("source", "code"),
     [("{% if %}", "chat_template_invalid"), ("{{ raise_exception('No.') }}", "chat_template_refused")],
 )
-async def test_a_template_that_fails_is_a_request_error(source: str, code: str) -> None:
+async def test_a_template_that_fails_is_a_request_error(preparer: Preparer, source: str, code: str) -> None:
     conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
     with pytest.raises(RequestError) as caught:
-        await InlinePreparer().render(caller(), template_key(MODEL, source), conversation)
+        await preparer.render(caller(), template_key(MODEL, source), conversation)
     assert (caught.value.code, caught.value.param) == (code, "messages")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ 10**(10**9) }}", "longer than"),
+        ("{% if true %}" * 3000 + "{% endif %}" * 3000, "nested too deep"),
+    ],
+)
+async def test_a_hostile_template_is_refused_once_and_for_all(
+    source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_SECONDS", 0.5)
+    template = template_key(MODEL, source)
+    async with opened("pooled") as preparer:
+        for _ in range(2):
+            with pytest.raises(RequestError, match=message):
+                await preparer.check(template)
+        monkeypatch.setattr(jobs, "_SECONDS", 0)  # it is not tried again
+        with pytest.raises(RequestError, match=message):
+            await preparer.render(caller(), template, b"")
+        monkeypatch.setattr(jobs, "_SECONDS", 30)
+        await preparer.check(template_key(MODEL, templates.CHATML))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ 'x' * 10**10 }}", "MemoryError"),
+        ("{{ 10 ** (10**9 * messages|length) if messages[0].content == 'Hi' }}", "longer than"),
+        ("{% for i in range(50000) %}{{ 'x' * 200 }}{% endfor %}", "longer than 4194"),
+    ],
+)
+async def test_a_template_has_limits_for_each_conversation(
+    source: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_SECONDS", 2)
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
+    async with opened("pooled") as preparer:
+        with pytest.raises(RequestError, match=message):
+            await preparer.render(caller(), template_key(MODEL, source), conversation)
+        await preparer.render(caller(), template_key(MODEL, templates.CHATML), conversation)

@@ -1,0 +1,59 @@
+"""Chat templates of the operator: files that are read and checked at the start."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from gateway.chat.template import ChatTemplate
+
+MAX_SECONDS = 5.0
+"""Maximum time in which a template must compile."""
+MAX_MEMORY = 256 * 2**20
+"""Bytes that its compilation may use. Linux only."""
+
+_ROOT = Path(__file__).parents[2]
+_START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {__name__} import main; main()"
+
+
+def read_template(path: str) -> str:
+    """Return the source of the template in a file.
+
+    Raises:
+        ValueError: if the file cannot be read or is not a valid template.
+    """
+    try:
+        source = Path(path).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("the file is not UTF-8") from error
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+    if reason := _refusal(source):
+        raise ValueError(f"this is no Jinja template: {reason}")
+    return source
+
+
+def main() -> None:
+    """Compile the template on standard input, and print why that fails."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+    try:
+        ChatTemplate(sys.stdin.buffer.read().decode())
+    except ValueError as error:
+        sys.stdout.buffer.write(str(error).encode(errors="replace"))
+
+
+def _refusal(source: str) -> str:
+    """Return why a template cannot be used; empty if it can.
+
+    It is compiled in another process: the compiler computes constant expressions, such as `10**(10**9)`.
+    """
+    command = [sys.executable, "-P", "-c", _START]
+    try:
+        run = subprocess.run(  # noqa: S603
+            command, input=source.encode(), stdout=subprocess.PIPE, timeout=MAX_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"it takes longer than {MAX_SECONDS:g} s to compile"
+    return f"its compiler ended with code {run.returncode}" if run.returncode else run.stdout.decode()

@@ -1,0 +1,166 @@
+"""Pool of workers: which job runs where, and the replacement of workers."""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from engine import Busy, EngineError
+from gateway.preparation.workers.messages import Job
+from gateway.preparation.workers.process import ForkServer, Worker, open_fork_server
+from gateway.preparation.workers.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+WORKERS = 2
+"""Workers of a pool. The first takes no large jobs."""
+LARGE = 64 * 1024
+"""Bytes of the payload from which a job is large."""
+MAX_WAITING = 512
+"""Maximum of jobs that wait for a worker."""
+MAX_WAIT = 60.0
+"""Seconds that a job waits for a worker."""
+RESTART_DELAY = 1.0
+"""Seconds between the end of a fork server, or the failed start of a worker, and the next attempt."""
+
+
+@dataclass(eq=False, slots=True)
+class _Ticket:
+    """A job's place in the queue."""
+
+    worker: Worker | None = None
+    """Worker that the job got."""
+    assigned: anyio.Event = field(default_factory=anyio.Event)
+    """Set once `worker` is."""
+
+
+class WorkerPool:
+    """Runs jobs in workers. Small jobs never wait for large ones, and clients take turns."""
+
+    def __init__(self) -> None:
+        """Create a pool without workers. Jobs wait until it is open."""
+        self._idle: dict[int, Worker] = {}
+        self._small: Turns[_Ticket] = Turns()
+        self._large: Turns[_Ticket] = Turns()
+        self._warm_ups: list[Job] = []
+        self._wanted = anyio.Event()
+
+    async def run(self, client: str, job: Job, payload: bytes) -> bytes:
+        """Wait for a worker, run a job, and return its result. A job whose caller is cancelled is killed.
+
+        Args:
+            client: takes turns with the other clients.
+            job: function to call.
+            payload: second argument of the function.
+
+        Raises:
+            Busy: too many jobs wait.
+            EngineError: the job failed, or its worker died.
+            TimeoutError: the job took longer than its limit.
+        """
+        worker = await self._acquire(client, self._large if len(payload) >= LARGE else self._small)
+        try:
+            return await worker.call(job, payload)
+        finally:
+            self._offer(worker)
+
+    def warm_up(self, job: Job) -> None:
+        """Run a job, without a payload, in each worker that starts from now on, before it takes others."""
+        self._warm_ups.append(job)
+
+    @asynccontextmanager
+    async def open(self, modules: Sequence[str]) -> AsyncIterator[None]:
+        """Start workers with the first job, and end them.
+
+        Args:
+            modules: imported once for all workers, the first before there is one: those of the jobs' functions.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep, modules)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _keep(self, modules: Sequence[str]) -> None:
+        """Keep a fork server and its workers running, from the first job on."""
+        await self._wanted.wait()
+        while True:
+            try:
+                async with open_fork_server(modules) as server, anyio.create_task_group() as tasks:
+                    for slot in range(WORKERS):
+                        tasks.start_soon(self._keep_worker, server, slot)
+                    code = await server.exited()
+                    tasks.cancel_scope.cancel()
+                logger.error("the fork server of the preparation ended with code %d", code)
+            except OSError as error:
+                logger.error("the fork server of the preparation cannot be started: %s", error)  # noqa: TRY400
+            await anyio.sleep(RESTART_DELAY)
+
+    async def _keep_worker(self, server: ForkServer, slot: int) -> None:
+        """Keep a worker in a slot, one after another."""
+        while True:
+            async with server.replace(slot) as worker:
+                if not await worker.wait_until_ready():
+                    await anyio.sleep(RESTART_DELAY)
+                    continue
+                try:
+                    await self._warm(worker)
+                    self._offer(worker)
+                    await worker.gone.wait()
+                finally:
+                    worker.gone.set()
+                    self._idle.pop(slot, None)
+
+    async def _warm(self, worker: Worker) -> None:
+        """Run the warm-ups. One that fails is not tried again."""
+        for job in list(self._warm_ups):
+            try:
+                await worker.call(job, b"")
+            except (EngineError, TimeoutError):
+                self._warm_ups.remove(job)
+
+    async def _acquire(self, client: str, queue: Turns[_Ticket]) -> Worker:
+        if len(self._small) + len(self._large) >= MAX_WAITING:
+            raise Busy("Too many requests wait for their preparation.", code="queue_full")
+        ticket = _Ticket()
+        queue.add(client, ticket)
+        self._wanted.set()
+        self._assign()
+        try:
+            with anyio.move_on_after(MAX_WAIT):
+                await ticket.assigned.wait()
+        except BaseException:
+            if ticket.worker is not None:
+                self._offer(ticket.worker)
+            raise
+        finally:
+            if ticket.worker is None:
+                queue.remove(client, ticket)
+        if ticket.worker is None:
+            raise Busy("The request waited too long for its preparation.", code="queue_timeout")
+        return ticket.worker
+
+    def _offer(self, worker: Worker) -> None:
+        """Take a worker back, unless it is gone."""
+        if not worker.gone.is_set():
+            self._idle[worker.slot] = worker
+            self._assign()
+
+    def _assign(self) -> None:
+        """Give waiting jobs to idle workers. All assignments are made here."""
+        for slot in sorted(self._idle):
+            worker = self._idle[slot]
+            if worker.lost:
+                del self._idle[slot]
+                worker.gone.set()
+            elif ticket := self._next(slot):
+                del self._idle[slot]
+                ticket.worker = worker
+                ticket.assigned.set()
+
+    def _next(self, slot: int) -> _Ticket | None:
+        """Return the next job for a slot. Only the last takes large ones, and it takes them first."""
+        return (self._large.take() if slot == WORKERS - 1 else None) or self._small.take()
