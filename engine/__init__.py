@@ -1,6 +1,7 @@
 """A language model in its own process, shared by many requests."""
 
-from engine.client.engine import Engine, Generation, open_engine
+from engine.client.engine import Engine, open_engine
+from engine.client.generation import Generation
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig

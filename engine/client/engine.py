@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from engine.client.generation import Generation
 from engine.client.mailbox import Mailbox
 from engine.client.process import command_for
 from engine.client.status import EngineState, EngineStatus
@@ -14,7 +15,7 @@ from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, Finished, ModelInfo, SlotInfo, Text, TokenRun
+from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, SlotInfo, TokenRun
 from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
@@ -59,43 +60,6 @@ async def open_engine(
         failure = failures.exceptions[0]
     if failure is not None:
         raise failure
-
-
-class Generation:
-    """An accepted request. For one task at a time."""
-
-    def __init__(self, mailbox: Mailbox, prompt_tokens: tuple[int, ...]) -> None:
-        self.prompt_tokens = prompt_tokens
-        """Number of tokens of each prompt."""
-        self._mailbox = mailbox
-
-    async def started(self) -> None:
-        """Wait until the request has left the queue. Returns at once if it ended successfully.
-
-        Raises:
-            EngineError: The request failed.
-        """
-        await self._mailbox.started()
-
-    async def take(self) -> list[Text | Finished]:
-        """Wait for events and return all pending ones, in order; [] after the last event of every choice.
-
-        An error is raised only after all earlier events were returned.
-
-        Raises:
-            EngineFault: The engine failed the request or died.
-            SlowReader: An event was pending for longer than the caller's patience.
-            EngineError: A replay of the request was refused.
-        """
-        return await self._mailbox.take()
-
-    async def outcomes(self) -> tuple[Finished, ...]:
-        """Wait for the end of every choice and return the ends in order. For requests that do not stream.
-
-        Raises:
-            EngineError: As in `take`.
-        """
-        return await self._mailbox.outcomes()
 
 
 class Engine:
