@@ -8,13 +8,13 @@ import llama_cpp
 
 from engine.config import EngineConfig
 from engine.core.step import Outcome
-from engine.core.threads import StepThreads, ladder
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.cpu import usable_cores
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
+from engine.llama.threads import StepThreads, ladder
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.core.threads import StepThreads, ladder
+from engine.llama.threads import StepThreads, ladder
 
 Machine = Callable[[int], float]
 """Seconds of a step by its threads."""
