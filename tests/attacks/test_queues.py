@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway.server.sockets import Answer
 from tests.repeat import repeated
-from tests.system.served import GUARD, Served, completion, post, serving
+from tests.system.served import GUARD, Served, by, completion, post, serving
 
 pytestmark = [pytest.mark.anyio, repeated]
 
@@ -18,11 +18,6 @@ MANY = 8
 def costly_schema(number: int) -> dict[str, Any]:
     """Return a schema of optional properties, which takes some tenths of a second to compile. Each is another."""
     return {"type": "object", "properties": {f"{number}p{at}": {"type": "string"} for at in range(1_500)}}
-
-
-def by(client: str, request: bytes) -> bytes:
-    """Return a request with the credentials of a client."""
-    return request.replace(b"host: localhost\r\n", b"host: localhost\r\nauthorization: Bearer %b\r\n" % client.encode())
 
 
 def of_attacker(path: str, **body: Any) -> bytes:

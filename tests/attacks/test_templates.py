@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.anyio, repeated]
 CHAT = "/v1/chat/completions"
 ONLY_WHEN_ASKED = "{% if messages[0].content == 'attack' %}@{% endif %}{{ messages[0].content }}"
 HOSTILE = {
-    "a huge power": "{% set n = 10 %}{{ n ** n ** 9 }}",
+    "a huge power": "{% set n = 10 %}{{ n ** (n ** 9) }}",
     "a huge text": '{% set n = 3 * 10 ** 9 %}{{ ("x" * n) | length }}',
     "a huge list": "{% set n = 10 ** 10 %}{{ ([1] * n) | length }}",
     "endless loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
@@ -42,7 +42,7 @@ async def test_a_hostile_template_is_ended(anyio_backend: str, attack: str) -> N
 @pytest.mark.parametrize(
     "template",
     [
-        pytest.param("{{ 10 ** 10 ** 9 }}", id="a constant that never ends"),
+        pytest.param("{{ 10 ** (10 ** 9) }}", id="a constant that never ends"),
         pytest.param("{% if a %}" * 3_000 + "{% endif %}" * 3_000, id="deep nesting"),
         pytest.param("{{ " + "(" * 3_000 + "1" + ")" * 3_000 + " }}", id="deep parentheses"),
         pytest.param("{% if %}", id="a syntax error"),

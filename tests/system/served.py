@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import orjson
+from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
@@ -108,28 +109,28 @@ async def serving(
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
-    async with (
-        open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine,
-        open_gateway(engine, settings) as gateway,
-    ):
+    async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
         limits = ServerLimits(
             connections=connections_for(settings.slots, settings.queue_limit),
             grace=settings.grace,
             write_timeout=2.0,
             close_timeout=2.0,
         )
-        server = Server(gateway.app, limits)
 
-        def drain() -> None:
-            gateway.health.drain()
-            draining.set()
+        async def run(*, task_status: TaskStatus[Server]) -> None:
+            async with open_gateway(engine, settings) as gateway:
 
-        async def run() -> None:
-            await server.run(sockets, shutdown, drain)
+                def drain() -> None:
+                    gateway.health.drain()
+                    draining.set()
+
+                server = Server(gateway.app, limits)
+                task_status.started(server)
+                await server.run(sockets, shutdown, drain)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
+            server = await tasks.start(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
             served = Served(port, engine, server, shutdown, draining, stopped)
@@ -150,6 +151,11 @@ def post(request_id: str, path: str, **body: Any) -> bytes:
         f"POST {path} HTTP/1.1\r\nhost: localhost\r\nx-request-id: {request_id}\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data
+
+
+def by(client: str, request: bytes) -> bytes:
+    """Return a request with the credentials of a client."""
+    return request.replace(b"host: localhost\r\n", b"host: localhost\r\nauthorization: Bearer %b\r\n" % client.encode())
 
 
 def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.server.capacity import allow
 from tests.gateway.server.sockets import get
-from tests.system.served import GUARD, completion, serving
+from tests.system.served import GUARD, by, completion, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ async def test_a_full_queue_is_429_and_health_answers_however_long_it_is() -> No
         clients = [served.client() for _ in range(QUEUE + 1)]
         try:
             for number, client in enumerate(clients):
-                await client.send(completion(f"waits-{number}", max_tokens=5))
+                await client.send(by(f"client-{number}", completion(f"waits-{number}", max_tokens=5)))
             await served.until(lambda _, f: f.waiting == QUEUE)
             refused = await served.answer(completion("refused", max_tokens=5))
             assert refused.status == 429
