@@ -9,7 +9,7 @@ from engine.request import Grammar
 
 CompiledT = TypeVar("CompiledT")
 
-MOST_GRAMMARS = 64
+MOST_GRAMMARS = 16
 """Number of grammars. A compiled one has a mask of the vocabulary, and up to some ten MB of lexer states."""
 MOST_CHARACTERS = 2**22
 """Characters of all sources together."""

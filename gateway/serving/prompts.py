@@ -73,5 +73,6 @@ class ChatPrompts:
         known = self._known
         if known is None or known[0] is not model:
             key = template_key(model, self._template, parse_special=self._parse_special)
-            known = self._known = (model, key)
+            # A restarted engine has the same templates. The preparer knows a template by its object.
+            known = self._known = (model, known[1] if known is not None and known[1] == key else key)
         return known[1]

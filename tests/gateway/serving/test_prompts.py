@@ -1,0 +1,40 @@
+"""The templates of a served model."""
+
+from dataclasses import replace
+
+import pytest
+from typing_extensions import override
+
+from gateway.chat.conversation import ChatPrompt, Conversation
+from gateway.chat.rendering import TemplateKey, encode_conversation
+from gateway.middleware.caller import Caller
+from gateway.preparation.preparer import InlinePreparer
+from gateway.serving.prompts import ChatPrompts
+from tests.gateway.fake_engine import MODEL, FakeEngine
+
+pytestmark = pytest.mark.anyio
+
+
+class NotingPreparer(InlinePreparer):
+    """Notes the templates that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.templates: list[TemplateKey] = []
+
+    @override
+    async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
+        self.templates.append(template)
+        return await super().render(caller, template, conversation)
+
+
+async def test_a_restarted_engine_has_the_same_template_object() -> None:
+    engine, preparer = FakeEngine(), NotingPreparer()
+    prompts = ChatPrompts(engine.as_engine(), "{{ messages[0].content }}", preparer)
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "a"},)))
+    for model in (MODEL, replace(MODEL), replace(MODEL, eos="another")):
+        engine.model = model
+        await prompts.prompt(Caller(request_id="r"), conversation)
+    first, second, third = preparer.templates
+    assert second is first
+    assert third is not first
