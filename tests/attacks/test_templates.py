@@ -4,13 +4,13 @@ import anyio
 import pytest
 
 from tests.attacks.watched import attacked
+from tests.gateway.server.sockets import Answer
 from tests.repeat import repeated
 from tests.system.served import GUARD, post
 
 pytestmark = [pytest.mark.anyio, repeated]
 
 CHAT = "/v1/chat/completions"
-ONLY_WHEN_ASKED = "{% if messages[0].content == 'attack' %}@{% endif %}{{ messages[0].content }}"
 HOSTILE = {
     "a huge power": "{% set n = 10 %}{{ n ** (n ** 9) }}",
     "a huge text": '{% set n = 3 * 10 ** 9 %}{{ ("x" * n) | length }}',
@@ -27,16 +27,26 @@ def chat(content: str) -> bytes:
     return post("chat", CHAT, messages=[{"role": "user", "content": content}], max_tokens=1)
 
 
-@pytest.mark.parametrize("attack", HOSTILE)
-async def test_a_hostile_template_is_ended(anyio_backend: str, attack: str) -> None:
-    template = ONLY_WHEN_ASKED.replace("@", HOSTILE[attack])
-    async with attacked(anyio_backend, chat_template=template) as target:
+BY_NAME = "".join(
+    f"{{% if messages[0].content == '{name}' %}}{attack}{{% endif %}}" for name, attack in HOSTILE.items()
+)
+"""A template that is hostile to messages with the name of an attack."""
+
+
+async def test_a_hostile_template_is_ended(anyio_backend: str) -> None:
+    answers: dict[str, Answer] = {}
+    async with attacked(anyio_backend, chat_template=BY_NAME + "{{ messages[0].content }}") as target:
+
+        async def attack(name: str) -> None:
+            answers[name] = await target.served.answer(chat(name))
+
         with anyio.fail_after(GUARD):
-            refused = await target.served.answer(chat("attack"))
+            async with anyio.create_task_group() as tasks:
+                for name in HOSTILE:
+                    tasks.start_soon(attack, name)
             served = await target.served.answer(chat("peace"))
-        assert 400 <= refused.status < 600, refused
-        assert b'"error"' in refused.body
-        assert served.status == 200, served
+    assert served.status == 200, served
+    assert all(400 <= answer.status < 600 and b'"error"' in answer.body for answer in answers.values()), answers
 
 
 @pytest.mark.parametrize(
