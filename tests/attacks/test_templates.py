@@ -4,7 +4,6 @@ import anyio
 import pytest
 
 from tests.attacks.watched import attacked
-from tests.gateway.server.sockets import Answer
 from tests.repeat import repeated
 from tests.system.served import GUARD, post
 
@@ -34,11 +33,12 @@ BY_NAME = "".join(
 
 
 async def test_a_hostile_template_is_ended(anyio_backend: str) -> None:
-    answers: dict[str, Answer] = {}
+    answers: dict[str, tuple[int, bytes]] = {}
     async with attacked(anyio_backend, chat_template=BY_NAME + "{{ messages[0].content }}") as target:
 
         async def attack(name: str) -> None:
-            answers[name] = await target.served.answer(chat(name))
+            answer = await target.served.answer(chat(name))
+            answers[name] = answer.status, answer.body
 
         with anyio.fail_after(GUARD):
             async with anyio.create_task_group() as tasks:
@@ -46,7 +46,7 @@ async def test_a_hostile_template_is_ended(anyio_backend: str) -> None:
                     tasks.start_soon(attack, name)
             served = await target.served.answer(chat("peace"))
     assert served.status == 200, served
-    assert all(400 <= answer.status < 600 and b'"error"' in answer.body for answer in answers.values()), answers
+    assert all(400 <= status < 600 and b'"error"' in body for status, body in answers.values()), answers
 
 
 @pytest.mark.parametrize(
