@@ -144,7 +144,7 @@ class GenerationRequest:
     prompts: tuple[Prompt, ...]
     """One or several prompts, in the order of their choices."""
     client: str = ""
-    """Client that shares the intake and the queue fairly with others. The same empty name for all who have none."""
+    """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
     n: int = 1
     """Number of choices per prompt."""
     max_tokens: int | None = None
@@ -203,7 +203,7 @@ class EmbeddingRequest:
     inputs: tuple[EmbeddingInput, ...]
     """One or several texts, in the order of their vectors."""
     client: str = ""
-    """Client that shares the intake and the queue fairly with others. The same empty name for all who have none."""
+    """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
 
     @property
     def parts(self) -> int:

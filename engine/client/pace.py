@@ -16,7 +16,7 @@ class QueuePace:
         self._embedding: float | None = None
 
     def record(self, mailbox: Mailbox) -> None:
-        """Record a request that has ended. One that never left the queue tells nothing about the slots."""
+        """Record a request that has ended. One that never left the queue says nothing about the slots."""
         if not isinstance(mailbox.request, GenerationRequest):
             self._embedding = _average(self._embedding, mailbox.ended_at - mailbox.sent_at)
         elif mailbox.started_at is not None:

@@ -20,9 +20,9 @@ logger = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).parents[2]
 _SPINS = "10000"
-"""How often a thread of GNU OpenMP looks for the end of its wait, before it sleeps: some tenths of a millisecond. By
-default it takes ten times as long, in which it keeps its core from other processes, and from the thread that it waits
-for. Without spins each wait costs a system call, which takes up to half of the speed."""
+"""Spins of a thread of GNU OpenMP that waits, before it sleeps: some tenths of a millisecond. By default it takes ten
+times as long, in which it keeps its core from other processes, and from the thread that it waits for. Without spins
+each wait costs a system call, which takes up to half of the speed."""
 
 
 def command_for(module: str) -> list[str]:

@@ -45,7 +45,7 @@ class RepackCache:
 
 
 def _cpu() -> Iterator[str]:
-    """Yield what tells this kind of CPU from others."""
+    """Yield the properties that identify this kind of CPU."""
     yield platform.machine()
     with suppress(OSError):
         first = _CPU_INFO.read_text().split("\n\n", 1)[0]
@@ -53,7 +53,7 @@ def _cpu() -> Iterator[str]:
 
 
 def _build() -> Iterator[str]:
-    """Yield what tells this build of llama.cpp from others: sizes and times of its libraries. Nothing is imported."""
+    """Yield the properties that identify this build of llama.cpp: sizes and times of its libraries, without an import."""
     spec = find_spec("llama_cpp")
     for folder in (spec and spec.submodule_search_locations) or ():
         for file in sorted(Path(folder, "lib").glob("*ggml*")):

@@ -21,7 +21,7 @@ _FIRST_PAUSE = 8
 """Windows before the first trial of large steps."""
 _PAUSE = 64
 """Time between two trials, relative to the time that the last one spent with the other number. It doubles, up to
-`_LONGEST_PAUSE`, while trials change nothing."""
+`_LONGEST_PAUSE`, while trials make no change."""
 _LONGEST_PAUSE = 512
 _SHORTEST_PAUSE = 8
 """As `_PAUSE`, after the time of a step has changed."""
@@ -134,7 +134,7 @@ class ThreadTuner:
         """Start with the largest number.
 
         Args:
-            numbers: the numbers to choose from; with one there is nothing to measure.
+            numbers: the numbers to choose from; with one there is no choice.
             first_pause: windows before the first trial.
         """
         self._numbers = numbers

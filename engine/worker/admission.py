@@ -1,6 +1,6 @@
 """Validation and tokenisation of requests, before they are queued.
 
-A request is first checked for everything that costs nothing to find. What costs more comes later, in pieces: the
+A request is first checked for every fault that is found at no cost. What costs more comes later, in pieces: the
 beginnings of long texts, the texts, the grammar.
 """
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class Intake:
     """Works on requests and queries in pieces, with a thread for each kind of effort: cancels never wait for a piece.
 
-    Clients take turns, piece by piece, so that none waits for more than a piece of each other client.
+    Clients take turns, piece by piece, so that no client waits for more than a piece of each other client.
     """
 
     def __init__(

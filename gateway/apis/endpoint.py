@@ -35,7 +35,7 @@ class Call(Generic[PreparedT]):
     caller: Caller
     """Sender of the request: its identity and its limits."""
     prepared: PreparedT
-    """What `Endpoint.prepare` returned for the body, or None for an endpoint without a body."""
+    """Result of `Endpoint.prepare` for the body, or None for an endpoint without a body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     prepare: Callable[[BodyT], PreparedT]
     """Converts a validated body to what the handler needs of it, or raises `RequestError`.
 
-    It runs in another process if the body is large. So it is a function of a module, depends on nothing but the body,
+    It runs in another process if the body is large. So it is a function of a module, depends only on the body,
     and its annotated result is a type that `gateway.preparation.codec` can encode.
     """
     handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | EventStream]]
@@ -95,7 +95,7 @@ def has_body(endpoint: AnyEndpoint) -> bool:
 
 
 def no_body(_body: None) -> None:
-    """Prepare nothing, for endpoints without a body."""
+    """Return None, for endpoints without a body."""
 
 
 def prepared_type(endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (a type may be any object)

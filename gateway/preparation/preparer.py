@@ -14,7 +14,7 @@ from gateway.preparation.unknown_fields import UnknownFields
 
 
 class Preparer(Protocol):
-    """Does the work on requests that depends on nothing but their bytes. Its results are as small as their types."""
+    """Does the work on requests that depends only on their bytes. Its results are as small as their types."""
 
     async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:  # noqa: ANN401 (by the endpoint)
         """Return what `endpoint.prepare` makes of a body. Unknown fields are reported to the caller.

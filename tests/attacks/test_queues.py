@@ -73,7 +73,7 @@ class Race:
 )
 async def test_light_requests_overtake(attack: list[bytes], overtaken: int) -> None:
     """At least so many of the attacker's requests are answered after the light ones, which come after all of them."""
-    async with serving(slots=2, queue_limit=20, context=4096) as served:
+    async with serving(slots=2, queue_limit=20, context=4096, pooled=True) as served:
         race = Race(served, len(attack))
         with anyio.fail_after(GUARD):
             async with anyio.create_task_group() as tasks:

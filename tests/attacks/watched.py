@@ -78,7 +78,7 @@ async def attacked(backend: str, **fields: Any) -> AsyncIterator[Attacked]:
 
     Every slot is free then, and no request runs or waits.
     """
-    async with serving(seconds_per_pass=0.005, **fields) as served:
+    async with serving(seconds_per_pass=0.005, pooled=True, **fields) as served:
         neighbour = Neighbour(served.client())
         request = completion("neighbour", prompt=PROMPT, max_tokens=60_000, stream=True, ignore_eos=True)
         async with anyio.create_task_group() as tasks:

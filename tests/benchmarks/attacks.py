@@ -1,4 +1,4 @@
-"""What a neighbour notices while one client does its worst: the bodies and connections of `tests/attacks`.
+"""The stream of a neighbour while one client does its worst: the bodies and connections of `tests/attacks`.
 
     python -m tests.benchmarks.attacks [--model MODEL.gguf] [--at-once 8] [--only WORDS] [-- FLAGS]
 
@@ -32,7 +32,7 @@ GUARD = 120.0
 
 
 class Watch:
-    """What the neighbour sees."""
+    """A neighbour of the attack, and its figures."""
 
     def __init__(self, served: Served) -> None:
         self._served = served

@@ -14,7 +14,7 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.testing.fake_runner import letters
-from gateway.app import open_gateway
+from gateway.app import Gateway, create_gateway, open_gateway
 from gateway.cli import read_settings
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
@@ -96,10 +96,25 @@ class Served:
 
 
 @asynccontextmanager
+async def inline_gateway(engine: Engine, settings: Settings) -> AsyncIterator[Gateway]:
+    """Open a gateway without worker processes, whose start takes longer than most tests."""
+    gateway = create_gateway(engine, settings)
+    async with gateway.background.open():
+        yield gateway
+
+
+@asynccontextmanager
 async def serving(
-    *, seconds_per_pass: float | None = None, supervision: Supervision | None = None, **fields: Any
+    *,
+    seconds_per_pass: float | None = None,
+    supervision: Supervision | None = None,
+    pooled: bool = False,
+    **fields: Any,
 ) -> AsyncIterator[Served]:
-    """Serve a real model, or the fake one with slow passes, so that every phase lasts."""
+    """Serve a real model, or the fake one with slow passes, so that every phase lasts.
+
+    With `pooled` it has worker processes, as the program has. `tests/gateway/preparation` shows that both do the same.
+    """
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
     own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
@@ -118,7 +133,8 @@ async def serving(
         )
 
         async def run(*, task_status: TaskStatus[Server]) -> None:
-            async with open_gateway(engine, settings) as gateway:
+            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings)
+            async with opened as gateway:
 
                 def drain() -> None:
                     gateway.health.drain()

@@ -18,7 +18,7 @@ MAX_HEAD = 2**20
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True):
-    """What one job may use."""
+    """Limits of one job."""
 
     seconds: float
     """Time from the job's start to its result."""
@@ -36,7 +36,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     argument: bytes
     """First argument."""
     limits: Limits
-    """What the call may use."""
+    """Limits of the call."""
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):

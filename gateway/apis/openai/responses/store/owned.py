@@ -75,7 +75,7 @@ class OwnedResponses:
         return known is None or known == item
 
     def _release(self, item_id: str) -> None:
-        """End one use of an item. After the last one its id refers to nothing."""
+        """End one use of an item. After the last one its id is unknown."""
         uses = self._further_uses.pop(item_id, 0)
         if not uses:
             del self._items[item_id]

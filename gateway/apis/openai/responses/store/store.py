@@ -19,7 +19,7 @@ class ResponseStore:
 
     An owner is the digest of a caller's credentials; all callers without credentials are one owner. Responses and items
     are looked up among those of one owner, so that those of others look unknown. In a full store, the owner that uses
-    most of it loses its least recently used responses. So an owner that uses at most its share loses none. A response
+    most of it loses its least recently used responses. So an owner that uses at most its share keeps all. A response
     larger than the whole store is not kept.
     """
 
@@ -50,13 +50,13 @@ class ResponseStore:
             self._shrink_largest()
 
     def get(self, owner: str, response_id: str) -> StoredResponse:
-        """Return a response. Raises `RefusedError` (404) if its owner has none with this id."""
+        """Return a response. Raises `RefusedError` (404) if its owner has no such id."""
         if (stored := self._use(owner, response_id)) is None:
             raise not_found(response_id)
         return stored
 
     def remove(self, owner: str, response_id: str) -> bool:
-        """Remove a response and its items. Return False if its owner has none with this id."""
+        """Remove a response and its items. Return False if its owner has no such id."""
         owned = self._owners.get(owner)
         removed = owned.remove(response_id) if owned else None
         if owned is None or removed is None:
