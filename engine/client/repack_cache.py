@@ -53,7 +53,7 @@ def _cpu() -> Iterator[str]:
 
 
 def _build() -> Iterator[str]:
-    """Yield the properties that identify this build of llama.cpp: sizes and times of its libraries, without an import."""
+    """Yield the properties that identify this build of llama.cpp: sizes and times of its libraries."""
     spec = find_spec("llama_cpp")
     for folder in (spec and spec.submodule_search_locations) or ():
         for file in sorted(Path(folder, "lib").glob("*ggml*")):
