@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine import Grammar, GrammarKind, RequestError, TextPrompt, text_of
+from engine import GenerationRequest, Grammar, GrammarKind, RequestError, TextPrompt, text_of
 from gateway.chat.control_names import ControlNames
 from gateway.chat.formats import create, recognize
 from gateway.chat.formats.lark import embedded
@@ -67,6 +67,12 @@ class ChatPrompt:
     """True if the parser needs control tokens in the generated text."""
     parsing: ParserKey
     """Description of the parser of the generated text."""
+
+    def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
+        """Return a copy of a request with this prompt and an id."""
+        return replace(
+            request, id=request_id, prompts=(self.text,), grammar=self.grammar, show_special=self.show_special
+        )
 
 
 class ChatModel:

@@ -1,4 +1,4 @@
-"""One body, whatever is in it, stops nobody else."""
+"""One body, whatever is in it, does not stop other clients."""
 
 import anyio
 import pytest

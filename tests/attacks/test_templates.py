@@ -1,4 +1,4 @@
-"""A chat template comes with a model file and may be hostile. It stops nobody else, and the next chat is served."""
+"""A chat template comes with a model file and may be hostile. Other clients and the next chat are served."""
 
 import anyio
 import pytest

@@ -1,10 +1,9 @@
 """A chat request as its handler needs it, without the body that it came in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.openai.chat.request import ChatBody
-from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import encode_conversation
 
 
@@ -42,16 +41,6 @@ class ChatCall:
     """Options for the shape of the answer."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
-
-    def generation(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request with this id and this prompt."""
-        return replace(
-            self.request,
-            id=request_id,
-            prompts=(prompt.text,),
-            grammar=prompt.grammar,
-            show_special=prompt.show_special,
-        )
 
 
 def prepare_chat(body: ChatBody) -> ChatCall:

@@ -26,7 +26,7 @@ class ChatEndpoints:
         options, names = chat.options, chat.names
         served = await self._models.resolve(chat.model)
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
-        request = chat.generation(caller.request_id, prompt)
+        request = prompt.generation(chat.request, caller.request_id)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
         ids = await prompt_ids(served.engine, request.prompts, caller.client) if options.token_ids else ()
         head = chat_head(options, served.name, served.fingerprint)

@@ -1,12 +1,11 @@
 """A response request as its handler needs it, without the body that it came in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_echo
 from gateway.apis.openai.responses.input import encode_input
 from gateway.apis.openai.responses.request import ResponseBody
-from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import encode_conversation
 
 
@@ -44,16 +43,6 @@ class ResponseCall:
     """True to store the response."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
-
-    def generation(self, request_id: str, prompt: ChatPrompt) -> GenerationRequest:
-        """Return the engine's request with this id and this prompt."""
-        return replace(
-            self.request,
-            id=request_id,
-            prompts=(prompt.text,),
-            grammar=prompt.grammar,
-            show_special=prompt.show_special,
-        )
 
 
 def prepare_response(body: ResponseBody) -> ResponseCall:

@@ -40,7 +40,7 @@ class ResponsesEndpoints:
         names, stores, options = asked.names, asked.store, asked.options
         served = await self._models.resolve(asked.model)
         inputs, prompt = await self._read(caller, asked, served)
-        request = asked.generation(caller.request_id, prompt)
+        request = prompt.generation(asked.request, caller.request_id)
         answer = ResponseAnswer(served.name, options, prompt)
         del call, asked  # the conversation, which may be large, is not needed while the engine works
         if not stores:

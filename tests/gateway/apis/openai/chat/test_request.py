@@ -26,7 +26,7 @@ def body(**fields: Any) -> ChatBody:
 
 
 def read(**fields: Any) -> GenerationRequest:
-    return prepare_chat(body(**fields)).generation("req_1", PROMPT)
+    return PROMPT.generation(prepare_chat(body(**fields)).request, "req_1")
 
 
 def conversation(**fields: Any) -> Conversation:
