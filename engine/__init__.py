@@ -4,6 +4,7 @@ from engine.client.engine import Engine, open_engine
 from engine.client.generation import Generation
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
+from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
 from engine.embedded import path as embedded_model
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
@@ -40,6 +41,7 @@ __all__ = [
     "MOST_GRAMMAR_CHARACTERS",
     "Alternative",
     "Busy",
+    "ClientTurns",
     "EmbeddingInput",
     "EmbeddingRequest",
     "EmbeddingResult",

@@ -11,7 +11,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 VOCABULARY = {
-    *("engine.config", "engine.errors", "engine.events", "engine.json_whitespace", "engine.logs", "engine.request"),
+    *(
+        "engine.client_turns",
+        "engine.config",
+        "engine.errors",
+        "engine.events",
+        "engine.json_whitespace",
+        "engine.logs",
+        "engine.request",
+    ),
 }
 
 SERVED = {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "pydantic", "starlette"}

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from engine import Busy, EngineError
+from engine import Busy, ClientTurns, EngineError
 from gateway.preparation.workers.messages import Job
 from gateway.preparation.workers.process import ForkServer, Worker, open_fork_server
-from gateway.preparation.workers.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +41,8 @@ class WorkerPool:
     def __init__(self) -> None:
         """Create a pool without workers. Jobs wait until it is open."""
         self._idle: dict[int, Worker] = {}
-        self._small: Turns[_Ticket] = Turns()
-        self._large: Turns[_Ticket] = Turns()
+        self._small: ClientTurns[_Ticket] = ClientTurns()
+        self._large: ClientTurns[_Ticket] = ClientTurns()
         self._warm_ups: list[Job] = []
         self._wanted = anyio.Event()
 
@@ -122,7 +121,7 @@ class WorkerPool:
             except (EngineError, TimeoutError):
                 self._warm_ups.remove(job)
 
-    async def _acquire(self, client: str, queue: Turns[_Ticket]) -> Worker:
+    async def _acquire(self, client: str, queue: ClientTurns[_Ticket]) -> Worker:
         if len(self._small) + len(self._large) >= MAX_WAITING:
             raise Busy("Too many requests wait for their preparation.", code="queue_full")
         ticket = _Ticket()
@@ -138,7 +137,7 @@ class WorkerPool:
             raise
         finally:
             if ticket.worker is None:
-                queue.remove(client, ticket)
+                queue.discard(client, ticket)
         if ticket.worker is None:
             raise Busy("The request waited too long for its preparation.", code="queue_timeout")
         return ticket.worker
@@ -163,4 +162,6 @@ class WorkerPool:
 
     def _next(self, slot: int) -> _Ticket | None:
         """Return the next job for a slot. Only the last takes large ones, and it takes them first."""
-        return (self._large.take() if slot == WORKERS - 1 else None) or self._small.take()
+        if self._large and slot == WORKERS - 1:
+            return self._large.take()
+        return self._small.take() if self._small else None

@@ -16,6 +16,10 @@ class ClientTurns(Generic[ItemT]):
         """Return True if an item waits."""
         return bool(self._clients)
 
+    def __len__(self) -> int:
+        """Return the number of items that wait."""
+        return sum(map(len, self._clients.values()))
+
     def add(self, client: str, item: ItemT) -> None:
         """Append an item to those of a client."""
         self._clients.setdefault(client, OrderedDict())[item] = None
