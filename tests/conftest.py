@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
 
 # The same examples on every machine, however slow it is.
@@ -22,9 +23,21 @@ def pytest_configure() -> None:
     os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first, so that none of them is alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Return one process more than there are cores: many tests wait for the processes that they start."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_processes() -> Iterator[None]:
+    with forked_processes():
+        yield
 
 
 @pytest.fixture(params=["trio", "asyncio"])

@@ -6,13 +6,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from typing import TypeAlias
 
 from tests.models import model_path
+from tests.prefork import server as fork_server
 
 ROOT = Path(__file__).parents[1]
 GUARD = 60.0
@@ -23,7 +24,8 @@ FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
 The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
 
 Process: TypeAlias = subprocess.Popen[str]
-ENGINES = (b"engine.worker.main", b"fake_child.py")
+ENGINES = (b"engine.worker.main", b"tests.engine.fake_child")
+FORK_SERVER = fork_server.__name__.encode()
 
 
 @contextmanager
@@ -91,17 +93,16 @@ def said(process: Process, words: str) -> str:
 
 
 def engines_of(gateway: int) -> list[int]:
-    """Return the engine processes that a gateway has started, as the kernel lists them."""
-    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_engine(process, gateway)]
-
-
-def _is_engine(process: Path, gateway: int) -> bool:
-    try:
-        command = (process / "cmdline").read_bytes()
-        status = (process / "status").read_text()
-    except OSError:  # it has ended meanwhile
-        return False
-    return f"\nPPid:\t{gateway}\n" in status and any(engine in command for engine in ENGINES)
+    """Return the engine processes that a gateway has started or forked, as the kernel lists them."""
+    parents, commands = {}, {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            pid = int(process.name)
+            commands[pid] = (process / "cmdline").read_bytes()
+            parents[pid] = int((process / "status").read_text().partition("\nPPid:")[2].split()[0])
+    servers = {pid for pid, parent in parents.items() if parent == gateway and FORK_SERVER in commands[pid]}
+    children = [pid for pid, parent in parents.items() if parent in {gateway, *servers} and pid not in servers]
+    return [pid for pid in children if any(engine in commands[pid] for engine in ENGINES)]
 
 
 @contextmanager

@@ -1,15 +1,9 @@
-"""An engine process with the fakes, with passes of any duration: real pipes, threads and frames.
-
-python fake_child.py SECONDS_PER_PASS
-"""
+"""An engine process with the fakes, with passes of any duration: real pipes, threads and frames."""
 
 import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
@@ -20,23 +14,25 @@ from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import serve
 
 
-def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:
-    model = FakeModel(slots=config.slots, context=config.context or 65_536)
-    runner = FakeRunner(model)
-    embedder = FakeEmbedder(cells=65_536)
+def main() -> None:
+    """Serve messages as the real engine does. The argument is the duration of a pass in seconds."""
+    seconds = float(sys.argv[1])
 
-    def take_time(_plan: StepPlan) -> None:
-        runner.aborted.wait(seconds)
+    def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:
+        model = FakeModel(slots=config.slots, context=config.context or 65_536)
+        runner = FakeRunner(model)
+        embedder = FakeEmbedder(cells=65_536)
 
-    def take_as_long() -> None:
-        embedder.aborted.wait(seconds)
+        def take_time(_plan: StepPlan) -> None:
+            runner.aborted.wait(seconds)
 
-    runner.on_pass = take_time
-    embedder.on_pass = take_as_long
-    progress(1.0)
-    return LoadedModel(model, runner, embedder.limits, lambda: embedder)
+        def take_as_long() -> None:
+            embedder.aborted.wait(seconds)
 
+        runner.on_pass = take_time
+        embedder.on_pass = take_as_long
+        progress(1.0)
+        return LoadedModel(model, runner, embedder.limits, lambda: embedder)
 
-seconds = float(sys.argv[1])
-serve(MessageReader(0), MessageWriter(1), load)
-os._exit(0)
+    serve(MessageReader(0), MessageWriter(1), load)
+    os._exit(0)

@@ -1,7 +1,6 @@
 """The whole gateway in the test's own event loop, with a real engine process and clients on real sockets."""
 
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import orjson
 from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
+from engine.client.process import command_for
 from engine.testing.fake_runner import letters
 from gateway.app import Gateway, create_gateway, open_gateway
 from gateway.cli import read_settings
@@ -21,11 +21,12 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.settings import Settings
+from tests.engine import fake_child
 from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import FLAGS, engines_of
 
-FAKE_ENGINE = Path(__file__).parents[1] / "engine" / "fake_child.py"
+FAKE_ENGINE = command_for(fake_child.__name__)
 GUARD = 120.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
 PATIENT = Supervision(stall_timeout=10 * GUARD)
@@ -116,11 +117,11 @@ async def serving(
     With `pooled` it has worker processes, as the program has. `tests/gateway/preparation` shows that both do the same.
     """
     fake = seconds_per_pass is not None
-    model = fields.pop("model", None) or (FAKE_ENGINE if fake else model_path())
+    model = fields.pop("model", None) or (__file__ if fake else model_path())
     own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
     chosen = {} if fake else read_settings(["serve", *FLAGS], {}).model_dump(exclude_unset=True)
     settings = Settings.model_construct(**{**own, **fields, **chosen, "model": Path(model)})
-    command = [sys.executable, str(FAKE_ENGINE), str(seconds_per_pass)] if fake else None
+    command = [*FAKE_ENGINE, str(seconds_per_pass)] if fake else None
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()

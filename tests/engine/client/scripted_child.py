@@ -16,7 +16,8 @@ A query's first text is its script too, of one verb: `ignore`, `no-answer`, any 
 anything else, whose bytes are its tokens. Tokens are bytes; a query with one above 255 fails.
 
 The command's arguments are the journal, a file that gets a line for each thing seen, and the script of loading, by
-process as above: `ok`, `slow` (half, then nothing), `refuse` (`LoadFailed`), `repack SIGNAL` (die unless
+process as above: `ok`, `slow` (half, then nothing), `after FIFO` (once its other end was opened), `refuse`
+(`LoadFailed`), `repack SIGNAL` (die unless
 `repack` is off), or any verb above.
 """
 
@@ -176,7 +177,9 @@ class ScriptedChild:
         if verb == "refuse":
             self.write(LoadFailed("this is no GGUF file"))
             return
-        if not verb.startswith("repack") or repack is not False:
+        if verb.startswith("after "):
+            Path(verb.removeprefix("after ")).read_bytes()
+        elif not verb.startswith("repack") or repack is not False:
             self.do_alone(*verb.replace("repack", "die").split())
         self.write(Loaded(MODEL))
 

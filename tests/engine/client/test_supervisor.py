@@ -172,16 +172,19 @@ async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted) -> None
 
 
 async def test_leaving_while_the_engine_restarts_sends_it_nothing(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with scripted.open() as engine:
+    loads = tmp_path / "loads"
+    os.mkfifo(loads)
+    async with scripted.open(f"ok | after {loads}") as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         await until(engine, EngineState.RESTARTING)
         async with anyio.create_task_group() as group:
             group.start_soon(text, engine, SERVES)
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
+        await anyio.to_thread.run_sync(loads.write_bytes, b"")
         await engine.ready()
         assert await scripted.saw(engine, "generate") == 0
     (line,) = [record for record in caplog.records if record.message == "request cancelled"]
