@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "check",
     ["ruff check --quiet", "ruff format --check --quiet", "mypy --no-error-summary"],

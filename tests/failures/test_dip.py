@@ -13,10 +13,11 @@ import pytest
 from engine.events import Finished, Released
 from engine.testing.fake_runner import FakeModel
 from tests.engine.driver import Driver
+from tests.repeat import TIMES, repeated
 
 SLOTS = 32
 CLIENTS = (1, 8, 16, 24, 32)
-SEEDS = range(2)
+SEEDS = range(min(TIMES, 2))
 ANSWERS = 80
 WALK = 850
 """Cells per weight pass of a model of 0.6B weights at 4 bits."""
@@ -83,6 +84,7 @@ def walks_for_each_token(clients: int, seed: int, *, cache: bool) -> float:
     return sum(map(walks, crowd.driver.run.passes)) / crowd.driver.scheduler.metrics().rows_decoded
 
 
+@repeated
 @pytest.mark.parametrize("cache", [True, False], ids=["prefixes reused", "nothing kept"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_more_clients_never_need_more_weight_passes_per_token(seed: int, cache: bool) -> None:
@@ -90,6 +92,7 @@ def test_more_clients_never_need_more_weight_passes_per_token(seed: int, cache: 
     assert needed == sorted(needed, reverse=True)
 
 
+@repeated
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("most", [8, 16, 24, 32])
 def test_rows_are_neighbours_while_clients_come_and_go(most: int, seed: int) -> None:
@@ -104,10 +107,11 @@ def test_rows_are_neighbours_while_clients_come_and_go(most: int, seed: int) -> 
     assert fmean(crowd.decodes()) < 1.05, "at random places it would be 6 to 8"
 
 
-def test_rows_are_neighbours_after_thousands_of_arrivals_and_departures() -> None:
+@repeated
+def test_rows_are_neighbours_after_a_thousand_of_arrivals_and_departures() -> None:
     crowd = Crowd(0, cache=True)
     chance = random.Random(0)
-    for _ in range(4_000):
+    for _ in range(1_000 * TIMES):
         crowd.come_and_go(chance)
     while len(crowd.waiting) < 24:
         crowd.ask()

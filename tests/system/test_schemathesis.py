@@ -26,7 +26,10 @@ from gateway.openapi.document import plain_path
 from tests.gateway import description
 from tests.gateway.application import apis
 from tests.gateway.chat import templates
+from tests.repeat import TIMES, repeated
 from tests.system.served import GUARD, serving
+
+pytestmark = repeated
 
 AnyCase: TypeAlias = Case[Any]
 
@@ -41,11 +44,11 @@ CHECKS: list[CheckFunction] = [
 FORETOLD = {"invalid_json", "invalid_type", "missing_required_parameter", "unknown_parameter"}
 """Error codes that a schema can predict. The others are about fields that conflict, or about the model."""
 
-EXAMPLES = 6
+EXAMPLES = 3 * min(TIMES, 2)
 FEWER = dict.fromkeys(["/v1/chat/completions/input_tokens", "/v1/responses/input_tokens", "/apply-template"], 2)
 """Paths with the bodies of another route."""
 
-OF_A_REAL_MODEL = 3
+OF_A_REAL_MODEL = 2
 ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints]
 WITH_BODY_OR_QUERY = [endpoint for endpoint in ENDPOINTS if has_body(endpoint) or endpoint.query]
 THAT_GENERATE = [endpoint for endpoint in ENDPOINTS if endpoint.events]

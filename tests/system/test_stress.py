@@ -19,10 +19,10 @@ from tests.system.answers import STREAMED, Choice, Completion, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = [pytest.mark.anyio, repeated]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, repeated]
 
 SEED = 2
-BURSTS, CLIENTS, REQUESTS = 3, 24, 10 * TIMES
+BURSTS, CLIENTS, REQUESTS = 3, 24, 4 * TIMES
 SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4

@@ -38,7 +38,7 @@ from tests.c_calls import count_calls
 from tests.models import model_path
 
 SLOTS, CONTEXT = 3, 2048
-LONG = 1500
+LONG = 1100
 """Tokens: several physical batches."""
 GREEDY = Sampling(temperature=0.0)
 WAIT = 20.0

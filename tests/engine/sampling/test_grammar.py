@@ -158,7 +158,7 @@ def test_hostile_grammars_end_soon(model: LlamaModel, name: str) -> None:
 
 
 @given(kind=st.sampled_from(GrammarKind), source=st.text(max_size=60))
-@settings(max_examples=150 * TIMES)
+@settings(max_examples=75 * TIMES)
 @repeated
 def test_any_text_compiles_or_is_refused(model: LlamaModel, kind: GrammarKind, source: str) -> None:
     with contextlib.suppress(RequestError):
@@ -169,7 +169,7 @@ WORDS = st.sets(st.text("ab t", max_size=4), min_size=1, max_size=6).filter(any)
 
 
 @given(words=WORDS, picks=st.randoms(use_true_random=False))
-@settings(max_examples=60 * TIMES)
+@settings(max_examples=30 * TIMES)
 @repeated
 def test_a_mask_allows_exactly_what_the_grammar_allows(model: LlamaModel, words: set[str], picks: object) -> None:
     grammar = Grammar(LARK, "start: " + " | ".join(json.dumps(word) for word in sorted(words)))

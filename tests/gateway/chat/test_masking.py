@@ -18,6 +18,7 @@ from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 from tests.program import ROOT
+from tests.repeat import TIMES, repeated
 
 NAMES = ("<|im_start|>", "<|im_end|>", "<s>", "</s>", "<start_of_turn>", "<end_of_turn>", '<|"|>', "<\uff5cUser\uff5c>")
 TEMPLATES = {
@@ -97,7 +98,8 @@ def _json(value: Any) -> str:
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@settings(max_examples=50)
+@repeated
+@settings(max_examples=10 * TIMES)
 @given(text=TEXTS)
 def test_a_clients_text_stays_the_same_and_becomes_no_control_token(source: str, text: str) -> None:
     conversation = conversation_of(text)
@@ -107,7 +109,8 @@ def test_a_clients_text_stays_the_same_and_becomes_no_control_token(source: str,
 
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
-@settings(max_examples=50)
+@repeated
+@settings(max_examples=10 * TIMES)
 @given(text=st.text() | TEXTS)
 def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(source: str, text: str) -> None:
     for name in NAMES:
@@ -120,7 +123,8 @@ def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(s
 
 
 @pytest.mark.parametrize("mangling", MANGLINGS)
-@settings(max_examples=50)
+@repeated
+@settings(max_examples=10 * TIMES)
 @given(text=st.lists(st.sampled_from([*NAMES, " ", "Hi", "\n"])).map("".join))
 def test_no_mangling_frees_a_name(mangling: str, text: str) -> None:
     source = f"{{% set x = messages[0].content %}}{{{{ {mangling} }}}}"
@@ -128,6 +132,8 @@ def test_no_mangling_frees_a_name(mangling: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("mangling", ["x", "x | trim", "x | lower", "x | tojson", "[x] | string", "'{}'.format(x)"])
+@repeated
+@settings(max_examples=15 * TIMES)
 @given(text=TEXTS)
 def test_what_a_template_writes_stays_the_same(mangling: str, text: str) -> None:
     source = f"<s>{{% set x = messages[0].content %}}{{{{ {mangling} }}}}</s>"

@@ -106,7 +106,7 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data())
-@settings(max_examples=60 * TIMES)
+@settings(max_examples=30 * TIMES)
 @repeated
 def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))
