@@ -2,7 +2,7 @@
 
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from unittest import mock
 
@@ -24,7 +24,7 @@ from tests.gateway.application import NAME, app_of
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.server.apps import OK, chunk, hello
-from tests.gateway.server.sockets import get, post, serving
+from tests.gateway.server.sockets import Client, get, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -239,6 +239,22 @@ async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
         first.close()
         await site.server.count_falls_to(0)
     assert budget.used == 0
+
+
+@pytest.mark.parametrize("leave", [Client.close, Client.reset], ids=["close", "reset"])
+async def test_a_hang_up_is_noticed_while_the_body_waits_for_memory(leave: Callable[[Client], None]) -> None:
+    app = Holding()
+    budget = BodyBudget(limit=LARGE)
+    async with serving(limited(app, budget)) as site:
+        first, leaving = site.client(), site.client()
+        await first.send(large())
+        await app.entered.wait()
+        await leaving.send(large()[:-1])
+        await anyio.wait_all_tasks_blocked()
+        leave(leaving)
+        await site.server.count_falls_to(1)
+        app.release.set()
+        assert (await first.answer()).status == 200
 
 
 # The bytes
