@@ -297,6 +297,32 @@ async def test_there_is_one_copy_of_a_body_while_it_is_read() -> None:
     assert peak < 1.3 * size
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/embeddings", {"input": "x" * 200_000}),
+        ("/tokenize", {"content": "x" * 200_000}),
+        ("/detokenize", {"tokens": [97] * 100_000}),
+        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "x" * 200_000}]}),
+    ],
+)
+async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: dict[str, object]) -> None:
+    engine = FakeEngine()
+    engine.answers = anyio.Event()
+    budget = BodyBudget()
+    with mock.patch("gateway.app.BodyBudget", return_value=budget):
+        app = app_of(engine)
+    call = AsgiCall(app, path, orjson.dumps(fields))
+    with mock.patch.object(budget, "take", wraps=budget.take) as take, anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.run)
+            await engine.asked.wait()
+            take.assert_called()
+            assert budget.used == 0
+            engine.answers.set()
+    assert call.status == 200, call.content
+
+
 @pytest.mark.parametrize("path", ["/v1/completions", "/generate"])
 async def test_a_running_request_keeps_neither_its_body_nor_its_budget(path: str) -> None:
     bodies: list[bytes] = []
