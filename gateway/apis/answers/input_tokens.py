@@ -17,7 +17,8 @@ class InputTokens(JsonObject):
 async def count_tokens(engine: Engine, prompt: TextPrompt, client: str, sent: Callable[[], None]) -> InputTokens:
     """Return the token count of a rendered prompt, the same as in `usage`.
 
-    Waits for the engine, where clients take turns; `sent` is called once it has the prompt. Raises the errors of `Engine.tokenize`.
+    Waits for the engine, where clients take turns, and calls `sent` once it has the prompt. Raises the errors of
+    `Engine.tokenize`.
     """
     counts: list[int] = []
 
