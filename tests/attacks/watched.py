@@ -5,14 +5,18 @@ passes of the gateway's loop in CPU time, steps of the engine, and CPU time of t
 """
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import orjson
 
+from engine import Engine
+from engine.client.exchange import Exchange
+from engine.events import Event
 from tests.attacks.loop_steps import LoopSteps, watch_steps
 from tests.failures.processes import cpu_seconds
 from tests.gateway.server.sockets import Client
@@ -24,10 +28,10 @@ LONGEST_PASS = 0.15
 """CPU seconds from one look of the event loop at its sockets to the next."""
 STEPS_PER_TOKEN = 3
 """Steps of the engine for a token of the neighbour: its own, one for prompts, and one for embeddings."""
-STEPS_AHEAD = 20
-"""Steps whose metrics may have arrived while their tokens are still on the way to the neighbour."""
 ENGINE_SECONDS = 0.1
 """CPU seconds of the engine, in all its threads, for a token of the neighbour."""
+NEIGHBOUR = 1
+"""Key of the neighbour in the engine's frames: its request is the first."""
 PROMPT = "The neighbour: "
 EVENT = re.compile(rb"^data: (\{.*\})\n", re.MULTILINE)
 MARK = b"data: {"
@@ -37,32 +41,43 @@ MARK = b"data: {"
 class Gaps:
     """The largest gap between two tokens of the neighbour, in work of the engine."""
 
-    served: Served
-    engine: int
+    engine: Engine = field(repr=False)
+    pid: int
     """Process id of the engine."""
     steps: int = 0
-    """Steps of the engine beyond `STEPS_PER_TOKEN`."""
+    """Steps of the engine from one token to the next."""
     seconds: float = 0.0
     """CPU seconds of the engine, divided by the tokens that arrived together."""
     _steps_before: int = 0
     _seconds_before: float = 0.0
 
-    def begin(self) -> None:
-        """Forget what was before the attack: the start of the engine."""
-        self.steps, self.seconds = 0, 0.0
-        self._steps_before, self._seconds_before = self._now()
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Measure inside the context. Steps are counted where their frames arrive: no token is on its way there."""
+        self._steps_before, self._seconds_before = self._steps(), cpu_seconds(self.pid)
+        self.seconds = 0.0
+        deliver = Exchange.deliver
+
+        def counted(exchange: Exchange, events: Iterable[tuple[int, Event]]) -> None:
+            delivered = list(events)
+            if any(key == NEIGHBOUR for key, _ in delivered):
+                self.steps = max(self.steps, self._steps() - self._steps_before)
+                self._steps_before = self._steps()
+            deliver(exchange, delivered)
+
+        with patch.object(Exchange, "deliver", counted):
+            yield
 
     def arrived(self, tokens: int) -> None:
-        """Record that so many tokens have arrived together."""
-        steps, seconds = self._now()
-        self.steps = max(self.steps, steps - self._steps_before - STEPS_PER_TOKEN * tokens)
+        """Record that so many tokens have reached the neighbour together."""
+        seconds = cpu_seconds(self.pid)
         self.seconds = max(self.seconds, (seconds - self._seconds_before) / tokens)
-        self._steps_before, self._seconds_before = steps, seconds
+        self._seconds_before = seconds
 
-    def _now(self) -> tuple[int, float]:
-        metrics = self.served.engine.metrics
+    def _steps(self) -> int:
+        metrics = self.engine.metrics
         assert metrics is not None
-        return metrics.steps, cpu_seconds(self.engine)
+        return metrics.steps
 
 
 @dataclass
@@ -114,7 +129,7 @@ class Attacked:
         """Check that neither the loop nor the engine has left the neighbour waiting."""
         assert self.steps.longest < LONGEST_STEP, (attack, self.steps)
         assert self.steps.longest_pass < LONGEST_PASS, (attack, self.steps)
-        assert self.neighbour.gaps.steps < STEPS_AHEAD, (attack, self.neighbour.gaps)
+        assert 0 < self.neighbour.gaps.steps <= STEPS_PER_TOKEN, (attack, self.neighbour.gaps)
         assert self.neighbour.gaps.seconds < ENGINE_SECONDS, (attack, self.neighbour.gaps)
 
 
@@ -125,14 +140,13 @@ async def attacked(backend: str, **fields: Any) -> AsyncIterator[Attacked]:
     Every slot is free then, and no request runs or waits.
     """
     async with serving(seconds_per_pass=0.005, pooled=True, **fields) as served:
-        neighbour = Neighbour(served.client(), Gaps(served, served.engine_pid))
+        neighbour = Neighbour(served.client(), Gaps(served.engine, served.engine_pid))
         request = completion("neighbour", prompt=PROMPT, max_tokens=60_000, stream=True, ignore_eos=True)
         async with anyio.create_task_group() as tasks:
             await neighbour.client.send(request)
             tasks.start_soon(neighbour.read)
             await neighbour.more()
-            neighbour.gaps.begin()
-            with watch_steps(backend) as steps:
+            with watch_steps(backend) as steps, neighbour.gaps.watch():
                 target = Attacked(served, neighbour, steps)
                 yield target
                 await neighbour.more()
