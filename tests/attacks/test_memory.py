@@ -85,7 +85,7 @@ async def attack_and_leave(client: Client, attack: Attack) -> None:
     await attack(client)
     with suppress(OSError):  # the server has closed first
         client.half_close()
-    await client.is_closed()
+    await client.read_to_the_close()
 
 
 @pytest.mark.parametrize("name", LASTING if TIMES == 1 else BODIES)
