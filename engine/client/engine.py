@@ -43,7 +43,8 @@ async def open_engine(
         config: Configuration that the engine process receives at its start.
         command: Command of the process; None runs `engine.worker.main`.
         limits: Timeouts of the supervision; None takes the defaults.
-        clock: Clock by which the patience with readers is measured; it may stand still during stalls of the event loop.
+        clock: Clock by which the patience with readers and with the process is measured. It may stand still during
+            stalls of the event loop.
     """
     supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision(), clock)
     failure: BaseException | None = None
@@ -146,7 +147,11 @@ class Engine:
             yield Generation(mailbox, await self._accepted(mailbox, deadline))
 
     async def embed(
-        self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "the caller left"
+        self,
+        request: EmbeddingRequest,
+        *,
+        why: Callable[[], str] = lambda: "the caller left",
+        accepted: Callable[[], None] = lambda: None,
     ) -> EmbeddingResult:
         """Return a vector for each text. Waits for all of them.
 
@@ -156,12 +161,14 @@ class Engine:
         Args:
             request: Request to send.
             why: As in `generate`.
+            accepted: Called when the engine has accepted the request.
 
         Raises:
             EngineError: As in `generate`.
         """
         async with self._open(request, why, None) as mailbox:
             tokens = await mailbox.accepted()
+            accepted()
             return EmbeddingResult(await mailbox.vectors(), tokens)
 
     async def tokenize(
@@ -173,6 +180,7 @@ class Engine:
         take: Callable[[TokenRun], None],
         pieces: bool = False,
         client: str = "",
+        sent: Callable[[], None] = lambda: None,
     ) -> None:
         """Tokenise texts. Waits for the whole answer; cancelling the wait cancels the query.
 
@@ -183,6 +191,7 @@ class Engine:
             take: Called with some thousand tokens at a time, in order. Other tasks run between two calls.
             pieces: True to return the bytes of each token besides its id.
             client: Client that the query is for. Clients take turns.
+            sent: Called when the query is sent to the engine.
 
         Raises:
             Unavailable: The engine does not serve requests.
@@ -195,15 +204,18 @@ class Engine:
             take(part.tokens)
 
         query = Tokenize(tuple(texts), special, begin, pieces)
-        take_part(await self._supervisor.queries.ask(query, client, take_part))
+        take_part(await self._supervisor.queries.ask(query, client, take_part, sent))
 
-    async def detokenize(self, tokens: Sequence[int], *, special: bool, client: str = "") -> bytes:
+    async def detokenize(
+        self, tokens: Sequence[int], *, special: bool, client: str = "", sent: Callable[[], None] = lambda: None
+    ) -> bytes:
         """Return the bytes of tokens, which may start or end within a character. Waits as `tokenize` does.
 
         Args:
             tokens: Token ids of the model's vocabulary.
             special: True to render control tokens by their names.
             client: Client that the query is for. Clients take turns.
+            sent: Called when the query is sent to the engine.
 
         Raises:
             Unavailable: The engine does not serve requests.
@@ -211,7 +223,7 @@ class Engine:
             RequestError: An id is not in the vocabulary.
         """
         await self._restarted()
-        answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client)
+        answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client, sent=sent)
         return answer.text
 
     def queue_seconds(self, request: Request) -> float | None:

@@ -28,8 +28,8 @@ class Exchange:
 
         Args:
             capacity: Maximum number of requests that wait while the engine restarts.
-            clock: Clock by which the patience with readers is measured. It may stand still during stalls of the event
-                loop, which are not the readers' fault.
+            clock: Clock of all times in mailboxes. It may stand still during stalls of the event loop, which are
+                neither the readers' fault nor the engine's.
         """
         self._capacity = capacity
         self._clock = clock
@@ -110,7 +110,7 @@ class Exchange:
 
     def queue_seconds(self, request: Request, metrics: EngineMetrics | None) -> float | None:
         """Return the time until a request like this one would be served, or None if it is unknown."""
-        now = anyio.current_time()
+        now = self._clock()
         return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now))
 
     def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
@@ -156,5 +156,5 @@ class Exchange:
             send(Generate(key, request) if isinstance(request, GenerationRequest) else Embed(key, request))
         except ValueError as error:
             raise RequestError(f"The request cannot be sent to the engine: {error}") from error
-        mailbox.key, mailbox.sent_at = key, anyio.current_time()
+        mailbox.key, mailbox.sent_at = key, self._clock()
         self._in_flight[key] = mailbox

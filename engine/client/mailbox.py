@@ -25,7 +25,7 @@ class Mailbox:
         self.key: int | None = None
         """Id of the request in the frames; None while it waits for a replay."""
         self.sent_at = 0.0
-        """Time of sending, in seconds."""
+        """Time of sending, in seconds by the clock of the `Exchange`, as all times here."""
         self.started_at: float | None = None
         """Time when the request left the queue; None before."""
         self.ended_at = 0.0

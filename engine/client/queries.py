@@ -58,19 +58,27 @@ class Queries:
         """Connect to an engine that is ready."""
         self._send = send
 
-    async def ask(self, query: Query[AnswerT], client: str = "", take: Callable[[AnswerT], None] = _drop) -> AnswerT:
+    async def ask(
+        self,
+        query: Query[AnswerT],
+        client: str = "",
+        take: Callable[[AnswerT], None] = _drop,
+        sent: Callable[[], None] = lambda: None,
+    ) -> AnswerT:
         """Send a query, wait for its answer and return the last part of it. Cancelling the wait cancels the query.
 
         Args:
             query: Query to send.
             client: Client that the query is for, as in `Ask`.
             take: Called with each earlier part as it arrives. Other tasks run between two calls.
+            sent: Called when the query is sent.
 
         Raises:
             Unavailable: The engine is not ready, or it ended before it answered.
             RequestError: The query has no answer, or a frame cannot carry it.
         """
         async with self._open(query, client) as pending:
+            sent()
             while isinstance(reply := await pending.next(), Answered):
                 answer = cast("AnswerT", reply.answer)
                 if not reply.more:

@@ -81,6 +81,7 @@ class Supervisor:
         self._repack_cache = RepackCache()
         self._repack_crashed = False
         self._command = command
+        self._clock = clock
         self._delay: float | None = None
         self._loading = LoadPace()
         self._scope = anyio.CancelScope(shield=True)
@@ -114,13 +115,13 @@ class Supervisor:
             process = await EngineProcess.start(self._command)
         except OSError as error:
             return await self._replace(f"The engine process cannot be started: {error}.")
-        session = _Session(process=process, progress_at=anyio.current_time())
-        self._loading.begin(session.progress_at)
+        session = _Session(process=process, progress_at=self._clock())
+        self._loading.begin(anyio.current_time())
         process.send(Configure(self._config))
         try:
             await self._serve(session)
         finally:
-            ready = 0.0 if session.ready_at is None else anyio.current_time() - session.ready_at
+            ready = 0.0 if session.ready_at is None else self._clock() - session.ready_at
             self._disconnect()
             await process.end(self.limits.drain_timeout)
         code = await process.exited()
@@ -147,7 +148,7 @@ class Supervisor:
     async def _read(self, session: _Session) -> None:
         try:
             while not session.failure and (messages := await session.process.receive()):
-                now = anyio.current_time()
+                now = self._clock()
                 for message in messages:
                     self._receive(session, message, now)
         except ValueError as error:
@@ -155,12 +156,12 @@ class Supervisor:
             session.process.kill()
 
     async def _watch(self, session: _Session, serving: anyio.CancelScope) -> None:
-        """Kill the process when it has made no progress until its deadline.
+        """Kill the process when it has made no progress until its deadline. A stall of the event loop does not count.
 
         The deadline moves: later with progress, and earlier when loading ends. A request that arrives during a sleep
         cannot stall before `stall_timeout` has passed.
         """
-        while (remaining := self._deadline(session) - anyio.current_time()) > 0:  # noqa: ASYNC110
+        while (remaining := self._deadline(session) - self._clock()) > 0:  # noqa: ASYNC110
             await anyio.sleep(min(remaining, self.limits.stall_timeout))
         if session.ready_at is None:
             session.failure = f"The model made no progress in loading for {self.limits.load_timeout:g} s."
@@ -175,7 +176,7 @@ class Supervisor:
             ready=session.ready_at is not None,
             progress_at=session.progress_at,
             oldest_sent_at=self.exchange.oldest_sent_at,
-            now=anyio.current_time(),
+            now=self._clock(),
         )
 
     def _receive(self, session: _Session, message: Message, now: float) -> None:
@@ -223,7 +224,7 @@ class Supervisor:
             self._repack_cache.record()
         self.model = model
         session.ready_at = session.progress_at = now
-        self._loading.end(now)
+        self._loading.end(anyio.current_time())
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
         self.exchange.connect(session.process.send)
         self.queries.connect(session.process.send)

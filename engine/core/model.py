@@ -1,6 +1,6 @@
 """The interface of a loaded model, as the intake and the schedulers use it.
 
-Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_runner`.
+Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_model`.
 """
 
 from dataclasses import dataclass

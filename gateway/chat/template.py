@@ -92,7 +92,7 @@ class ChatTemplate:
         except (RecursionError, SyntaxError) as error:  # Jinja compiles it to nested blocks of Python
             raise ValueError("it is nested too deep") from error
         except Exception as error:  # the compiler computes constant expressions
-            raise ValueError((str(error) or type(error).__name__)[:MAX_REFUSAL_CHARACTERS]) from error
+            raise ValueError(_words(error)) from error
 
     def render(self, variables: Mapping[str, object]) -> str:
         """Return the rendered text. Takes as long as the template does.
@@ -101,7 +101,7 @@ class ChatTemplate:
             RequestError: if the template refuses the messages or fails on them, with the template's own message.
         """
         try:
-            return "".join(_bounded(self._template.generate(variables)))
+            return _checked("".join(_bounded(self._template.generate(variables))))
         except Exception as error:  # a template can raise any exception of Python
             raise _refusal(error) from error
 
@@ -115,7 +115,18 @@ def _bounded(parts: Iterable[str]) -> Iterator[str]:
         yield part
 
 
+def _checked(text: str) -> str:
+    """Return the text. Raises `UnicodeEncodeError` if it has half of a surrogate pair, which no frame can carry."""
+    text.encode()
+    return text
+
+
+def _words(error: Exception) -> str:
+    """Return the message of an error, or its name, as text that can be encoded."""
+    return (str(error) or type(error).__name__)[:MAX_REFUSAL_CHARACTERS].encode(errors="replace").decode()
+
+
 def _refusal(error: Exception) -> RequestError:
-    words = (str(error) or type(error).__name__)[:MAX_REFUSAL_CHARACTERS]
+    words = _words(error)
     message = words if isinstance(error, _Refused) else f"The chat template cannot take these messages: {words}"
     return RequestError(message, code="chat_template_refused", param="messages")

@@ -9,7 +9,7 @@ import anyio
 from starlette.types import Message, Receive
 
 from gateway.middleware.body_budget import Body
-from gateway.middleware.disconnect import read_disconnect
+from gateway.middleware.disconnect import OnDisconnect, read_disconnect, wait_for_disconnect
 from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock, Patience, PatienceError
@@ -41,10 +41,12 @@ async def read_body(
     *,
     deadline: float = math.inf,
     clock: Clock = anyio.current_time,
+    on_disconnect: OnDisconnect = lambda _call: None,
 ) -> None:
     """Wait for the whole body, at most until the request's own deadline, and store it in `body`.
 
-    Neither a stall of the event loop nor a wait for the budget counts as the client's time.
+    With `on_disconnect`, a hang-up also ends the wait for the budget, in which no message is received. Neither this
+    wait nor a stall of the event loop counts as the client's time.
 
     Raises:
         RefusedError: A limit was passed (413, 408, 503 or 504).
@@ -55,39 +57,48 @@ async def read_body(
         raise too_large(limits)
     with anyio.CancelScope(deadline=deadline):
         try:
-            await _collect(receive, body, limits, Patience(limits.body_timeout, clock))
+            await _collect(receive, body, limits, Patience(limits.body_timeout, clock), on_disconnect)
         except PatienceError:
             raise too_slow(limits) from None
         return
     raise RefusedError(DEADLINE_PASSED_IN_BODY)
 
 
-async def _collect(receive: Receive, body: Body, limits: RequestLimits, client: Patience) -> None:
+async def _collect(
+    receive: Receive, body: Body, limits: RequestLimits, client: Patience, on_disconnect: OnDisconnect
+) -> None:
     """Receive all parts of the body. The buffer of `BytesIO` becomes the whole body without a copy."""
     data = BytesIO()
     more = True
     while more:
         message = await client.wait(receive)
         if message["type"] == "http.disconnect":
-            reason, error = read_disconnect(message)
-            raise error or ClientGoneError(reason)
+            raise _gone(*read_disconnect(message))
         part = message.get("body", b"")
         if data.tell() + len(part) > limits.body:
             raise too_large(limits)
-        await _grow(body, len(part), limits, client)
+        if not await _grow(body, len(part), limits, client, on_disconnect):
+            raise _gone(*await wait_for_disconnect(receive))
         data.write(part)
         more = message.get("more_body", False)
     body.complete(data.getvalue())
 
 
-async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience) -> None:
-    """Wait until the budget has room for a part. The client gets this time in addition."""
+def _gone(reason: str, error: Exception | None) -> Exception:
+    return error or ClientGoneError(reason)
+
+
+async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, on_disconnect: OnDisconnect) -> bool:
+    """Wait until the budget has room for a part. The client gets this time in addition. Returns False at a hang-up."""
     begun = anyio.current_time()
-    with anyio.move_on_after(limits.body_timeout):
-        await body.grow(size)
-        client.extend(anyio.current_time() - begun)
-        return
-    raise RefusedError(NO_MEMORY)
+    with anyio.CancelScope() as until_disconnect:
+        on_disconnect(until_disconnect.cancel)
+        with anyio.move_on_after(limits.body_timeout):
+            await body.grow(size)
+            client.extend(anyio.current_time() - begun)
+            return True
+        raise RefusedError(NO_MEMORY)
+    return False
 
 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:

@@ -1,8 +1,30 @@
-"""Interpretation of ASGI's `http.disconnect`."""
+"""Interpretation of ASGI's `http.disconnect`, and the early news of it."""
 
-from starlette.types import Message
+from collections.abc import Callable
+from typing import TypeAlias
+
+from starlette.types import Message, Receive, Scope
 
 from engine.errors import Unavailable
+
+EXTENSION = "llama_gateway.on_disconnect"
+"""ASGI extension of the gateway's own server, an `OnDisconnect`."""
+
+OnDisconnect: TypeAlias = Callable[[Callable[[], object]], None]
+"""Takes a function to call at the disconnect, also while body messages before it are unread. The latest one counts."""
+
+
+def on_disconnect_of(scope: Scope) -> OnDisconnect:
+    """Return the server's extension, or one that never calls if the server has none."""
+    found: OnDisconnect = scope.get("extensions", {}).get(EXTENSION, lambda _call: None)
+    return found
+
+
+async def wait_for_disconnect(receive: Receive) -> tuple[str, Exception | None]:
+    """Drop all messages before the `http.disconnect`, and read it as `read_disconnect` does."""
+    while (message := await receive())["type"] != "http.disconnect":
+        pass
+    return read_disconnect(message)
 
 
 def read_disconnect(message: Message) -> tuple[str, Exception | None]:

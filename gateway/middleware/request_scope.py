@@ -11,7 +11,7 @@ from gateway.middleware import errors
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
 from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
-from gateway.middleware.disconnect import read_disconnect
+from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
@@ -85,7 +85,13 @@ class RequestScope:
 
     async def _read_body(self, scope: Scope, receive: Receive, caller: Caller) -> None:
         await read_body(
-            scope["headers"], receive, caller.body, self._limits, deadline=caller.deadline, clock=self._clock
+            scope["headers"],
+            receive,
+            caller.body,
+            self._limits,
+            deadline=caller.deadline,
+            clock=self._clock,
+            on_disconnect=on_disconnect_of(scope),
         )
 
     def _caller(self, scope: Scope) -> Caller:
@@ -133,9 +139,7 @@ async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exce
         The reason, and the error for a client that still listens.
     """
     with anyio.CancelScope(deadline=deadline):
-        while (message := await receive())["type"] != "http.disconnect":
-            pass
-        return read_disconnect(message)
+        return await wait_for_disconnect(receive)
     return "the request's deadline passed", RefusedError(DEADLINE_PASSED)
 
 

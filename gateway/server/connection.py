@@ -111,6 +111,13 @@ class Connection:
         self.reason = self.reason or reason
         self._transport.abort()
 
+    def has_hung_up(self) -> bool:
+        """Return True if the client has hung up behind unread bytes. The connection is closed then."""
+        if not self._transport.closed and self._transport.peer_has_closed():
+            self.reason = self.reason or "client closed the connection"
+            self._transport.close()
+        return self._transport.closed
+
     def close_idle(self) -> bool:
         """Close the idle connection to make room for another one, unless bytes of a request have arrived."""
         if self._transport.has_input():

@@ -32,7 +32,7 @@ class ServerLimits:
     unread_timeout: float = 60.0
     """Seconds that the application may leave `unread` bytes of a body unread. After them the connection closes.
 
-    Longer than the application waits for memory, because a connection that is not read detects no hang-up.
+    Longer than the application waits for memory.
     """
     keep_alive_timeout: float = 10.0
     """Seconds from the start of the connection, or from its last response, to the next complete head.

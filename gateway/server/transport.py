@@ -13,6 +13,8 @@ from gateway.middleware.patience import Clock, Patience, PatienceError
 RECEIVE_SIZE = 64 * 1024
 SENDS_PER_YIELD = 16
 """Number of sends without a wait, after which the task yields to others."""
+_CLOSED_BY_PEER = {7, 8, 9}
+"""States of TCP in Linux: closed, which follows a reset; waiting for the own close; and waiting for its last ACK."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 # A host that vanished is detected after 15 + 3 * 5 s of silence, or 20 s after a byte that it does not acknowledge.
@@ -86,6 +88,15 @@ class Transport:
             return bool(self._sock.recv(1, socket.MSG_PEEK))
         except OSError:
             return False
+
+    def peer_has_closed(self) -> bool:
+        """Return True if FIN or a reset has come, even behind bytes that `receive` has not returned. Linux only."""
+        if not hasattr(socket, "TCP_INFO"):
+            return False
+        try:
+            return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _CLOSED_BY_PEER
+        except OSError:
+            return True
 
     async def send(self, data: bytes) -> None:
         """Pass `data` to the kernel, behind the unsent bytes of earlier sends. May wait for room.

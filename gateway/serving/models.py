@@ -78,7 +78,9 @@ class Served:
         Raises:
             EngineError: the engine refused or failed the request.
         """
-        return await self.engine.embed(replace(request, client=caller.client), why=caller.why)
+        return await self.engine.embed(
+            replace(request, client=caller.client), why=caller.why, accepted=caller.release_body
+        )
 
 
 class Models:

@@ -18,7 +18,7 @@ def _filled(before: str, element: str, after: str) -> Body:
     """Return a maker of bodies with an array or object of many elements. `@` in an element is its number."""
 
     def make(size: int) -> bytes:
-        count = size // (len(element) + (6 if "@" in element else 1))
+        count = size // (len(element) + 1 + 5 * element.count("@"))
         elements = (element.replace("@", str(at)) for at in range(count)) if "@" in element else [element] * count
         return f"{before}{','.join(elements)}{after}".encode()
 

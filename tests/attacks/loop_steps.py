@@ -1,4 +1,4 @@
-"""The longest time for which one step of a task holds the event loop, in CPU seconds of the loop's thread.
+"""The longest time for which an event loop is held up, in CPU seconds of the loop's thread.
 
 CPU time, because other processes on the machine must not make a test fail.
 """
@@ -16,21 +16,30 @@ import trio
 
 @dataclass
 class LoopSteps:
-    """Steps of the tasks of one event loop."""
+    """Steps of the tasks of one event loop, and its passes."""
 
     longest: float = 0.0
     """CPU seconds of the longest step."""
     culprit: str = ""
     """Task or callback of the longest step."""
-    _begun: float = field(default_factory=thread_time)
+    longest_pass: float = 0.0
+    """CPU seconds of the longest pass: all steps between two looks at the sockets. It is the loop's lag."""
+    _step_begun: float = field(default_factory=thread_time)
+    _pass_begun: float = field(default_factory=thread_time)
 
     def begin(self) -> None:
-        self._begun = thread_time()
+        self._step_begun = thread_time()
 
     def end(self, step: object) -> None:
-        took = thread_time() - self._begun
+        took = thread_time() - self._step_begun
         if took > self.longest:
             self.longest, self.culprit = took, repr(step)
+
+    def begin_pass(self) -> None:
+        self._pass_begun = thread_time()
+
+    def end_pass(self) -> None:
+        self.longest_pass = max(self.longest_pass, thread_time() - self._pass_begun)
 
 
 class _TrioSteps(trio.abc.Instrument):
@@ -43,6 +52,12 @@ class _TrioSteps(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         self._steps.end(task)
 
+    def after_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+        self._steps.begin_pass()
+
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002
+        self._steps.end_pass()
+
 
 @contextmanager
 def watch_steps(backend: str) -> Iterator[LoopSteps]:
@@ -53,20 +68,36 @@ def watch_steps(backend: str) -> Iterator[LoopSteps]:
     gc.collect()
     gc.freeze()
     steps = LoopSteps()
-    if backend == "trio":
-        instrument = _TrioSteps(steps)
-        trio.lowlevel.add_instrument(instrument)
-        try:
-            yield steps
-        finally:
-            trio.lowlevel.remove_instrument(instrument)
-    else:
-        run = asyncio.Handle._run
+    with _on_trio(steps) if backend == "trio" else _on_asyncio(steps):
+        yield steps
 
-        def timed(handle: asyncio.Handle) -> None:
-            steps.begin()
-            run(handle)
-            steps.end(handle)
 
-        with patch.object(asyncio.Handle, "_run", timed):
-            yield steps
+@contextmanager
+def _on_trio(steps: LoopSteps) -> Iterator[None]:
+    instrument = _TrioSteps(steps)
+    trio.lowlevel.add_instrument(instrument)
+    try:
+        yield
+    finally:
+        trio.lowlevel.remove_instrument(instrument)
+
+
+@contextmanager
+def _on_asyncio(steps: LoopSteps) -> Iterator[None]:
+    run, run_once = asyncio.Handle._run, asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]  # no hook exists
+
+    def timed(handle: asyncio.Handle) -> None:
+        steps.begin()
+        run(handle)
+        steps.end(handle)
+
+    def timed_pass(loop: asyncio.BaseEventLoop) -> None:
+        steps.begin_pass()
+        run_once(loop)
+        steps.end_pass()
+
+    with (
+        patch.object(asyncio.Handle, "_run", timed),
+        patch.object(asyncio.BaseEventLoop, "_run_once", timed_pass),
+    ):
+        yield

@@ -4,10 +4,11 @@ import anyio
 import pytest
 
 from tests.attacks.watched import attacked
+from tests.failures.processes import needs_proc
 from tests.repeat import repeated
 from tests.system.served import GUARD, post
 
-pytestmark = [pytest.mark.anyio, repeated]
+pytestmark = [pytest.mark.anyio, repeated, needs_proc]
 
 CHAT = "/v1/chat/completions"
 HOSTILE = {

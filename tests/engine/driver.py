@@ -12,7 +12,8 @@ from engine.core.step import StepPlan, carry_out
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest
-from engine.testing.fake_runner import FakeModel, FakeRunner, letters, score, spell, weights
+from engine.testing.fake_model import FakeModel, letters, score, spell, weights
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
 from engine.worker.slices import Slices
 

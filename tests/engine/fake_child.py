@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from engine.config import EngineConfig
 from engine.core.step import StepPlan
 from engine.testing.fake_embedder import FakeEmbedder
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import serve

@@ -30,7 +30,8 @@ from engine.events import Finished, Text
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
 from tests.engine.driver import at_once
 from tests.models import model_path

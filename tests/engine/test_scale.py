@@ -20,7 +20,7 @@ from engine.protocol.codec import encode
 from engine.protocol.messages import Step
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 from engine.testing.fake_embedder import FakeEmbedder
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress

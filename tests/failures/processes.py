@@ -17,6 +17,22 @@ def cpu_ticks(pid: int) -> int:
     return int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process, in all its threads."""
+    return cpu_ticks(pid) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid: int) -> int:
     """Return the memory that a process has in RAM."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def reset_peak(pid: int) -> None:
+    """Make `peak_bytes` begin again."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the largest memory that a process has had in RAM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024

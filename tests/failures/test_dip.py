@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from engine.events import Finished, Released
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
 from tests.repeat import TIMES, repeated
 

@@ -214,26 +214,38 @@ class FakeEngine:
         take: Callable[[TokenRun], None],
         pieces: bool = False,
         client: str = "",
+        sent: Callable[[], None] = lambda: None,
     ) -> None:
         """Give each token alone, as the parts of a long answer come."""
         self.tokenized.append((tuple(texts), special, begin))
         self.clients.append(client)
+        sent()
         await self._answer()
         for at, text in enumerate(texts):
             for token, piece in _tokens(text, special=special, begin=begin):
                 take(TokenRun(at, (token,), (piece,) if pieces else ()))
                 await anyio.lowlevel.checkpoint()
 
-    async def detokenize(self, tokens: Sequence[int], *, special: bool, client: str = "") -> bytes:
+    async def detokenize(
+        self, tokens: Sequence[int], *, special: bool, client: str = "", sent: Callable[[], None] = lambda: None
+    ) -> bytes:
         self.clients.append(client)
+        sent()
         await self._answer()
         if any(not 0 <= token < MODEL.vocabulary for token in tokens):
             raise RequestError("token id out of range", code="token_out_of_range", param="tokens")
         return b"".join(bytes([token]) if token < BOS else _CONTROLS.get(token, b"") * special for token in tokens)
 
-    async def embed(self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "left") -> EmbeddingResult:
+    async def embed(
+        self,
+        request: EmbeddingRequest,
+        *,
+        why: Callable[[], str] = lambda: "left",
+        accepted: Callable[[], None] = lambda: None,
+    ) -> EmbeddingResult:
         embedding = FakeEmbedding(request)
         self.embeddings.append(embedding)
+        accepted()
         try:
             await self._answer()
         except BaseException as error:

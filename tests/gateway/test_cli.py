@@ -56,45 +56,47 @@ def test_an_empty_variable_is_no_value(config: Path) -> None:
     assert read_settings(["serve"], environment).port == 1001
 
 
+VALUES = {
+    "alias": "mine",
+    "parse_special": "true",
+    "host": "::1",
+    "port": "0",
+    "allow_origin": "https://a.example",
+    "slots": "2",
+    "context": "512",
+    "threads": "1",
+    "threads_batch": "2",
+    "gpu_layers": "0",
+    "repack": "on",
+    "flash_attention": "off",
+    "step_target_ms": "50",
+    "speculation": "off",
+    "prefix_store": "1000",
+    "partition_cache": "true",
+    "queue_limit": "9",
+    "max_tokens": "99",
+    "request_timeout": "1.5",
+    "queue_timeout": "0.5",
+    "client_patience": "3",
+    "body_limit": "1000",
+    "body_budget": "2000",
+    "strict_fields": "true",
+    "stored_responses": "5",
+    "stored_bytes": "5000",
+    "background_limit": "5",
+    "grace": "0",
+    "async_backend": "asyncio",
+    "log_level": "debug",
+    "log_format": "json",
+}
+"""A value of each setting that is not a file."""
+
+
 def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) -> None:
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
-    values = {
-        "model": str(model),
-        "alias": "mine",
-        "chat_template": str(template),
-        "parse_special": "true",
-        "embedding_model": str(model),
-        "host": "::1",
-        "port": "0",
-        "allow_origin": "https://a.example",
-        "slots": "2",
-        "context": "512",
-        "threads": "1",
-        "threads_batch": "2",
-        "gpu_layers": "0",
-        "repack": "on",
-        "flash_attention": "off",
-        "step_target_ms": "50",
-        "speculation": "off",
-        "prefix_store": "1000",
-        "partition_cache": "true",
-        "queue_limit": "9",
-        "max_tokens": "99",
-        "request_timeout": "1.5",
-        "queue_timeout": "0.5",
-        "client_patience": "3",
-        "body_limit": "1000",
-        "body_budget": "2000",
-        "strict_fields": "true",
-        "stored_responses": "5",
-        "stored_bytes": "5000",
-        "background_limit": "5",
-        "grace": "0",
-        "async_backend": "asyncio",
-        "log_level": "debug",
-        "log_format": "json",
-    }
+    files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
+    values = {**VALUES, **files}
     assert values.keys() == Settings.model_fields.keys()
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
     flags = [flag for flag in flags if flag != "true"]  # a switch has no value

@@ -13,7 +13,7 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.client.process import command_for
-from engine.testing.fake_runner import letters
+from engine.testing.fake_model import letters
 from gateway.app import Gateway, create_gateway, open_gateway
 from gateway.cli import read_settings
 from gateway.server.capacity import connections_for
@@ -126,12 +126,6 @@ async def serving(
     port = sockets[0].getsockname()[1]
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
     async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
-        limits = ServerLimits(
-            connections=connections_for(settings.slots, settings.queue_limit),
-            grace=settings.grace,
-            write_timeout=2.0,
-            close_timeout=2.0,
-        )
 
         async def run(*, task_status: TaskStatus[Server]) -> None:
             opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings)
@@ -141,7 +135,7 @@ async def serving(
                     gateway.health.drain()
                     draining.set()
 
-                server = Server(gateway.app, limits)
+                server = Server(gateway.app, _limits(settings))
                 task_status.started(server)
                 await server.run(sockets, shutdown, drain)
             stopped.set()
@@ -159,6 +153,15 @@ async def serving(
                     connection.abort("the test is over")
                 for client in served.clients:
                     client.close()
+
+
+def _limits(settings: Settings) -> ServerLimits:
+    return ServerLimits(
+        connections=connections_for(settings.slots, settings.queue_limit),
+        grace=settings.grace,
+        write_timeout=2.0,
+        close_timeout=2.0,
+    )
 
 
 def post(request_id: str, path: str, **body: Any) -> bytes:

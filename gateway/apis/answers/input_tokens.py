@@ -1,5 +1,6 @@
 """Answer of the endpoints that count the tokens of a prompt."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from engine import Engine, TextPrompt, TokenRun
@@ -13,15 +14,16 @@ class InputTokens(JsonObject):
     input_tokens: Count
 
 
-async def count_tokens(engine: Engine, prompt: TextPrompt, client: str) -> InputTokens:
+async def count_tokens(engine: Engine, prompt: TextPrompt, client: str, sent: Callable[[], None]) -> InputTokens:
     """Return the token count of a rendered prompt, the same as in `usage`.
 
-    Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`.
+    Waits for the engine, where clients take turns, and calls `sent` once it has the prompt. Raises the errors of
+    `Engine.tokenize`.
     """
     counts: list[int] = []
 
     def take(tokens: TokenRun) -> None:
         counts.append(len(tokens.ids))
 
-    await engine.tokenize([prompt], special=True, begin=True, take=take, client=client)
+    await engine.tokenize([prompt], special=True, begin=True, take=take, client=client, sent=sent)
     return {"object": "response.input_tokens", "input_tokens": sum(counts)}

@@ -31,13 +31,16 @@ class TokenizeEndpoints:
             take=answer.add,
             pieces=asked.with_pieces,
             client=call.caller.client,
+            sent=call.caller.release_body,
         )
         return JsonReply.encoded(*answer.parts())
 
     async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
         served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
-        text = await served.engine.detokenize(call.prepared.tokens, special=True, client=call.caller.client)
+        text = await served.engine.detokenize(
+            call.prepared.tokens, special=True, client=call.caller.client, sent=call.caller.release_body
+        )
         return JsonReply(content(text))
 
 

@@ -57,6 +57,9 @@ class Wire(Protocol):
     def abort(self, reason: str) -> None:
         """Close with a reset, which does not look like a clean end."""
 
+    def has_hung_up(self) -> bool:
+        """Return True if the client has hung up behind unread bytes. The connection is closed then."""
+
 
 class Http1(H11Protocol):
     """Protocol for HTTP/1.1 only, with a reader that never stops and so detects every hang-up.
@@ -125,6 +128,8 @@ class Http1(H11Protocol):
             await self._handle_events()
             if self._framing.needs_turn:
                 await self._turns.next()
+                if self._wire.has_hung_up():
+                    return  # the rest would be parsed for no client
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
         if self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:

@@ -1,5 +1,7 @@
 """Queue of the ASGI messages that one request's application has not received yet."""
 
+from collections.abc import Callable
+
 import anyio
 from starlette.types import Message
 
@@ -19,6 +21,7 @@ class Inbox:
         self._has_body = False
         self._disconnects: list[Message] = []
         self._disconnected = False
+        self._on_disconnect: Callable[[], object] = lambda: None
         self._changed = anyio.Event()
 
     def put(self, message: Message) -> None:
@@ -29,11 +32,18 @@ class Inbox:
         if message["type"] == "http.disconnect":
             self._disconnects.append(message)
             self._disconnected = True
+            self._on_disconnect()
         elif not self._disconnected:
             self._body += message["body"]
             self._more_body = message["more_body"]
             self._has_body = True
         self._changed.set()
+
+    def on_disconnect(self, call: Callable[[], object]) -> None:
+        """Call a function at the next disconnect, before its message is received, or at once after a disconnect."""
+        self._on_disconnect = call
+        if self._disconnected:
+            call()
 
     @property
     def is_full(self) -> bool:

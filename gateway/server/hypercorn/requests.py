@@ -9,11 +9,14 @@ from anyio import from_thread, to_thread
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
+from gateway.middleware.disconnect import EXTENSION
 from gateway.server.hypercorn.inbox import Inbox
 from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
 
+HANG_UP_LOOK = 1.0
+"""Seconds between two looks for a hang-up behind bytes that the application leaves unread."""
 SHUTDOWN = "the server is shutting down"
 
 
@@ -25,6 +28,9 @@ class Owner(Protocol):
 
     def abort(self, reason: str) -> None:
         """Close the connection with a reset."""
+
+    def has_hung_up(self) -> bool:
+        """Return True if the client has hung up behind unread bytes. The connection is closed then."""
 
 
 class Application(Protocol):
@@ -68,6 +74,7 @@ class Requests:
         """
         inbox = Inbox(self._limits.unread)
         self._inboxes.add(inbox)
+        scope["extensions"][EXTENSION] = inbox.on_disconnect
         self.spawn(self._run, app, scope, inbox, send)
 
         async def put(message: Message) -> None:
@@ -81,7 +88,9 @@ class Requests:
 
     async def _wait_until_drained(self, inbox: Inbox) -> None:
         with anyio.move_on_after(self._limits.unread_timeout) as timeout:
-            await inbox.drained()
+            while inbox.is_full and not self._owner.has_hung_up():
+                with anyio.move_on_after(HANG_UP_LOOK):
+                    await inbox.drained()
         if timeout.cancelled_caught:
             self._owner.abort("the application did not read the body")
 

@@ -1,7 +1,7 @@
 """Engines over real processes and pipes, with a scripted child at the other end."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,13 @@ class Scripted:
 
     @asynccontextmanager
     async def open(
-        self, load: str = "ok", *, ready: bool = True, restarts: bool = True, **limits: float
+        self,
+        load: str = "ok",
+        *,
+        ready: bool = True,
+        restarts: bool = True,
+        clock: Callable[[], float] = anyio.current_time,
+        **limits: float,
     ) -> AsyncIterator[Engine]:
         """Start an engine with a child that loads as scripted. On exit, no process may remain, not even a zombie.
 
@@ -41,7 +47,7 @@ class Scripted:
         command = [*command_for("tests.engine.client.scripted_child"), str(self.journal), load]
         supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
         with anyio.fail_after(GUARD):
-            async with open_engine(EngineConfig(model="m"), command=command, limits=supervision) as engine:
+            async with open_engine(EngineConfig(model="m"), command=command, limits=supervision, clock=clock) as engine:
                 if ready:
                     await engine.ready()
                 yield engine

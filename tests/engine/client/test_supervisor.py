@@ -332,6 +332,20 @@ async def test_an_unanswered_cancel_counts_as_work_for_the_stall_timeout(scripte
         await until(engine, EngineState.STALLED)
 
 
+async def test_time_in_which_the_clock_stands_still_is_no_stall_of_the_engine(scripted: Scripted) -> None:
+    """The gateway's clock stands still while its own event loop is held up."""
+    time = 0.0
+    async with (
+        scripted.open(stall_timeout=0.01, clock=lambda: time) as engine,
+        engine.generate(ask("accept; start; wait")),
+    ):
+        with anyio.move_on_after(0.2):
+            await engine.status_changed()
+        assert engine.status.restarts == 0
+        time = 1.0
+        await until(engine, EngineState.STALLED)
+
+
 async def test_an_idle_engine_is_left_alone(scripted: Scripted) -> None:
     async with scripted.open(stall_timeout=0.01) as engine:
         with anyio.move_on_after(0.2):

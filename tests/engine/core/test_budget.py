@@ -6,7 +6,8 @@ import pytest
 
 from engine.core.budget import LARGEST, UNHURRIED, PromptBudget
 from engine.core.step import StepPlan, StepResult
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
 

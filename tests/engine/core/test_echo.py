@@ -6,7 +6,7 @@ from engine.core.echo import Echo, make_echo
 from engine.errors import RequestError
 from engine.events import Alternative, TokenDetail
 from engine.request import Infill, Prompt, PromptText
-from engine.testing.fake_runner import END, FakeModel
+from engine.testing.fake_model import END, FakeModel
 from tests.engine.driver import request
 
 

@@ -7,7 +7,8 @@ from engine.core.planner import SMALLEST_SHARE, share_fairly
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.errors import Busy
 from engine.events import Failed, Finished, FinishReason, Released, Started
-from engine.testing.fake_runner import END, FakeModel, FakeRunner, letters
+from engine.testing.fake_model import END, FakeModel, letters
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from engine.core.step import SCORED_AT_ONCE
 from engine.events import Finished, FinishReason, Text, TokenDetail
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, direct
 
 PROMPT = "".join(random.Random(2).choices("abcdefgh", k=300))

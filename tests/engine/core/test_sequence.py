@@ -7,7 +7,7 @@ from engine.core.sequence import Sequence, State
 from engine.core.token import Token
 from engine.events import Alternative, Finished, FinishReason, Text, TokenDetail
 from engine.request import Sampling
-from engine.testing.fake_runner import END
+from engine.testing.fake_model import END
 from tests.engine.driver import request
 
 

@@ -4,7 +4,7 @@ import random
 
 from engine.core.kv.ledger import COPIED_AT_ONCE
 from engine.events import Finished, Released
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
 
 PREFIX = "".join(random.Random(1).choices("abcdefgh", k=512))

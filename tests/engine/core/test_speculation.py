@@ -11,7 +11,8 @@ from engine.core.speculation import LENGTHS, Speculator, expected_tokens
 from engine.core.step import SCORED_AT_ONCE, StepPlan, StepResult
 from engine.events import Finished
 from engine.request import Grammar, GrammarKind, Sampling
-from engine.testing.fake_runner import END, FakeModel, FakeRunner, Script
+from engine.testing.fake_model import END, FakeModel
+from engine.testing.fake_runner import FakeRunner, Script
 from tests.engine.driver import Driver, request
 
 ROUND = list(b"the same words come round and round. ")

@@ -8,7 +8,8 @@ from engine.core.step import SCORED_AT_ONCE, Restore, Save, StepPlan
 from engine.errors import RequestError
 from engine.events import Finished, FinishReason
 from engine.request import Grammar, GrammarKind, Sampling
-from engine.testing.fake_runner import END, MIDDLE, PREFIX, SUFFIX, FakeModel, FakeRunner
+from engine.testing.fake_model import END, MIDDLE, PREFIX, SUFFIX, FakeModel
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
 

@@ -8,7 +8,7 @@ import pytest
 from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
 from engine.request import EmbeddingRequest, Infill, Prompt, PromptText, Sampling, all_plain
-from engine.testing.fake_runner import END, FakeModel
+from engine.testing.fake_model import END, FakeModel
 from engine.worker.admission import admit, admit_embedding
 from tests.engine.driver import at_once, request
 

@@ -12,7 +12,7 @@ from engine.errors import EngineFault
 from engine.events import Embedded, Failed, Finished, Released
 from engine.protocol.messages import Accepted, Cancel, Refused
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
-from engine.testing.fake_runner import VOCABULARY, FakeModel
+from engine.testing.fake_model import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 

@@ -11,7 +11,7 @@ from engine.errors import RequestError
 from engine.events import Finished, Released
 from engine.protocol.messages import Accepted, Answered, Ask, Cancel, Embed, QueryFailed, Refused, Tokenize, Working
 from engine.request import EmbeddingRequest, Grammar, GrammarKind, Sampling
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from engine.worker import progress
 from engine.worker.slices import SHORT_TEXT
 from tests.engine.worker.worker_client import GUARD, Client

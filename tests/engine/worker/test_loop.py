@@ -15,7 +15,8 @@ from engine.errors import Busy, EngineFault, LoadError
 from engine.events import Embedded, EngineMetrics, Event, Failed, Finished, Released, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop

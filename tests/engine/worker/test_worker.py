@@ -23,7 +23,7 @@ from engine.protocol.messages import (
     Message,
     Refused,
 )
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED

@@ -27,7 +27,8 @@ from engine.protocol.messages import (
 )
 from engine.request import EmbeddingInput, EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.loaded import LoadedModel
 from engine.worker.worker import Worker
 from tests.engine.driver import request

@@ -20,6 +20,11 @@ def refused(source: str, **variables: object) -> RequestError:
     return caught.value
 
 
+def test_half_of_a_surrogate_pair_is_refused() -> None:
+    assert "surrogates not allowed" in refused('{{ "a\\ud800" }}').message
+    assert refused('{{ raise_exception("a\\ud800") }}').message == "a?"
+
+
 def test_blocks_leave_no_lines_and_bos_and_eos_are_known() -> None:
     source = "{{ bos_token }}\n  {% for m in messages %}\n{{ m.role }}: {{ m['content'] }}{{ eos_token }}\n{% endfor %}"
     assert rendered(source, messages=[{"role": "user", "content": "Hi"}]) == "<s>\nuser: Hi</s>\n"

@@ -2,7 +2,7 @@
 
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from unittest import mock
 
@@ -24,7 +24,7 @@ from tests.gateway.application import NAME, app_of
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.server.apps import OK, chunk, hello
-from tests.gateway.server.sockets import get, post, serving
+from tests.gateway.server.sockets import Client, get, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -241,6 +241,22 @@ async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
     assert budget.used == 0
 
 
+@pytest.mark.parametrize("leave", [Client.close, Client.reset], ids=["close", "reset"])
+async def test_a_hang_up_is_noticed_while_the_body_waits_for_memory(leave: Callable[[Client], None]) -> None:
+    app = Holding()
+    budget = BodyBudget(limit=LARGE)
+    async with serving(limited(app, budget)) as site:
+        first, leaving = site.client(), site.client()
+        await first.send(large())
+        await app.entered.wait()
+        await leaving.send(large()[:-1])
+        await anyio.wait_all_tasks_blocked()
+        leave(leaving)
+        await site.server.count_falls_to(1)
+        app.release.set()
+        assert (await first.answer()).status == 200
+
+
 # The bytes
 
 
@@ -279,6 +295,32 @@ async def test_there_is_one_copy_of_a_body_while_it_is_read() -> None:
         tracemalloc.stop()
     assert len(body.data) == size
     assert peak < 1.3 * size
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/embeddings", {"input": "x" * 200_000}),
+        ("/tokenize", {"content": "x" * 200_000}),
+        ("/detokenize", {"tokens": [97] * 100_000}),
+        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "x" * 200_000}]}),
+    ],
+)
+async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: dict[str, object]) -> None:
+    engine = FakeEngine()
+    engine.answers = anyio.Event()
+    budget = BodyBudget()
+    with mock.patch("gateway.app.BodyBudget", return_value=budget):
+        app = app_of(engine)
+    call = AsgiCall(app, path, orjson.dumps(fields))
+    with mock.patch.object(budget, "take", wraps=budget.take) as take, anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.run)
+            await engine.asked.wait()
+            take.assert_called()
+            assert budget.used == 0
+            engine.answers.set()
+    assert call.status == 200, call.content
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/generate"])

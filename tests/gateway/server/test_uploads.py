@@ -1,5 +1,6 @@
 """Uploads share the event loop fairly: tiny chunks are joined, and connections read in turns."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import anyio
@@ -7,13 +8,15 @@ import anyio.lowlevel
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
+from gateway.server.hypercorn import requests
 from gateway.server.hypercorn.chunked import CHUNKS_PER_TURN
 from gateway.server.hypercorn.framing import Framing
 from gateway.server.limits import ServerLimits
 from gateway.server.transport import RECEIVE_SIZE
 from gateway.server.turns import Turns
 from tests.gateway.server.apps import OK, chunk, hello, scoped
-from tests.gateway.server.sockets import get, post, serving
+from tests.gateway.server.sockets import Client, get, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -164,6 +167,40 @@ async def test_a_body_is_read_no_further_than_the_application_receives() -> None
             await anyio.wait_all_tasks_blocked()
             receives.set()
             assert (await client.answer()).body == b"%d" % size
+
+
+@pytest.mark.parametrize("leave", [Client.close, Client.reset, Client.half_close], ids=["close", "reset", "half-close"])
+async def test_a_hang_up_behind_an_unread_body_is_noticed(
+    leave: Callable[[Client], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is not read further, because the application receives nothing until the hang-up."""
+    monkeypatch.setattr(requests, "HANG_UP_LOOK", 0.01)
+    reasons: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, _send: Send) -> None:
+        gone = anyio.Event()
+        on_disconnect_of(scope)(gone.set)
+        await gone.wait()
+        reasons.append((await wait_for_disconnect(receive))[0])
+
+    async with serving(app, ServerLimits(unread=1000)) as site:
+        client = site.client()
+        await client.send(HEAD + TINY * 5_000)
+        await anyio.wait_all_tasks_blocked()
+        leave(client)
+        await site.server.count_falls_to(0)
+    assert reasons == ["client closed the connection"]
+
+
+async def test_tiny_chunks_of_a_client_that_has_left_are_not_parsed() -> None:
+    async with serving(scoped(hello)) as site:
+        client = site.client()
+        await client.send(HEAD + TINY)
+        await anyio.wait_all_tasks_blocked()
+        sent = client.sock.send(TINY * 200_000)
+        client.reset()
+        await site.server.count_falls_to(0)
+        assert site.server.turns.granted < 5 < sent // len(TINY) // CHUNKS_PER_TURN
 
 
 async def test_a_hang_up_is_noticed_though_others_upload() -> None:

@@ -41,7 +41,8 @@ class ChatEndpoints:
         chat = call.prepared
         served = await self._models.resolve(chat.model)
         prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
-        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
+        count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
+        return JsonReply(count)
 
 
 def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

@@ -67,7 +67,8 @@ class ResponsesEndpoints:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.prepared.model)
         _, prompt = await self._read(call.caller, call.prepared, served)
-        return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
+        count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
+        return JsonReply(count)
 
     async def _read(self, caller: Caller, asked: ResponseCall, served: Served) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""

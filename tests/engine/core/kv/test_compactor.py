@@ -5,7 +5,7 @@ import pytest
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.sequence import Sequence
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from tests.engine.driver import request
 
 WEIGHT_PASS = 100

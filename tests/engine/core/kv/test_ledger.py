@@ -5,7 +5,7 @@ import pytest
 from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
 from engine.core.sequence import Sequence
 from engine.core.step import CellChange, Copy, Removal, Swap
-from engine.testing.fake_runner import FakeModel
+from engine.testing.fake_model import FakeModel
 from tests.engine.driver import request
 
 

@@ -10,7 +10,8 @@ from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
 from engine.core.sequence import Sequence
 from engine.core.step import Removal, Restore
 from engine.events import Failed, Finished
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, bytes_of, request
 
 ROOM = 10**6

@@ -5,7 +5,8 @@ import pytest
 from engine.config import EngineConfig
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_embedder import FakeEmbedder
-from engine.testing.fake_runner import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.lanes.generation import GenerationLane
 from engine.worker.loaded import LoadedModel
 from tests.engine.driver import at_once
