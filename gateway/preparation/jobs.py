@@ -12,8 +12,8 @@ _MEBIBYTE = 2**20
 _SECONDS = 5
 _MEMORY = 128 * _MEBIBYTE
 _OUTPUT = 4 * _MEBIBYTE
-_MEMORY_FACTOR = 32
-"""Bytes of Python's objects that a byte of JSON may become: 24 for empty objects, 19 for empty arrays."""
+_MEMORY_FACTOR = 16
+"""Bytes of Python's objects that a byte of text may become: 4 in each copy, if one of its characters needs as many."""
 _OUTPUT_FACTOR = 4
 
 

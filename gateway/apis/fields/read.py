@@ -9,6 +9,10 @@ from pydantic import BaseModel
 from engine import RequestError
 from gateway.apis.fields.base import unknown_fields
 
+MAX_VALUES = 5 * 2**16
+"""Maximum of JSON values in one body, because small ones take 32 times their bytes; an empty array counts as two.
+
+2**18 may be token ids. So a body takes at most 64 MiB and four times its bytes while it is read."""
 MAX_FIELDS = 400
 """Maximum of fields in one body."""
 MAX_NESTING = 64
@@ -17,6 +21,11 @@ MAX_UNKNOWN = 1024
 """Maximum of different unknown fields in one body, with those of inner objects."""
 MAX_NAME = 80
 """Maximum of characters that are kept of an unknown field's name."""
+
+_MARKS = (b",", b"[", b"{")
+"""Each value but the first is behind one of these."""
+_BLOCK = 2**16
+"""Bytes that are split at a time, because each piece is an object."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -36,6 +45,8 @@ def read_body(data: bytes, model: type[_Body]) -> ReadBody[_Body]:
 
     Raises `JSONDecodeError`, `RequestError` or `ValidationError`, all 400.
     """
+    if _marks(data) > MAX_VALUES:
+        _check_values(data)
     content = orjson.loads(data)
     if not isinstance(content, dict):
         raise RequestError("The body should be a JSON object.", code="invalid_type")
@@ -47,6 +58,22 @@ def read_body(data: bytes, model: type[_Body]) -> ReadBody[_Body]:
     if len(unknown) > MAX_UNKNOWN:
         raise RequestError(f"The body should have at most {MAX_UNKNOWN} unknown fields.", code="invalid_value")
     return ReadBody(body, tuple(unknown))
+
+
+def _marks(data: bytes) -> int:
+    return sum(map(data.count, _MARKS))
+
+
+def _check_values(data: bytes) -> None:
+    """Count the marks outside of strings, before any value is made."""
+    data = data.replace(rb"\\", b"").replace(rb"\"", b"")
+    count = quotes = 0
+    for start in range(0, len(data), _BLOCK):
+        pieces = data[start : start + _BLOCK].split(b'"')
+        count += _marks(b"".join(pieces[quotes % 2 :: 2]))
+        quotes += len(pieces) - 1
+        if count > MAX_VALUES:
+            raise RequestError(f"The body should have at most {MAX_VALUES} values.", code="invalid_value")
 
 
 def _check_nesting(content: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Bounds on bodies: nesting, fields, and what is kept of unknown ones."""
 
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -7,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from engine import RequestError
-from gateway.apis.fields.read import MAX_NAME, MAX_NESTING, MAX_UNKNOWN, ReadBody, read_body
+from gateway.apis.fields.read import MAX_NAME, MAX_NESTING, MAX_UNKNOWN, MAX_VALUES, ReadBody, read_body
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
 
@@ -42,11 +43,11 @@ def values_of_unknown(body: BaseModel) -> list[object]:
 
 
 def test_of_an_unknown_field_only_the_name_is_kept() -> None:
-    """The value of an unknown field may have millions of objects."""
-    body = read(zip=[[]] * 100_000, stream=True, stream_options={"often": [[]] * 100_000}).body
+    """The value of an unknown field may have many thousands of objects."""
+    body = read(zip=[[]] * 50_000, stream=True, stream_options={"often": [[]] * 50_000}).body
     assert body.stream_options is not None
     assert values_of_unknown(body) == values_of_unknown(body.stream_options) == [None]
-    message = {"role": "user", "content": [{"type": "text", "text": "x", "zip": [[]] * 100_000}]}
+    message = {"role": "user", "content": [{"type": "text", "text": "x", "zip": [[]] * 50_000}]}
     chat = read_body(orjson.dumps({"messages": [message]}), ChatBody)
     (asked,) = chat.body.messages
     assert asked.role == "user"
@@ -64,3 +65,28 @@ def test_the_number_of_unknown_fields_is_bounded() -> None:
 
 def test_a_long_name_is_truncated() -> None:
     assert read(**{"x" * 10**6: 1}).unknown == ("x" * MAX_NAME,)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "0", '","', r'"\\"', r'"\","'])
+def test_the_number_of_values_is_bounded(value: str) -> None:
+    many = f'{{"prompt": "x", "y": [{",".join([value] * (MAX_VALUES + 1))}]}}'
+    with pytest.raises(RequestError, match=f"at most {MAX_VALUES} values"):
+        read_body(many.encode(), CompletionBody)
+
+
+@pytest.mark.parametrize("text", [",[{" * MAX_VALUES, r"\"," * MAX_VALUES, r"\\," * MAX_VALUES, r"\\\"," * MAX_VALUES])
+def test_marks_in_texts_are_no_values(text: str) -> None:
+    assert read_body(f'{{"prompt": "x", "y": "{text}"}}'.encode(), CompletionBody).unknown == ("y",)
+
+
+@pytest.mark.parametrize("value", ["[]", '{"a":1}', "1.5", '"aaaa"', '{"b":[{"c":"dddd"}]}'], ids=str)
+def test_a_body_takes_at_most_four_times_its_bytes_and_a_constant(value: str) -> None:
+    marks = 1 + sum(map(value.count, "[{"))
+    body = f'{{"prompt": "x", "y": [{",".join([value] * (MAX_VALUES // marks - 2))}]}}'.encode()
+    tracemalloc.start()
+    try:
+        read_body(body, CompletionBody)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * len(body) + (64 << 20)
