@@ -9,6 +9,11 @@ BACKLOG = 65535
 
 Beyond it a client's first packet is dropped, and sent again only after 1 s, then 2 s, then 4 s.
 """
+DEFER_ACCEPT = 10
+"""Seconds for which Linux keeps a client that sends nothing, about as long as an idle connection may stay.
+
+So a client costs the server nothing before its first bytes, and thousands of silent ones delay no other client.
+"""
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
@@ -41,6 +46,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
             missing = error
         else:
             port = sock.getsockname()[1]
+            if hasattr(socket, "TCP_DEFER_ACCEPT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT)
             sockets.append(sock)
     if missing is not None and not sockets:
         raise missing
@@ -58,7 +65,15 @@ def reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 
 
-def url(sock: socket.socket) -> str:
-    """Return the URL at which clients reach a listening socket."""
+def url(sock: socket.socket, *, secure: bool = False) -> str:
+    """Return the URL at which clients reach a listening socket, for a Unix socket with its path.
+
+    Args:
+        sock: The listening socket.
+        secure: The server has TLS, which Unix sockets never have.
+    """
+    if sock.family is socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"{scheme}://{host}:{port}"
