@@ -73,8 +73,11 @@ class Certificates:
         """
         self._files = files
         self._read = self._seen = files.stamp()
-        self.context = files.context()
-        """Context for new connections."""
+        self._context = files.context()
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for a new connection."""
+        return self._context
 
     async def watch(self) -> None:
         """Read the files again whenever they have changed, until cancelled."""
@@ -103,8 +106,22 @@ class Certificates:
             TlsError: A file is missing, or its content is of no use. The context stays.
         """
         self._read = await to_thread.run_sync(self._files.stamp)
-        self.context = await to_thread.run_sync(self._files.context)
+        self._context = await to_thread.run_sync(self._files.context)
         logger.info("the certificate was read again")
+
+
+def open_certificates(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Certificates | None:
+    """Return the certificates from the flags of the same names, or None without `--tls-certificate`.
+
+    Raises:
+        TlsError: A file is missing, its content is of no use, or a flag lacks `--tls-certificate`.
+    """
+    if certificate is not None:
+        return Certificates(TlsFiles(certificate=certificate, key=key, client_ca=client_ca))
+    for flag, path in (("--tls-key", key), ("--tls-client-ca", client_ca)):
+        if path is not None:
+            raise TlsError(f"{flag} {str(path)!r}: needs --tls-certificate")
+    return None
 
 
 class EncryptedKeyError(Exception):
