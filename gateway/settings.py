@@ -95,6 +95,20 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
+    unix_socket: Path | None = Field(
+        None,
+        title="PATH",
+        description="Unix socket to listen on, instead of a port, or besides it if --host or --port is given",
+    )
+    tls_certificate: Path | None = Field(
+        None, title="FILE", description="certificate of the server in PEM format, with its chain; default: no TLS"
+    )
+    tls_key: Path | None = Field(
+        None, title="FILE", description="private key in PEM format, not encrypted; default: in the certificate's file"
+    )
+    tls_client_ca: Path | None = Field(
+        None, title="FILE", description="CA in PEM format that must have signed the certificates of clients"
+    )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
@@ -242,6 +256,11 @@ class Settings(BaseModel):
     def served_name(self) -> str:
         """Name of the model for clients."""
         return self.alias or self.model.stem
+
+    @property
+    def listens_on_port(self) -> bool:
+        """True if the server listens on `host` and `port`: without a Unix socket, or if one of the two is given."""
+        return self.unix_socket is None or not self.model_fields_set.isdisjoint({"host", "port"})
 
     @property
     def background_responses(self) -> int:

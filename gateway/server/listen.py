@@ -3,6 +3,9 @@
 import errno
 import os
 import socket
+from pathlib import Path
+
+from gateway.server.unix import UnixListener
 
 BACKLOG = 65535
 """Clients that the kernel keeps until they are accepted. The system reduces it to its own limit (`somaxconn`).
@@ -15,6 +18,30 @@ DEFER_ACCEPT = 10
 So a client costs the server nothing before its first bytes, and thousands of silent ones delay no other client.
 """
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+
+class ListenError(Exception):
+    """An address or a path cannot be listened on. The text is one line for the operator."""
+
+
+def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> list[socket.socket]:
+    """Listen on a host and a port, on a Unix socket, or on both. May wait for the resolver.
+
+    Raises:
+        ListenError: One of them cannot be listened on.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        where = "" if address is None else f"{address[0]} port {address[1]}"
+        if address is not None:
+            sockets += listen(*address)
+        if unix_socket is not None:
+            where = str(unix_socket)
+            sockets.append(UnixListener(unix_socket.expanduser()))
+    except OSError as error:
+        close(sockets)
+        raise ListenError(f"cannot listen on {where}: {reason(error)}") from error
+    return sockets
 
 
 def listen(host: str, port: int) -> list[socket.socket]:

@@ -67,6 +67,10 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "embedding_model": str(model),
         "host": "::1",
         "port": "0",
+        "unix_socket": "/run/gateway.sock",
+        "tls_certificate": "server.pem",
+        "tls_key": "server.key",
+        "tls_client_ca": "clients.pem",
         "allow_origin": "https://a.example",
         "slots": "2",
         "context": "512",
@@ -111,6 +115,15 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.engine_config().prefix_store == 1000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"
+
+
+def test_a_unix_socket_replaces_the_port_unless_a_host_or_port_is_given(model: Path) -> None:
+    base = ["serve", "--model", str(model)]
+    assert read_settings(base, {}).listens_on_port
+    unix = [*base, "--unix-socket", "/run/gateway.sock"]
+    assert not read_settings(unix, {}).listens_on_port
+    assert read_settings([*unix, "--port", "8000"], {}).listens_on_port
+    assert read_settings(unix, {"LLAMA_GATEWAY_HOST": "::1"}).listens_on_port
 
 
 def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
