@@ -14,16 +14,9 @@ from tests.gateway.server.apps import Probe, hello, scoped
 from tests.gateway.server.sockets import Client, post, serving
 from tests.gateway.server.test_hangups import everything_ends
 from tests.gateway.server.tls.certificates import server_context
+from tests.gateway.server.unix_client import UnixClient
 
 pytestmark = pytest.mark.anyio
-
-
-class UnixClient(Client):
-    def __init__(self, path: Path) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(path))
-        self.sock.setblocking(False)
-        self._received = b""
 
 
 async def test_a_client_is_the_user_at_the_other_end(tmp_path: Path) -> None:
