@@ -15,6 +15,9 @@ logger = logging.getLogger(__name__)
 Turn = Callable[[], Awaitable[None]]
 """Waits until the calling task may do work that holds the event loop."""
 
+PIECE = 64 * 1024
+"""Bytes that are encrypted at once."""
+
 CAPITALS = range(ord("A"), ord("Z") + 1)
 """First bytes of an HTTP request in plain text. TLS begins with a lower byte."""
 
@@ -141,9 +144,18 @@ class TlsTransport:
             StalledError: The write timeout passed.
             OSError: The connection broke, or has ended.
         """
-        if not self._plain.closed:
-            self._tls.write(data)
-        await self._plain.send(self._outgoing.read())
+        await self._plain.send(b"" if self._plain.closed else self._encrypt(data))
+
+    def _encrypt(self, data: bytes) -> bytes:
+        """Return `data` in encrypted form, behind anything that OpenSSL has to say.
+
+        In pieces, because OpenSSL's buffer keeps its largest size as long as the connection is open.
+        """
+        parts = []
+        for start in range(0, len(data), PIECE):
+            self._tls.write(data[start : start + PIECE])
+            parts.append(self._outgoing.read())
+        return b"".join(parts)
 
     def finish(self) -> None:
         """Send close_notify and FIN. If there are unsent bytes, reset instead."""
