@@ -1,5 +1,6 @@
 """A client that speaks TLS and nothing above it, so that it can leave and misbehave in every way."""
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,8 +26,20 @@ class TlsClient(Client):
         name: str = "localhost",
     ) -> None:
         super().__init__(port, receive_buffer)
+        self._wrap(context or client_context(), name)
+
+    @classmethod
+    def on(cls, sock: socket.socket) -> "TlsClient":
+        """Return a client on a connected socket."""
+        client = cls.__new__(cls)
+        sock.setblocking(False)
+        client.sock, client._received = sock, b""
+        client._wrap(client_context(), "localhost")
+        return client
+
+    def _wrap(self, context: ssl.SSLContext, name: str) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = (context or client_context()).wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self.close_notified = False
         """True once the server's close_notify has come."""
 
@@ -40,6 +53,10 @@ class TlsClient(Client):
 
     async def handshake(self) -> None:
         await super().send(self.begin())
+        await self.complete()
+
+    async def complete(self) -> None:
+        """Complete the handshake behind the ClientHello."""
         while True:
             data = await super().receive()
             assert data, "the connection ended in the handshake"
@@ -79,14 +96,7 @@ class TlsClient(Client):
     async def send_slowly_encrypted(self, data: bytes) -> None:
         """Complete the handshake and send `data`, one byte at a time."""
         await self.send_slowly_raw(self.begin())
-        established = False
-        while not established:
-            self._incoming.write(await super().receive())
-            try:
-                self.tls.do_handshake()
-                established = True
-            except ssl.SSLWantReadError:
-                pass
+        await self.complete()
         self.tls.write(data)
         await self.send_slowly_raw(self._outgoing.read())
 

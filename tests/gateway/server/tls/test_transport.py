@@ -1,7 +1,9 @@
 """Connections over TLS: the handshake in bounded time, whole answers, and clean ends."""
 
+import socket
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -10,10 +12,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
+from gateway.server.tls.transport import TlsTransport
+from gateway.server.transport import StalledError, Transport
 from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
 from tests.gateway.server.sockets import get, listen, post
 from tests.gateway.server.test_connections import accepted
-from tests.gateway.server.tls.certificates import client_context
+from tests.gateway.server.tls.certificates import authority, client_context, server_certificate, server_context
 from tests.gateway.server.tls.clients import TlsClient, connect, secured, serving_tls
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +154,55 @@ async def test_a_handshake_that_fails_ends_with_an_alert() -> None:
         site.clients.append(client)
         with pytest.raises(ssl.SSLError, match="alert"):
             await client.handshake()
+
+
+async def test_every_step_of_a_handshake_waits_for_its_turn_and_may_be_cancelled() -> None:
+    ours, theirs = socket.socketpair()
+    granted = anyio.Event()
+    server = TlsTransport(Transport(ours, 5), server_context(), granted.wait)
+    client = TlsClient.on(theirs)
+    client.sock.sendall(client.begin())
+    for _ in range(2):
+        with anyio.move_on_after(0.01) as waited:
+            await server.receive()
+        assert waited.cancelled_caught
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    granted.set()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+
+            async def write() -> None:
+                await client.complete()
+                client.write(b"a request")
+
+            tasks.start_soon(write)
+            assert await server.receive() == b"a request"
+    server.close()
+    client.close()
+
+
+async def test_a_client_that_does_not_read_the_handshake_is_given_up() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    server = TlsTransport(Transport(ours, 0.05), chain_of(20), anyio.lowlevel.checkpoint)
+    client = TlsClient.on(theirs)
+    client.sock.sendall(client.begin())
+    with anyio.fail_after(20), pytest.raises(StalledError):
+        await server.receive()
+    server.abort()
+    client.close()
+
+
+def chain_of(length: int) -> ssl.SSLContext:
+    """Return a context whose certificates do not fit in a small buffer of the kernel."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = server_certificate()
+    with certificate.private_key_and_cert_chain_pem.tempfile() as path:
+        with Path(path).open("ab") as file:
+            file.write(length * authority().cert_pem.bytes())
+        context.load_cert_chain(path)
+    return context
 
 
 async def test_a_shutdown_ends_idle_connections_and_handshakes() -> None:
