@@ -67,7 +67,7 @@ def plot(samples: Sequence[Sample], file: Path) -> None:
     counts.plot(minutes, [sample.tasks.total() for sample in samples], label="tasks")
     counts.set_xlabel("minutes")
     for axes in (memory, counts):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(file)
