@@ -24,6 +24,13 @@ _NUMERIC = (int, float, int | None)
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 
 
+def _expanded(path: Path | None) -> Path | None:
+    try:
+        return path and path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+
+
 def _readable_gguf(path: Path) -> Path:
     try:
         str(path).encode()  # sent to the engine as JSON
@@ -95,18 +102,18 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
-    unix_socket: Path | None = Field(
+    unix_socket: Annotated[Path | None, AfterValidator(_expanded)] = Field(
         None,
         title="PATH",
         description="Unix socket to listen on, instead of a port, or besides it if --host or --port is given",
     )
-    tls_certificate: Path | None = Field(
+    tls_certificate: Annotated[Path | None, AfterValidator(_expanded)] = Field(
         None, title="FILE", description="certificate of the server in PEM format, with its chain; default: no TLS"
     )
-    tls_key: Path | None = Field(
+    tls_key: Annotated[Path | None, AfterValidator(_expanded)] = Field(
         None, title="FILE", description="private key in PEM format, not encrypted; default: in the certificate's file"
     )
-    tls_client_ca: Path | None = Field(
+    tls_client_ca: Annotated[Path | None, AfterValidator(_expanded)] = Field(
         None, title="FILE", description="CA in PEM format that must have signed the certificates of clients"
     )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(

@@ -71,7 +71,7 @@ def with_caller(scope: Scope, caller: Caller) -> Scope:
 def client_of(scope: Scope) -> str:
     """Return the name of the client: the digest of its credentials if it sent any, else the address of its connection.
 
-    It is empty for a connection without an address, as over a Unix socket.
+    The address of a connection over a Unix socket is the user at its other end.
     """
     if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
         return digest_of_credentials(scope["headers"])

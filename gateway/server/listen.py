@@ -37,7 +37,7 @@ def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> lis
             sockets += listen(*address)
         if unix_socket is not None:
             where = str(unix_socket)
-            sockets.append(UnixListener(unix_socket.expanduser()))
+            sockets.append(UnixListener(unix_socket))
     except OSError as error:
         close(sockets)
         raise ListenError(f"cannot listen on {where}: {reason(error)}") from error
@@ -89,7 +89,7 @@ def close(sockets: list[socket.socket]) -> None:
 
 def reason(error: OSError) -> str:
     """Return the reason for a failure to listen, without the address that Python adds."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
 
 
 def url(sock: socket.socket, *, secure: bool = False) -> str:

@@ -46,6 +46,11 @@ class Transport:
         self._sends = 0
         self.closed = False
 
+    @property
+    def has_unsent(self) -> bool:
+        """True if the kernel has not accepted all bytes yet."""
+        return bool(self._unsent)
+
     def prepare(self) -> tuple[str, int] | None:
         """Set TCP options, most of them to detect a vanished peer, as far as the system has them.
 

@@ -242,6 +242,14 @@ def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
     assert complaint("--model", path) == f"--model {path!r}: {reason}"
 
 
+@pytest.mark.parametrize("flag", ["--unix-socket", "--tls-certificate", "--tls-key", "--tls-client-ca"])
+def test_a_path_may_begin_at_home(flag: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    settings = read_settings(["serve", "--model", str(model), flag, "~/file"], {})
+    assert getattr(settings, flag[2:].replace("-", "_")) == Path("/home/someone/file")
+    assert complaint("--model", str(model), flag, "~nobody-has-this-name/x").endswith("there is no such home directory")
+
+
 def test_a_name_may_have_underscores(model: Path) -> None:
     assert read_settings(["serve", "--model", str(model), "--alias", "1_0"], {}).alias == "1_0"
 

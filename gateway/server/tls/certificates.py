@@ -74,6 +74,7 @@ class Certificates:
         self._files = files
         self._read = self._seen = files.stamp()
         self._context = files.context()
+        self._reloading = anyio.Lock()
 
     def current(self) -> ssl.SSLContext:
         """Return the context for a new connection."""
@@ -105,8 +106,9 @@ class Certificates:
         Raises:
             TlsError: A file is missing, or its content is of no use. The context stays.
         """
-        self._read = await to_thread.run_sync(self._files.stamp)
-        self._context = await to_thread.run_sync(self._files.context)
+        async with self._reloading:
+            self._read = await to_thread.run_sync(self._files.stamp)
+            self._context = await to_thread.run_sync(self._files.context)
         logger.info("the certificate was read again")
 
 

@@ -128,7 +128,7 @@ class TlsTransport:
             while part := self._tls.read(RECEIVE_SIZE):
                 parts.append(part)
         except ssl.SSLWantReadError:
-            self._plain.offer(self._outgoing.read())  # OpenSSL's answer to a change of keys
+            self._send_answer()
         except ssl.SSLError:
             self._ended = True
             self._plain.offer(self._outgoing.read())  # OpenSSL's alert
@@ -136,6 +136,17 @@ class TlsTransport:
         else:
             self._peer_closed = True
         return b"".join(parts)
+
+    def _send_answer(self) -> None:
+        """Send what OpenSSL answers by itself: that it does not negotiate again.
+
+        Raises:
+            ssl.SSLError: The client asks for such answers and does not read them, which would fill the memory.
+        """
+        if self._outgoing.pending:
+            if self._plain.has_unsent:
+                raise ssl.SSLError("the client negotiates and does not read")
+            self._plain.offer(self._outgoing.read())
 
     async def send(self, data: bytes) -> None:
         """Encrypt `data` and pass it to the kernel. May wait for room; see `Transport.send`.
@@ -185,8 +196,6 @@ class TlsTransport:
 
 def plain_http_response() -> bytes:
     """Return the response to a request that came without TLS, in plain text too."""
-    body = errors.encode_error(errors.PLAIN_HTTP)
-    head = (
-        f"HTTP/1.1 400 \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + body
+    response = errors.response_for(errors.PLAIN_HTTP)
+    lines = [b"HTTP/1.1 400 ", *(b"%b: %b" % header for header in response.raw_headers)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body)

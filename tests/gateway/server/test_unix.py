@@ -117,7 +117,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "gateway.sock"
     assert refusal(missing) == f"cannot listen on {missing}: No such file or directory"
-    assert "cannot listen on" in refusal(tmp_path / ("x" * 200))
+    assert refusal(tmp_path / ("x" * 200)).endswith(": AF_UNIX path too long")
 
 
 def test_no_socket_stays_open_if_one_of_two_cannot_be_listened_on(tmp_path: Path) -> None:

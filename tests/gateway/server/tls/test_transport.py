@@ -194,6 +194,63 @@ async def test_a_client_that_does_not_read_the_handshake_is_given_up() -> None:
     client.close()
 
 
+async def established() -> tuple[TlsTransport, TlsClient]:
+    """Return both ends of a connection with small buffers."""
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    server = TlsTransport(Transport(ours, 0.05), server_context())
+    client = TlsClient.on(theirs)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.handshake)
+        with anyio.move_on_after(0.05):
+            await server.receive()
+    return server, client
+
+
+async def test_a_client_that_negotiates_and_does_not_read_is_cut() -> None:
+    server, client = await established()
+    client.write(b"one")
+    server._outgoing.write(b"an alert")
+    with anyio.fail_after(20):
+        assert await server.receive() == b"one"
+        with pytest.raises(StalledError):
+            await server.send(MUCH)
+        server._outgoing.write(b"another")
+        client.write(b"two")
+        with pytest.raises(ssl.SSLError, match="does not read"):
+            await server.receive()
+    server.abort()
+    client.close()
+
+
+async def test_a_cancelled_send_still_delivers_all_its_bytes() -> None:
+    server, client = await established()
+    server._plain._write_timeout = 20
+    received = b""
+    with anyio.fail_after(20):
+        with anyio.move_on_after(0) as cancelled:
+            await server.send(MUCH)
+        assert cancelled.cancelled_caught
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.send, b"second")
+            while len(received) < len(MUCH) + 6:
+                received += await client.receive()
+    assert received == MUCH + b"second"
+    server.close()
+    client.close()
+
+
+async def test_a_finish_with_unsent_bytes_is_a_reset_without_close_notify() -> None:
+    server, client = await established()
+    with anyio.move_on_after(0):
+        await server.send(MUCH)
+    server.finish()
+    assert server.closed
+    assert await client.is_closed()
+    assert not client.close_notified
+    client.close()
+
+
 def chain_of(length: int) -> ssl.SSLContext:
     """Return a context whose certificates do not fit in a small buffer of the kernel."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
