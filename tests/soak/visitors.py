@@ -1,6 +1,7 @@
 """Clients that stay, leave at random, or read slowly. Each request that stays must have exactly one outcome."""
 
 import contextlib
+import itertools
 import random
 import ssl
 from collections import Counter
@@ -34,11 +35,6 @@ class Visitors:
         self._seed = seed
         self._stopped = False
 
-    @property
-    def sent(self) -> int:
-        """Number of requests so far."""
-        return self.outcomes.total() + len(self.violations)
-
     def stop(self) -> None:
         """Send no more requests. Those on their way are read to their end."""
         self._stopped = True
@@ -46,7 +42,7 @@ class Visitors:
     async def visit(self, number: int) -> None:
         """Send one request after another, until stopped."""
         rng = random.Random(f"{self._seed} {number}")
-        for turn in range(10**9):
+        for turn in itertools.count():
             if self._stopped:
                 return
             asked = random_request(rng, f"{self._seed}-{number}-{turn}")
@@ -93,7 +89,6 @@ class Visitors:
         for _ in range(SLOW_READS):
             await anyio.sleep(rng.uniform(0, 0.05))
             with anyio.move_on_after(0.01):
-                await client.see(b"")
                 client._received += await client.receive()
         return check(asked, await client.answer())
 

@@ -71,8 +71,10 @@ class TlsTransport:
             StalledError: The client did not read the server's part of the handshake.
             anyio.ClosedResourceError: This side closed the connection.
         """
-        if not (self._established or self._ended or await self._handshake()):
-            return b""
+        if not (self._established or self._ended):
+            await self._handshake()
+        if not self._established:
+            return await self._drain()
         if self._ended:
             return await self._plain.receive(turn)
         while not (data := self._decrypt()) and not self._peer_closed:
@@ -82,27 +84,26 @@ class TlsTransport:
             self._incoming.write(received)
         return data
 
-    async def _handshake(self) -> bool:
-        """Complete the handshake. Returns False if the client left or is no client of TLS.
-
-        If the handshake is cancelled, the next call continues it.
-        """
+    async def _handshake(self) -> None:
+        """Complete the handshake, or end the connection. If it is cancelled, the next call continues it."""
         try:
             while not self._advance():
                 await self._plain.send(self._outgoing.read())
                 received = await self._plain.receive(self._turn)
                 if not received:
-                    return False
+                    self._ended = True
+                    return
                 if not self._begun and received[0] in CAPITALS:
-                    return await self._refuse(plain_http_response())
+                    self._refuse(plain_http_response())
+                    return
                 self._begun = True
                 self._incoming.write(received)
         except ssl.SSLError as error:
             logger.debug("TLS handshake failed: %s", error.reason)
-            return await self._refuse(self._outgoing.read())  # OpenSSL's alert
+            self._refuse(self._outgoing.read())  # OpenSSL's alert
+            return
         self._established = True
         await self._plain.send(self._outgoing.read())
-        return True
 
     def _advance(self) -> bool:
         """Advance the handshake. Returns True once it is complete, and False if more bytes are needed."""
@@ -112,14 +113,17 @@ class TlsTransport:
             return False
         return True
 
-    async def _refuse(self, answer: bytes) -> bool:
-        """Send `answer` and FIN, and read until the client's FIN, because a reset could overtake the answer."""
+    def _refuse(self, answer: bytes) -> None:
+        """Send `answer` and FIN, without TLS."""
         self._ended = True
         self._plain.offer(answer)
         self._plain.finish()
+
+    async def _drain(self) -> bytes:
+        """Read until the client's FIN and return `b""`. A close before it could be a reset that overtakes a refusal."""
         while await self._plain.receive(self._turn):
             pass
-        return False
+        return b""
 
     def _decrypt(self) -> bytes:
         """Return all bytes that can be decrypted, and notice a close_notify behind them."""

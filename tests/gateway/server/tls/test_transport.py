@@ -67,13 +67,6 @@ async def test_a_response_ends_with_close_notify() -> None:
         assert client.close_notified
 
 
-async def test_an_idle_connection_ends_with_close_notify() -> None:
-    async with serving_tls(scoped(hello), ServerLimits(keep_alive_timeout=0.05)) as site:
-        client = await secured(site)
-        assert await client.read_to_end() == b""
-        assert client.close_notified
-
-
 async def test_a_response_cut_short_has_no_close_notify(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send(OK)
@@ -120,11 +113,13 @@ async def test_slow_handshakes_do_not_hold_up_others() -> None:
         await neighbour.read_until(b"\n")
 
 
-@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 300, b"\x80\x2e\x01\x03\x01"])
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\xff\xff" + b"x" * 100, b"\x00" * 300, b"\x80\x2e\x01\x03\x01" + bytes(300)]
+)
 async def test_garbage_instead_of_a_handshake_ends_that_connection_only(
     garbage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving_tls(scoped(hello), ServerLimits(keep_alive_timeout=0.2)) as site:
+    async with serving_tls(scoped(hello)) as site:
         client = connect(site)
         client.sock.sendall(garbage)
         assert await client.is_closed_by_server()
@@ -182,6 +177,21 @@ async def test_every_step_of_a_handshake_waits_for_its_turn_and_may_be_cancelled
     client.close()
 
 
+async def test_a_refused_client_is_read_no_further_even_if_that_was_cancelled() -> None:
+    ours, theirs = socket.socketpair()
+    server = TlsTransport(Transport(ours, 5), server_context())
+    theirs.sendall(get())
+    with anyio.move_on_after(0.01) as waited:
+        await server.receive()
+    assert waited.cancelled_caught
+    theirs.sendall(get("/more"))
+    theirs.shutdown(socket.SHUT_WR)
+    assert await server.receive() == b""
+    assert theirs.recv(100).startswith(b"HTTP/1.1 400 ")
+    server.close()
+    theirs.close()
+
+
 async def test_a_client_that_does_not_read_the_handshake_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
@@ -200,10 +210,13 @@ async def established() -> tuple[TlsTransport, TlsClient]:
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     server = TlsTransport(Transport(ours, 0.05), server_context())
     client = TlsClient.on(theirs)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(client.handshake)
-        with anyio.move_on_after(0.05):
-            await server.receive()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.receive)
+            await client.handshake()
+            while not server._established:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
     return server, client
 
 
@@ -270,4 +283,5 @@ async def test_a_shutdown_ends_idle_connections_and_handshakes() -> None:
             await anyio.lowlevel.checkpoint()
         site.shutdown.set()
         assert await idle.read_to_end() == b""
+        assert idle.close_notified
         await site.stopped.wait()
