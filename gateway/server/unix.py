@@ -19,7 +19,7 @@ class UnixListener(socket.socket):
     """Listening Unix socket. Its file is removed when it is closed."""
 
     def __init__(self, path: Path) -> None:
-        """Listen. Only the user of this process can connect, until somebody changes the mode of the file.
+        """Listen. Only the user of this process can connect, unless the mode of the file is changed.
 
         The file of a server that did not remove it, because it was killed, is replaced.
 

@@ -12,6 +12,7 @@ It ends with 0, or with 1 and a line for everything that was wrong. The same see
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -118,6 +119,7 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, metavar="FILE.png")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="folder for the log; default: one that is removed")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # end the server too
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         folder.mkdir(exist_ok=True, parents=True)
