@@ -7,6 +7,9 @@ url=${1:-http://localhost:8000}
 show() { printf '\n$ curl %s\n' "$*"; curl --silent --show-error "$@"; printf '\n'; }
 
 show "$url/health"
+show "$url/v1/health"
+show "$url/livez"
+show "$url/readyz"
 show "$url/v1/models"
 show "$url/v1/models/default"
 

@@ -23,9 +23,11 @@ from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.middleware.request_id import current_request_id
 from gateway.progress import progress_for
+from gateway.reloading import Reloadable, SettingsReload, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import listen, reason, url
+from gateway.server.listen import ListenError, listen_all, url
+from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.settings import Settings
 
 logger = logging.getLogger("gateway")
@@ -58,14 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
-    except (SettingsError, TooManyFilesError) as error:
+        certificates = certificates_for(settings)
+    except (SettingsError, TooManyFilesError, TlsError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     configure(settings.log_level, settings.log_format, current_request_id.get)
+    address = (settings.host, settings.port) if settings.listens_on_port else None
     try:
-        sockets = listen(settings.host, settings.port)
-    except OSError as error:
-        return exit_with(ExitCode.LISTEN, f"cannot listen on {settings.host} port {settings.port}: {reason(error)}")
-    return anyio.run(run, settings, sockets, backend=settings.async_backend)
+        sockets = listen_all(address, settings.unix_socket)
+    except ListenError as error:
+        return exit_with(ExitCode.LISTEN, str(error))
+    reloadables: list[Reloadable] = [SettingsReload(settings, given, os.environ)]
+    return anyio.run(run, settings, sockets, certificates, reloadables, backend=settings.async_backend)
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
@@ -74,18 +79,44 @@ def exit_with(code: ExitCode, message: str) -> ExitCode:
     return code
 
 
-async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
-    """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
+def certificates_for(settings: Settings) -> Certificates | None:
+    """Return the certificates for TLS, or None without it.
+
+    Raises:
+        TlsError: A file is of no use, or a flag for TLS has no effect.
+    """
+    if settings.tls_certificate is not None and not settings.listens_on_port:
+        raise TlsError("--tls-certificate needs --host or --port, because a Unix socket has no TLS")
+    return open_certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+
+
+async def run(
+    settings: Settings, sockets: list[socket.socket], certificates: Certificates | None, reloadables: list[Reloadable]
+) -> ExitCode:
+    """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load.
+
+    Args:
+        settings: The settings.
+        sockets: Listening sockets.
+        certificates: Certificates for TLS on all sockets but Unix sockets; None serves without TLS.
+        reloadables: Called at SIGHUP. Parts that open later add theirs.
+    """
     shutdown = anyio.Event()
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
+        await tasks.start(reload_on_signal, reloadables)
+        if certificates is not None:
+            reloadables.append(certificates.reload)
+            tasks.start_soon(certificates.watch)
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
-            tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
+            urls = [url(sock, secure=certificates is not None) for sock in sockets]
+            tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
+            tls = certificates and certificates.current
+            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines), tls=tls)
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
     logger.info("stopped")

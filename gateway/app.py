@@ -32,7 +32,7 @@ from gateway.preparation.workers.pool import WorkerPool
 from gateway.server.capacity import connections_for
 from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
-from gateway.server.server import serve
+from gateway.server.server import ContextSource, serve
 from gateway.serving.generations import Generations
 from gateway.serving.models import Models, Served, Task
 from gateway.serving.prompts import ChatPrompts
@@ -158,6 +158,7 @@ async def serve_engines(
     clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
+    tls: ContextSource | None = None,
 ) -> None:
     """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
@@ -168,7 +169,16 @@ async def serve_engines(
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        tls: returns the TLS context for a new connection; None serves without TLS.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
     async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
-        await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)
+        await serve(
+            gateway.app,
+            sockets,
+            limits,
+            shutdown=shutdown,
+            on_draining=gateway.health.drain,
+            clock=clock.time,
+            tls=tls,
+        )

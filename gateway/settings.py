@@ -24,6 +24,13 @@ _NUMERIC = (int, float, int | None)
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 
 
+def _expanded(path: Path | None) -> Path | None:
+    try:
+        return path and path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+
+
 def _readable_gguf(path: Path) -> Path:
     try:
         str(path).encode()  # sent to the engine as JSON
@@ -95,6 +102,20 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
+    unix_socket: Annotated[Path | None, AfterValidator(_expanded)] = Field(
+        None,
+        title="PATH",
+        description="Unix socket to listen on, instead of a port, or besides it if --host or --port is given",
+    )
+    tls_certificate: Annotated[Path | None, AfterValidator(_expanded)] = Field(
+        None, title="FILE", description="certificate of the server in PEM format, with its chain; default: no TLS"
+    )
+    tls_key: Annotated[Path | None, AfterValidator(_expanded)] = Field(
+        None, title="FILE", description="private key in PEM format, not encrypted; default: in the certificate's file"
+    )
+    tls_client_ca: Annotated[Path | None, AfterValidator(_expanded)] = Field(
+        None, title="FILE", description="CA in PEM format that must have signed the certificates of clients"
+    )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
@@ -242,6 +263,11 @@ class Settings(BaseModel):
     def served_name(self) -> str:
         """Name of the model for clients."""
         return self.alias or self.model.stem
+
+    @property
+    def listens_on_port(self) -> bool:
+        """True if the server listens on `host` and `port`: without a Unix socket, or if one of the two is given."""
+        return self.unix_socket is None or not self.model_fields_set.isdisjoint({"host", "port"})
 
     @property
     def background_responses(self) -> int:

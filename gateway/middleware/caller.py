@@ -7,6 +7,7 @@ from typing import cast
 
 from starlette.types import Scope
 
+from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
 from gateway.middleware.errors import EncodeError, encode_error
 
@@ -31,6 +32,8 @@ class Caller:
     """Id of the request in headers and logs."""
     credentials: str = ""
     """Digest of the `Authorization` headers. Equal credentials have equal digests."""
+    key: Key | None = None
+    """API key of the request; None on a server without keys."""
     client: str = ""
     """Client that shares the engine fairly with others: its credentials, else the address of its connection."""
     cache_partition: str = ""
@@ -68,7 +71,7 @@ def with_caller(scope: Scope, caller: Caller) -> Scope:
 def client_of(scope: Scope) -> str:
     """Return the name of the client: the digest of its credentials if it sent any, else the address of its connection.
 
-    It is empty for a connection without an address, as over a Unix socket.
+    The address of a connection over a Unix socket is the user at its other end.
     """
     if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
         return digest_of_credentials(scope["headers"])

@@ -101,6 +101,14 @@ def protocol_problem(status: int) -> Problem:
     return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
 
 
+PLAIN_HTTP = Problem(
+    status=400,
+    message="This port speaks HTTPS. Use an https:// URL.",
+    code="https_required",
+    headers={**CLOSE, **NO_RETRY},
+)
+"""Problem of a request that came in plain text to a port for TLS."""
+
 LEAST_WAIT, MOST_WAIT = 1.0, 60.0
 """Bounds of the time that a client is asked to wait, in seconds. OpenAI's clients ignore a longer one."""
 

@@ -2,18 +2,21 @@
 
 import logging
 import math
-import socket
+import ssl
 
 import anyio
 from starlette.types import ASGIApp
 
 from gateway.middleware.patience import PatienceError
 from gateway.server.hypercorn.context import ServerContext
-from gateway.server.hypercorn.http1 import Address, Http1
+from gateway.server.hypercorn.http1 import MALFORMED, Address, Http1
 from gateway.server.hypercorn.requests import Requests
+from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
 
 logger = logging.getLogger(__name__)
+
+STALLED = "client stopped reading"
 
 
 class Connection:
@@ -23,18 +26,22 @@ class Connection:
     only finished sending looks the same as one that is gone.
     """
 
-    def __init__(self, app: ASGIApp, context: ServerContext, sock: socket.socket, client: Address) -> None:
+    def __init__(
+        self, app: ASGIApp, context: ServerContext, transport: Transport | TlsTransport, client: Address
+    ) -> None:
         self.client = client
         """Address of the client."""
         self.server: Address | None = None
         """Address of the server; None until the connection runs, or if it is unknown."""
+        self.secure = isinstance(transport, TlsTransport)
+        """True if the connection is encrypted."""
         self.reason = ""
         """Side that ended the connection, and the reason. Empty while it is open or if the response was complete."""
         self._app = app
         self._context = context
         self._limits = context.limits
         self._clock = context.clock
-        self._transport = Transport(sock, self._limits.write_timeout, self._clock)
+        self._transport = transport
         self._read_scope = anyio.CancelScope()  # limits the reader's wait for the client
         self._read_until = math.inf
         self._idle = True
@@ -65,6 +72,8 @@ class Connection:
                 data = await self._receive(http)
             except PatienceError:
                 return "client was silent for too long"
+            except StalledError:
+                return STALLED
             except OSError as error:
                 return disconnect_reason(error)
             except anyio.ClosedResourceError:
@@ -85,7 +94,7 @@ class Connection:
         try:
             await self._transport.send(data)
         except StalledError:
-            self.abort("client stopped reading")
+            self.abort(STALLED)
         except OSError as error:
             self.abort(disconnect_reason(error))
 
@@ -137,5 +146,7 @@ class Connection:
 
 
 def disconnect_reason(error: OSError) -> str:
-    """Return the reason for a broken connection: the kernel gave up the peer, or the peer reset the connection."""
+    """Return the reason for a broken connection: bytes that are not TLS, a peer that the kernel gave up, or a reset."""
+    if isinstance(error, ssl.SSLError):
+        return MALFORMED
     return "client vanished" if isinstance(error, TimeoutError) else "client reset the connection"

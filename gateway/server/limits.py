@@ -37,6 +37,8 @@ class ServerLimits:
     keep_alive_timeout: float = 10.0
     """Seconds from the start of the connection, or from its last response, to the next complete head.
 
+    The first ones include the TLS handshake.
+
     The default exceeds the 5 s after which httpx drops an idle connection, so that the client closes first.
     """
     write_timeout: float = 20.0

@@ -3,13 +3,45 @@
 import errno
 import os
 import socket
+from pathlib import Path
+
+from gateway.server.unix import UnixListener
 
 BACKLOG = 65535
 """Clients that the kernel keeps until they are accepted. The system reduces it to its own limit (`somaxconn`).
 
 Beyond it a client's first packet is dropped, and sent again only after 1 s, then 2 s, then 4 s.
 """
+DEFER_ACCEPT = 10
+"""Seconds for which Linux keeps a client that sends nothing, about as long as an idle connection may stay.
+
+So a client costs the server nothing before its first bytes, and thousands of silent ones delay no other client.
+"""
 _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+
+class ListenError(Exception):
+    """An address or a path cannot be listened on. The text is one line for the operator."""
+
+
+def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> list[socket.socket]:
+    """Listen on a host and a port, on a Unix socket, or on both. May wait for the resolver.
+
+    Raises:
+        ListenError: One of them cannot be listened on.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        where = "" if address is None else f"{address[0]} port {address[1]}"
+        if address is not None:
+            sockets += listen(*address)
+        if unix_socket is not None:
+            where = str(unix_socket)
+            sockets.append(UnixListener(unix_socket))
+    except OSError as error:
+        close(sockets)
+        raise ListenError(f"cannot listen on {where}: {reason(error)}") from error
+    return sockets
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
@@ -41,6 +73,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
             missing = error
         else:
             port = sock.getsockname()[1]
+            if hasattr(socket, "TCP_DEFER_ACCEPT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT)
             sockets.append(sock)
     if missing is not None and not sockets:
         raise missing
@@ -55,10 +89,18 @@ def close(sockets: list[socket.socket]) -> None:
 
 def reason(error: OSError) -> str:
     """Return the reason for a failure to listen, without the address that Python adds."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
 
 
-def url(sock: socket.socket) -> str:
-    """Return the URL at which clients reach a listening socket."""
+def url(sock: socket.socket, *, secure: bool = False) -> str:
+    """Return the URL at which clients reach a listening socket, for a Unix socket with its path.
+
+    Args:
+        sock: The listening socket.
+        secure: The server has TLS, which Unix sockets never have.
+    """
+    if sock.family is socket.AF_UNIX:
+        return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"{scheme}://{host}:{port}"

@@ -1,6 +1,7 @@
 """Places of the server's connections."""
 
 import math
+from collections import OrderedDict
 from typing import Protocol
 
 import anyio
@@ -30,7 +31,7 @@ class Places:
         self._limit = limit
         self._idle_grace = idle_grace
         self._taken = 0
-        self._idle: dict[Idle, float] = {}  # since when, the longest idle first
+        self._idle: OrderedDict[Idle, float] = OrderedDict()  # since when, the longest idle first
         self._closed: set[Idle] = set()  # closed here; their places are given away
         self._changed = anyio.Event()
 
@@ -61,7 +62,8 @@ class Places:
     def _close_idle(self) -> bool:
         """Close the connection that has been idle for longest, if one may be closed. Returns True if it was."""
         now = anyio.current_time()
-        for connection, since in list(self._idle.items()):
+        for _ in range(len(self._idle)):
+            connection, since = next(iter(self._idle.items()))
             if since + self._idle_grace > now:
                 break
             del self._idle[connection]

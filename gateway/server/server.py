@@ -3,7 +3,9 @@
 import itertools
 import logging
 import socket
+import ssl
 from collections.abc import Callable
+from typing import TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -13,10 +15,17 @@ from starlette.types import ASGIApp
 from gateway.middleware.patience import Clock
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
+from gateway.server.hypercorn.http1 import Address
 from gateway.server.limits import ServerLimits
+from gateway.server.tls.transport import TlsTransport
+from gateway.server.transport import Transport
 from gateway.server.turns import Turns
+from gateway.server.unix import peer_of
 
 logger = logging.getLogger(__name__)
+
+ContextSource: TypeAlias = Callable[[], ssl.SSLContext]
+"""Returns the TLS context for a new connection."""
 
 ACCEPT_PAUSE = 0.1
 """Seconds until the next attempt after a failure to accept a client."""
@@ -32,8 +41,9 @@ async def serve(
     shutdown: anyio.Event,
     on_draining: Callable[[], None],
     clock: Clock = anyio.current_time,
+    tls: ContextSource | None = None,
 ) -> None:
-    """Serve HTTP/1.1 on listening TCP sockets until `shutdown` is set and every connection has ended.
+    """Serve HTTP/1.1 on listening sockets until `shutdown` is set and every connection has ended.
 
     Runs on Trio and asyncio. Sends no lifespan events. After `shutdown` is set, it takes at most `limits.grace` +
     `limits.close_timeout` seconds, plus the bounded clean-up that the application shields.
@@ -45,19 +55,27 @@ async def serve(
         shutdown: Starts the shutdown when it is set.
         on_draining: Called once the listening sockets are closed.
         clock: Clock by which the patience with clients is measured.
+        tls: Returns the TLS context for a new connection. None serves without TLS. Unix sockets never have it.
     """
-    await Server(app, limits, clock).run(sockets, shutdown, on_draining)
+    await Server(app, limits, clock, tls).run(sockets, shutdown, on_draining)
 
 
 class Server:
     """Server of one application, with its connections."""
 
-    def __init__(self, app: ASGIApp, limits: ServerLimits, clock: Clock = anyio.current_time) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: ServerLimits,
+        clock: Clock = anyio.current_time,
+        tls: ContextSource | None = None,
+    ) -> None:
         self.connections: set[Connection] = set()
         """Connections that are open or have a request that still runs."""
         self._app = app
         self._limits = limits
         self._context = ServerContext(limits, clock)
+        self._tls = tls
         self._changed = anyio.Event()
 
     @property
@@ -93,11 +111,20 @@ class Server:
             except BaseException:
                 sock.close()
                 raise
-            connection = Connection(self._app, self._context, sock, address[:2])
+            connection = self._connect(sock, address)
             self.connections.add(connection)
             tasks.start_soon(self._run, connection)
             if number % ACCEPTS_PER_YIELD == 0:
                 await anyio.lowlevel.checkpoint()
+
+    def _connect(self, sock: socket.socket, address: Address) -> Connection:
+        plain = Transport(sock, self._limits.write_timeout, self._context.clock)
+        if sock.family is socket.AF_UNIX:
+            return Connection(self._app, self._context, plain, peer_of(sock))
+        if self._tls is None:
+            return Connection(self._app, self._context, plain, address[:2])
+        encrypted = TlsTransport(plain, self._tls(), self._context.handshakes.next)
+        return Connection(self._app, self._context, encrypted, address[:2])
 
     async def _run(self, connection: Connection) -> None:
         try:

@@ -32,7 +32,7 @@ class StalledError(Exception):
 
 
 class Transport:
-    """Owner of one connected TCP socket. One task receives; any task may send.
+    """Owner of one connected stream socket. One task receives; any task may send.
 
     Most sends are one system call and no task switch: on Trio a lock, a cancel scope and two checkpoints around
     each send cost more than the send itself.
@@ -48,12 +48,19 @@ class Transport:
         self._sends = 0
         self.closed = False
 
+    @property
+    def has_unsent(self) -> bool:
+        """True if the kernel has not accepted all bytes yet."""
+        return bool(self._unsent)
+
     def prepare(self) -> tuple[str, int] | None:
         """Set TCP options, most of them to detect a vanished peer, as far as the system has them.
 
         Returns:
-            The local address, or None if it is unknown.
+            The local address, or None if it is unknown or not an IP address.
         """
+        if self._sock.family not in {socket.AF_INET, socket.AF_INET6}:
+            return None
         with contextlib.suppress(OSError):  # the peer is gone already; the first read reports it
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in TCP_OPTIONS.items():
@@ -90,8 +97,11 @@ class Transport:
             return False
 
     def peer_has_closed(self) -> bool:
-        """Return True if FIN or a reset has come, even behind bytes that `receive` has not returned. Linux only."""
-        if not hasattr(socket, "TCP_INFO"):
+        """Return True if FIN or a reset has come, even behind bytes that `receive` has not returned.
+
+        Only Linux tells, and only of TCP: else it returns False.
+        """
+        if self._sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
             return False
         try:
             return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _CLOSED_BY_PEER
@@ -112,14 +122,22 @@ class Transport:
         if self.closed:
             await anyio.lowlevel.checkpoint()
             return
-        taken = 0 if self._unsent else self._offer(data)
-        self._unsent += data[taken:]
+        self.offer(data)
         if self._unsent:
             await self._flush()
         else:
             await self._yield_now_and_then()
 
-    def _offer(self, data: bytes | bytearray) -> int:
+    def offer(self, data: bytes) -> None:
+        """Pass `data` to the kernel without a wait. The bytes that it does not accept are sent by the next send.
+
+        Raises:
+            OSError: The connection broke.
+        """
+        taken = 0 if self._unsent else self._pass_on(data)
+        self._unsent += data[taken:]
+
+    def _pass_on(self, data: bytes | bytearray) -> int:
         try:
             return self._sock.send(data)
         except BlockingIOError:
@@ -137,7 +155,7 @@ class Transport:
         async with self._flushing:
             while self._unsent and not self.closed:
                 await anyio.wait_writable(self._sock)
-                del self._unsent[: self._offer(self._unsent)]
+                del self._unsent[: self._pass_on(self._unsent)]
 
     async def _yield_now_and_then(self) -> None:
         self._sends += 1

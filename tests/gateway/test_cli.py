@@ -61,6 +61,10 @@ VALUES = {
     "parse_special": "true",
     "host": "::1",
     "port": "0",
+    "unix_socket": "/run/gateway.sock",
+    "tls_certificate": "server.pem",
+    "tls_key": "server.key",
+    "tls_client_ca": "clients.pem",
     "allow_origin": "https://a.example",
     "slots": "2",
     "context": "512",
@@ -113,6 +117,15 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.engine_config().prefix_store == 1000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"
+
+
+def test_a_unix_socket_replaces_the_port_unless_a_host_or_port_is_given(model: Path) -> None:
+    base = ["serve", "--model", str(model)]
+    assert read_settings(base, {}).listens_on_port
+    unix = [*base, "--unix-socket", "/run/gateway.sock"]
+    assert not read_settings(unix, {}).listens_on_port
+    assert read_settings([*unix, "--port", "8000"], {}).listens_on_port
+    assert read_settings(unix, {"LLAMA_GATEWAY_HOST": "::1"}).listens_on_port
 
 
 def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
@@ -229,6 +242,14 @@ def test_a_model_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 )
 def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
     assert complaint("--model", path) == f"--model {path!r}: {reason}"
+
+
+@pytest.mark.parametrize("flag", ["--unix-socket", "--tls-certificate", "--tls-key", "--tls-client-ca"])
+def test_a_path_may_begin_at_home(flag: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    settings = read_settings(["serve", "--model", str(model), flag, "~/file"], {})
+    assert getattr(settings, flag[2:].replace("-", "_")) == Path("/home/someone/file")
+    assert complaint("--model", str(model), flag, "~nobody-has-this-name/x").endswith("there is no such home directory")
 
 
 def test_a_name_may_have_underscores(model: Path) -> None:

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gateway import __version__
+from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import program, said
 
@@ -88,3 +90,39 @@ def test_a_signal_while_loading_stops_it_cleanly() -> None:
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
         assert (process.returncode, "Traceback" in rest) == (0, False)
+
+
+def test_a_certificate_of_no_use_is_one_line_and_2(tmp_path: Path) -> None:
+    path = tmp_path / "server.pem"
+    reason = f"--tls-certificate {str(path)!r}: No such file or directory"
+    assert ended("--tls-certificate", str(path)) == (2, [f"llama-gateway: {reason}"])
+
+
+def test_a_unix_socket_of_another_server_is_one_line_and_4(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.sock"
+    with socket.socket(socket.AF_UNIX) as living:
+        living.bind(str(path))
+        living.listen()
+        code, lines = ended("--unix-socket", str(path))
+    assert (code, lines) == (4, [f"llama-gateway: cannot listen on {path}: Address already in use"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_serves_tls_and_a_unix_socket_and_reloads(tmp_path: Path, backend: str) -> None:
+    files = files_in(tmp_path)
+    unix = tmp_path / "gateway.sock"
+    flags = ("--tls-certificate", str(files.certificate), "--tls-key", str(files.key), "--unix-socket", str(unix))
+    with program("--threads", "1", "--async-backend", backend, *flags) as process:
+        line = said(process, "listening on https://127.0.0.1:")
+        assert f" and unix:{unix}, serving tiny" in line
+        root = line.partition("listening on ")[2].partition(" ")[0]
+        with httpx.Client(verify=client_context()) as client:
+            assert client.get(f"{root}/readyz").json() == {"status": "ok"}
+            process.send_signal(signal.SIGHUP)
+            said(process, "the certificate was read again")
+            assert client.get(f"{root}/livez").json() == {"status": "ok"}
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(unix))) as client:
+            assert client.get("http://localhost/readyz").json() == {"status": "ok"}
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in rest, unix.exists()) == (0, False, False)

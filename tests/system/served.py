@@ -23,6 +23,8 @@ from gateway.server.server import Server
 from gateway.settings import Settings
 from tests.engine import fake_child
 from tests.gateway.server.sockets import Answer, Client
+from tests.gateway.server.tls.certificates import server_context
+from tests.gateway.server.tls.clients import TlsClient
 from tests.models import model_path
 from tests.program import FLAGS, engines_of
 
@@ -43,6 +45,8 @@ class Served:
     shutdown: anyio.Event
     draining: anyio.Event
     stopped: anyio.Event
+    secure: bool = False
+    """True if the server has TLS."""
     clients: list[Client] = field(default_factory=list)
     """Clients that may be open. They are closed with the gateway, at any end of the test."""
 
@@ -54,6 +58,15 @@ class Served:
     def client(self, receive_buffer: int | None = None) -> Client:
         client = Client(self.port, receive_buffer)
         self.clients = [*(known for known in self.clients if known.is_open), client]
+        return client
+
+    async def connect(self) -> Client:
+        """Return a client that is connected as the server wants it: over TLS if it has TLS."""
+        if not self.secure:
+            return self.client()
+        client = TlsClient(self.port)
+        self.clients.append(client)
+        await client.handshake()
         return client
 
     async def answer(self, request: bytes) -> Answer:
@@ -110,11 +123,13 @@ async def serving(
     seconds_per_pass: float | None = None,
     supervision: Supervision | None = None,
     pooled: bool = False,
+    secure: bool = False,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     """Serve a real model, or the fake one with slow passes, so that every phase lasts.
 
     With `pooled` it has worker processes, as the program has. `tests/gateway/preparation` shows that both do the same.
+    With `secure` it has TLS.
     """
     fake = seconds_per_pass is not None
     model = fields.pop("model", None) or (__file__ if fake else model_path())
@@ -135,7 +150,7 @@ async def serving(
                     gateway.health.drain()
                     draining.set()
 
-                server = Server(gateway.app, _limits(settings))
+                server = Server(gateway.app, _limits(settings), tls=server_context if secure else None)
                 task_status.started(server)
                 await server.run(sockets, shutdown, drain)
             stopped.set()
@@ -144,7 +159,7 @@ async def serving(
             server = await tasks.start(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
-            served = Served(port, engine, server, shutdown, draining, stopped)
+            served = Served(port, engine, server, shutdown, draining, stopped, secure)
             try:
                 yield served
             finally:

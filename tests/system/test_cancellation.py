@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from tests.gateway.server.sockets import Client
+from tests.gateway.server.tls.clients import LEAVE_TLS
 from tests.system.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +90,7 @@ async def connections_fall_to(served: Served, number: int) -> None:
 
 async def leave_in(served: Served, state: str, leave: Callable[[Client], None], others: int, **body: Any) -> None:
     request_id = f"leaver-{next(_numbers)}"
-    client = served.client()
+    client = await served.connect()
     await client.send(completion(request_id, **body))
     await served.until_in(state, request_id)
     leave(client)
@@ -110,6 +111,15 @@ async def test_a_hang_up_frees_the_request_before_the_next_pass(phase: str, stre
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         for leave in WAYS.values():
             await leave_in(served, state, leave, others, stream=stream, **body)
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+async def test_a_hang_up_over_tls_frees_the_request_before_the_next_pass(phase: str, stream: bool) -> None:
+    state, body = PHASES[phase]
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, secure=True) as served:
+        for leave in [*WAYS.values(), *LEAVE_TLS.values()]:
+            await leave_in(served, state, leave, 0, stream=stream, **body)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])

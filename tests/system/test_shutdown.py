@@ -10,6 +10,8 @@ import orjson
 import pytest
 
 from engine import Supervision
+from gateway.server.connection import Connection
+from gateway.server.transport import Transport
 from tests.gateway.server.sockets import Client, get
 from tests.program import Process, engines_of, must_end, said, serving_program
 from tests.system.answers import STREAMED, read_error, read_text
@@ -104,8 +106,13 @@ async def test_a_client_that_does_not_read_cannot_delay_the_shutdown() -> None:
 
 async def until_nothing_more_is_sent(served: Served) -> None:
     with anyio.fail_after(GUARD):
-        while not any(connection._transport._unsent for connection in served.server.connections):
+        while not any(unsent(connection) for connection in served.server.connections):
             await served.metrics()
+
+
+def unsent(connection: Connection) -> bool:
+    assert isinstance(connection._transport, Transport)
+    return bool(connection._transport._unsent)
 
 
 async def test_a_hanging_engine_cannot_delay_the_shutdown() -> None:

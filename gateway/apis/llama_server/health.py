@@ -1,4 +1,4 @@
-"""Endpoint `/health`: readiness of the server for requests, with the reason if it is not ready."""
+"""Health endpoints: readiness of the server for requests, with the reason if it is not ready, and liveness."""
 
 from collections.abc import Callable
 from http import HTTPStatus
@@ -34,8 +34,14 @@ class Unhealthy(JsonObject):
     progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]
 
 
+class Probed(JsonObject):
+    """The answer to a probe is yes."""
+
+    status: Literal["ok"]
+
+
 class HealthEndpoints:
-    """Handlers for the health check: the state of the models' engines and of the server."""
+    """Handlers for the health checks: the state of the models' engines and of the server."""
 
     def __init__(self, models: Models, *, lag: Callable[[], float] = float) -> None:
         """Create the handlers.
@@ -65,6 +71,20 @@ class HealthEndpoints:
             healthy["loop_lag"] = round(lag, 3)
         return JsonReply(healthy)
 
+    async def live(self, _call: Call[None]) -> JsonReply[Probed]:
+        """Return 200, because the event loop has run this. Does not depend on the engines, which restart by themselves.
+
+        A restart of this process would help none of them, and would cut every open request.
+        """
+        return JsonReply({"status": "ok"})
+
+    async def ready(self, _call: Call[None]) -> JsonReply[Probed | Unhealthy]:
+        """Return 200 if every engine is ready and the server is not stopping, else 503 as `get` does."""
+        unhealthy = self._unhealthy()
+        if unhealthy is not None:
+            return JsonReply(unhealthy, HTTPStatus.SERVICE_UNAVAILABLE)
+        return JsonReply({"status": "ok"})
+
     def _unhealthy(self) -> Unhealthy | None:
         if self._draining:
             return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
@@ -83,11 +103,36 @@ class HealthEndpoints:
 
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
-    """Return the endpoint of `/health`."""
+    """Return the endpoints of the health checks. They are for probes, which have no key."""
+    live: Endpoint[None, None, Probed] = Endpoint(
+        method="GET",
+        path="/livez",
+        id="getLiveness",
+        summary="Check that the process and its event loop are alive, whatever the engine does.",
+        body=NoneType,
+        prepare=no_body,
+        handler=health.live,
+        answer=Probed,
+    )
+    ready: Endpoint[None, None, Probed | Unhealthy] = Endpoint(
+        method="GET",
+        path="/readyz",
+        id="getReadiness",
+        summary="Check that every model is loaded and the server is not stopping.",
+        body=NoneType,
+        prepare=no_body,
+        handler=health.ready,
+        answer=Probed,
+        unready=Unhealthy,
+    )
+    return (*(_health(health, path) for path in ("/health", "/v1/health")), live, ready)
+
+
+def _health(health: HealthEndpoints, path: str) -> AnyEndpoint:
     get: Endpoint[None, None, Healthy | Unhealthy] = Endpoint(
         method="GET",
-        path="/health",
-        id="getHealth",
+        path=path,
+        id="getHealth" if path == "/health" else "getHealthV1",
         summary="Check that the server is ready for requests.",
         body=NoneType,
         prepare=no_body,
@@ -95,4 +140,4 @@ def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
         answer=Healthy,
         unready=Unhealthy,
     )
-    return (get,)
+    return get

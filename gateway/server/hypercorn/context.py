@@ -54,6 +54,8 @@ class ServerContext:
         """Places of the connections."""
         self.turns = Turns()
         """Turns of the connections that upload a body."""
+        self.handshakes = Turns()
+        """Turns of the steps of TLS handshakes."""
         self.config = Config()
         """Hypercorn's configuration."""
         self.config.errorlog = None

@@ -44,6 +44,8 @@ class Wire(Protocol):
     """Address of the client."""
     server: Address | None
     """Address of the server; None if it is unknown."""
+    secure: bool
+    """True if the connection is encrypted. Its requests then have the scheme `https`."""
 
     async def send(self, data: bytes) -> None:
         """Send bytes. Returns normally even if the client is gone."""
@@ -82,7 +84,7 @@ class Http1(H11Protocol):
             cast("WorkerContext", context),
             cast("TaskGroup", requests),
             ConnectionState(state),
-            False,
+            wire.secure,
             wire.client,
             wire.server,
             self._deliver,

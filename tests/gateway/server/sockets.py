@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from gateway.middleware.patience import Clock
 from gateway.server.limits import ServerLimits
-from gateway.server.server import Server
+from gateway.server.server import ContextSource, Server
 
 HOST = b"host: localhost\r\n"
 
@@ -185,10 +185,12 @@ async def serving(
     limits: ServerLimits | None = None,
     listener: socket.socket | None = None,
     clock: Clock = anyio.current_time,
+    tls: ContextSource | None = None,
 ) -> AsyncIterator[Site]:
     """Serve `app`; on exit, shut down and wait for the server's end. No test may take 20 seconds here."""
     listener = listener or listen()
-    site = Site(Server(app, limits or ServerLimits(grace=1, close_timeout=1), clock), listener.getsockname()[1])
+    server = Server(app, limits or ServerLimits(grace=1, close_timeout=1), clock, tls)
+    site = Site(server, listener.getsockname()[1])
 
     async def run() -> None:
         await site.server.run([listener], site.shutdown, site.draining.set)

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
+from gateway.server.transport import Transport
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving
 
@@ -158,7 +159,7 @@ async def test_the_application_gets_the_path_query_and_headers() -> None:
 async def test_a_connection_may_be_closed_before_it_runs() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        connection = Connection(hello, ServerContext(ServerLimits()), ours, ("127.0.0.1", 1))
+        connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))
         connection.cancel_requests()
         connection.drain()
         assert theirs.recv(1) == b""

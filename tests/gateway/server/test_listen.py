@@ -48,6 +48,19 @@ def test_an_address_of_another_machine_is_an_error() -> None:
     assert caught.value.errno == errno.EADDRNOTAVAIL
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_DEFER_ACCEPT"), reason="only Linux keeps silent clients")
+def test_a_client_is_not_accepted_before_its_first_bytes() -> None:
+    (listener,) = listen("127.0.0.1", 0)
+    listener.setblocking(False)
+    with socket.create_connection(listener.getsockname()) as client:
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        client.sendall(b"GET")
+        listener.setblocking(True)
+        listener.accept()[0].close()
+    close([listener])
+
+
 def found(*addresses: str) -> list[tuple[object, ...]]:
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
 

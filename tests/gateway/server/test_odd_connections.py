@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
+from gateway.server.transport import Transport
 from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
 from tests.gateway.server.sockets import Client, get, listen, post, serving
 
@@ -232,6 +233,7 @@ async def test_accepted_sockets_notice_vanished_hosts() -> None:
     async with serving(scoped(hello)) as site:
         await one_answer(site.client())
         (connection,) = site.server.connections
+        assert isinstance(connection._transport, Transport)
         sock = connection._transport._sock
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         tcp = [

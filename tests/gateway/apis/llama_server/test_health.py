@@ -1,4 +1,4 @@
-"""`GET /health`."""
+"""`GET /health`, `/livez` and `/readyz`."""
 
 import pytest
 from starlette.types import ASGIApp
@@ -19,24 +19,39 @@ def app_in_state(state: EngineState, progress: float = 0.0) -> ASGIApp:
     return app_of(engine)
 
 
-async def test_health_is_ok_when_requests_are_welcome() -> None:
-    reply = await get(app_in_state(EngineState.READY, 1.0), "/health")
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+async def test_health_is_ok_when_requests_are_welcome(path: str) -> None:
+    reply = await get(app_in_state(EngineState.READY, 1.0), path)
     assert (reply.status, reply.json) == (200, {"status": "ok", "restarts": 2})
 
 
+async def test_a_server_with_a_loaded_model_is_ready() -> None:
+    reply = await get(app_in_state(EngineState.READY, 1.0), "/readyz")
+    assert (reply.status, reply.json) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("state", EngineState)
+async def test_a_server_is_alive_whatever_its_engine_does(state: EngineState) -> None:
+    reply = await get(app_in_state(state), "/livez")
+    assert (reply.status, reply.json) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/readyz"])
 @pytest.mark.parametrize("state", [state for state in EngineState if state is not EngineState.READY])
-async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState) -> None:
-    reply = await get(app_in_state(state, 0.12345), "/health")
+async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState, path: str) -> None:
+    reply = await get(app_in_state(state, 0.12345), path)
     expected = {"status": state.value, "detail": "So it is.", "restarts": 2, "progress": 0.123}
     assert (reply.status, reply.json) == (503, expected)
 
 
-async def test_health_reports_a_draining_server() -> None:
+async def test_a_draining_server_is_alive_and_not_ready() -> None:
     gateway = create_gateway(FakeEngine().as_engine(), settings_for())
     gateway.health.drain()
-    reply = await get(gateway.app, "/health")
     expected = {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
-    assert (reply.status, reply.json) == (503, expected)
+    for path in ("/health", "/readyz"):
+        reply = await get(gateway.app, path)
+        assert (reply.status, reply.json) == (503, expected)
+    assert (await get(gateway.app, "/livez")).status == 200
 
 
 async def test_health_shows_a_lag_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""TLS on accepted sockets, and the certificates for it."""
