@@ -1,0 +1,84 @@
+"""Admission of requests within the limits of their keys, and the charge for what they computed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gateway.keys.key import Key
+from gateway.limits.ledger import Hold, KeyLedger
+from gateway.limits.moment import Moment
+from gateway.serving.records import RequestRecord
+
+
+def charge_of(record: RequestRecord) -> int:
+    """Return the tokens that were computed for the client: not the reused ones, and none after its cancel."""
+    return record.prompt_tokens - record.cached_tokens + record.completion_tokens
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Tokens that an open request holds of its key's limits."""
+
+    key: Key
+    """Key of the request."""
+    ledger: KeyLedger
+    """Ledger of the key."""
+    hold: Hold
+    """The tokens that it holds."""
+    clock: Callable[[], Moment]
+    """Returns the present."""
+
+    def correct(self, bound: int) -> None:
+        """Replace the estimate by the bound that the engine's count of the prompt gives."""
+        self.ledger.correct(self.hold, self.key.limits, bound, self.clock())
+
+
+@dataclass(slots=True)
+class Limiter:
+    """Limits of all keys. A caller without a key has none.
+
+    The limits are those of the caller's `Key`, so that changed ones apply to its next request.
+    """
+
+    clock: Callable[[], Moment] = Moment.now
+    """Returns the present."""
+    _ledgers: dict[str, KeyLedger] = field(default_factory=dict)
+
+    @contextmanager
+    def admitted(self, record: RequestRecord, bound: int) -> Iterator[Reservation | None]:
+        """Admit a request, and charge it on exit for what its record then says was computed.
+
+        Args:
+            record: record of the request; its counts must be complete on exit.
+            bound: tokens that the request may need at most.
+
+        Raises:
+            RefusedError: a limit of the caller's key is reached (429).
+        """
+        key = record.caller.key
+        if key is None:
+            yield None
+            return
+        ledger = self.ledger(key.id)
+        reservation = Reservation(key, ledger, ledger.admit(key.limits, bound, self.clock()), self.clock)
+        try:
+            yield reservation
+        finally:
+            ledger.settle(reservation.hold, key.limits, charge_of(record), self.clock())
+
+    def restore(self, day: Mapping[str, int], month: Mapping[str, int]) -> None:
+        """Charge what the keys used before the start.
+
+        Args:
+            day: tokens of the current day, by key id.
+            month: tokens of the current month, by key id.
+        """
+        time = self.clock().time
+        for key_id, tokens in day.items():
+            self.ledger(key_id).day.charge(tokens, time)
+        for key_id, tokens in month.items():
+            self.ledger(key_id).month.charge(tokens, time)
+
+    def ledger(self, key_id: str) -> KeyLedger:
+        """Return the ledger of a key."""
+        return self._ledgers.setdefault(key_id, KeyLedger())
