@@ -119,9 +119,7 @@ RULES: dict[str, set[str]] = {
     "gateway.usage": {
         "gateway.usage",
         "gateway.storage",
-        "gateway.limits.budget",
         "gateway.serving.records",
-        *VOCABULARY,
         "anyio",
     },
     "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
