@@ -3,7 +3,7 @@
 import math
 
 from gateway.limits.moment import NANOSECONDS
-from gateway.middleware.errors import MOST_WAIT, RATE_LIMIT, Problem, RefusedError
+from gateway.middleware.errors import MOST_WAIT, NO_RETRY, RATE_LIMIT, RETRY, Problem, RefusedError
 
 EXCEEDED = "rate_limit_exceeded"
 """Code for a limit that the same request meets after a wait."""
@@ -63,5 +63,5 @@ def wait_headers(seconds: float) -> dict[str, str]:
     return {
         "retry-after": str(max(1, math.ceil(seconds))),
         "retry-after-ms": str(max(1, math.ceil(seconds * 1000))),
-        "x-should-retry": "true" if seconds <= MOST_WAIT else "false",
+        **(RETRY if seconds <= MOST_WAIT else NO_RETRY),
     }

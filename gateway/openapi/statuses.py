@@ -11,7 +11,7 @@ DESCRIPTIONS = {
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
-    429: "The queue is full, or the client has too many background responses.",
+    429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
     501: "The transfer encoding of the request body is not supported.",
@@ -26,6 +26,18 @@ PROTOCOL = frozenset({431, 501, 505})
 
 EVERYWHERE = frozenset({400, 403, 408, 413, 500, 503, 504}) | PROTOCOL
 """Statuses that every route may return: all routes read the body, if any, and check the origin."""
+
+
+def _rate_limit_headers(unit: str) -> dict[str, Described]:
+    """Return the headers of a limit per minute. Only keys with such a limit receive them."""
+    number: Described = {"type": "integer", "minimum": 0}
+    time: Described = {"type": "string", "pattern": "^(\\d+ms|(\\d+h)?(\\d+m)?[0-9.]+s)$"}
+    return {
+        f"x-ratelimit-limit-{unit}": {"description": f"The key's limit of {unit} per minute.", "schema": number},
+        f"x-ratelimit-remaining-{unit}": {"description": f"The {unit} that the key may use now.", "schema": number},
+        f"x-ratelimit-reset-{unit}": {"description": "Time until the whole limit remains.", "schema": time},
+    }
+
 
 HEADERS: Mapping[str, Described] = {
     "x-request-id": {
@@ -43,21 +55,21 @@ HEADERS: Mapping[str, Described] = {
         "schema": {"type": "integer", "minimum": 0},
     },
     "x-should-retry": {
-        "description": "Sent if a retry would fail again; OpenAI's clients then do not retry.",
-        "schema": {"const": "false", "type": "string"},
+        "description": "True if a later retry may succeed, false if it would fail again. OpenAI's clients obey.",
+        "schema": {"enum": ["true", "false"], "type": "string"},
     },
+    **_rate_limit_headers("requests"),
+    **_rate_limit_headers("tokens"),
 }
-_ALWAYS = ("x-request-id", "x-llama-gateway-ignored")
-_BY_STATUS = {
-    429: ("retry-after", "retry-after-ms"),
-    503: ("retry-after", "retry-after-ms", "x-should-retry"),
-    **dict.fromkeys((431, 500, 501, 504, 505, 400), ("x-should-retry",)),
-}
+_ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
+_BUSY = {429, 503}
+_RETRY = ("retry-after", "retry-after-ms")
 
 
 def headers(status: int = HTTPStatus.OK) -> Described:
     """Return references to the headers that responses with this status may have."""
-    names = (*_ALWAYS, *_BY_STATUS.get(status, ()))
+    failed = ("x-should-retry",) if status >= HTTPStatus.BAD_REQUEST else ()
+    names = (*_ALWAYS, *failed, *(_RETRY if status in _BUSY else ()))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
