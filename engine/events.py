@@ -24,7 +24,7 @@ class Started(_Event, frozen=True):
 
 
 class FirstToken(_Event, frozen=True):
-    """First generated token of a request, of any choice. Its text may come later, as in characters of several tokens."""
+    """First generated token of a request, of any choice. Its text may come later, if it is part of a character."""
 
 
 class Alternative(Struct, frozen=True, array_like=True):
@@ -124,8 +124,8 @@ class Released(_Event, frozen=True):
     cached: int = 0
     """Number of these with reused KV cells: of each prompt those of its first choice."""
     wasted: int = 0
-    """Number of tokens that a running step computed for the request after the cancel. They are in no other number. Those
-    of an aborted step are not counted."""
+    """Number of tokens that a running step computed for the request after the cancel. They are in no other number.
+    An aborted step counts none."""
 
     def after_step(self, wasted: int) -> "Released":
         """Return the release after the step that ran during the cancel and computed `wasted` tokens."""

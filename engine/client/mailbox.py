@@ -111,16 +111,8 @@ class Mailbox:
             case Released():
                 self.released = event
                 self.fail(EngineFault("The request was cancelled.", code="cancelled"), now)
-            case Finished():
-                self.tally.end_choice(event, now)
-                if not self.cancelled:
-                    self._events.append(event)
-                    self._finish_part(now)
-            case Embedded(index, vector):
-                self.tally.end_input(event)
-                if not self.cancelled:
-                    self._vectors[index] = vector
-                    self._finish_part(now)
+            case Finished() | Embedded():
+                self._finish_part(event, now)
             case _ if self.cancelled:
                 pass
             case Text():
@@ -217,7 +209,15 @@ class Mailbox:
         if self._error is not None:
             raise self._error
 
-    def _finish_part(self, now: float) -> None:
+    def _finish_part(self, event: Finished | Embedded, now: float) -> None:
+        """Count a part, which may have ended while a cancel was on its way, and keep it for the reader."""
+        self.tally.end_part(event, now)
+        if self.cancelled:
+            return
+        if isinstance(event, Finished):
+            self._events.append(event)
+        else:
+            self._vectors[event.input] = event.vector
         self._parts_left -= 1
         self.ended = self._parts_left == 0
         self.ended_at = now

@@ -95,6 +95,10 @@ def _phase(mailbox: Mailbox, *, done: bool) -> str:
         return "restarting"
     if mailbox.prompt_tokens is None:
         return "intake"
+    return _phase_of_accepted(mailbox)
+
+
+def _phase_of_accepted(mailbox: Mailbox) -> str:
     if isinstance(mailbox.request, EmbeddingRequest):
         return "embedding"
     if mailbox.started_at is None:

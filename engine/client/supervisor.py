@@ -13,8 +13,8 @@ from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.client.telemetry import Totals
 from engine.client.timeouts import Supervision
-from engine.client.totals import Totals
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, ModelInfo
 from engine.protocol.messages import (

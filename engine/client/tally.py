@@ -55,9 +55,16 @@ class Tally:
             self._gaps.add(now - last)
         self._text_at[choice] = now
 
-    def end_choice(self, event: Finished, now: float) -> None:
-        """Add a choice that has ended. Without a stream, the times between its tokens count as equal."""
+    def end_part(self, event: Finished | Embedded, now: float) -> None:
+        """Add a part that has ended."""
         self.ended += 1
+        if isinstance(event, Finished):
+            self._end_choice(event, now)
+        else:
+            self._read.add(event.input)
+
+    def _end_choice(self, event: Finished, now: float) -> None:
+        """Add a choice. Without a stream, the times between its tokens count as equal."""
         prompt, choice = divmod(event.choice, self._per_prompt)
         self._read.add(prompt)
         self.reasons[event.choice] = event.reason
@@ -73,8 +80,3 @@ class Tally:
             alone = self._request.parts == 1 and self.first_token_at is not None
             seconds = now - (self.first_token_at or now) if alone else event.decode_seconds
             self._gaps.add(seconds / (event.tokens - 1), event.tokens - 1)
-
-    def end_input(self, event: Embedded) -> None:
-        """Add an embedded input."""
-        self.ended += 1
-        self._read.add(event.input)
