@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.middleware import errors
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
-from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
@@ -109,9 +109,9 @@ class RequestScope:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await wait_for_closing(receive, reply.caller.deadline)
+                end = await wait_for_closing(receive, reply.caller.deadline)
                 if not reply.complete:
-                    closing.reason, closing.error = reason, error
+                    closing.reason, closing.cause, closing.error = end.reason, end.cause, end.error
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
@@ -126,17 +126,13 @@ class RequestScope:
             raise failure
 
 
-async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
-    """Wait until the client hangs up, the server shuts down, or the deadline passes.
-
-    Returns:
-        The reason, and the error for a client that still listens.
-    """
+async def wait_for_closing(receive: Receive, deadline: float) -> Closing:
+    """Wait until the client hangs up, the server shuts down, or the deadline passes. Return the reason."""
     with anyio.CancelScope(deadline=deadline):
         while (message := await receive())["type"] != "http.disconnect":
             pass
         return read_disconnect(message)
-    return "the request's deadline passed", RefusedError(DEADLINE_PASSED)
+    return Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED))
 
 
 def log_cancel(request_id: str, reason: str) -> None:
