@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 from anyio.abc import TaskStatus
@@ -27,6 +27,10 @@ from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import listen, reason, url
 from gateway.settings import Settings
+from gateway.storage.database import StorageError
+
+if TYPE_CHECKING:
+    from gateway.usage.store import UsageStore
 
 logger = logging.getLogger("gateway")
 
@@ -77,6 +81,10 @@ def exit_with(code: ExitCode, message: str) -> ExitCode:
 async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
     """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
     shutdown = anyio.Event()
+    try:
+        usage = await open_usage(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
@@ -85,11 +93,26 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         async with open_engines(settings, clock) as engines:
             tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
+            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines), usage=usage)
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
     logger.info("stopped")
     return ExitCode.LOAD if failed else ExitCode.STOPPED
+
+
+async def open_usage(settings: Settings) -> "UsageStore | None":
+    """Return the store of the requests' usage, or None without one.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    if settings.usage is None:
+        return None
+    from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
+
+    store = usage_store(settings.usage)
+    await store.create()
+    return store
 
 
 def import_server() -> Callable[..., Awaitable[None]]:

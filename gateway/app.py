@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.limits.headers import RateLimitHeaders
+from gateway.limits.limiter import Limiter
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -39,6 +41,8 @@ from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
 from gateway.settings import Settings
+from gateway.usage.store import UsageStore
+from gateway.usage.writer import UsageWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,25 @@ class Gateway:
     health: HealthEndpoints
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
-    """Background responses; must be open while the application serves."""
+    """Background responses; open while the application serves."""
+    limiter: Limiter
+    """Limits of all keys."""
+    usage: UsageWriter | None
+    """Stores the usage of requests; None without a store."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Restore the budgets, then store usage and run background responses inside the context.
+
+        Raises:
+            StorageError: the usage store cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            if self.usage is not None:
+                await self.limiter.restore(self.usage.store.charged)
+                await stack.enter_async_context(self.usage.open())
+            await stack.enter_async_context(self.background.open())
+            yield
 
 
 def create_gateway(
@@ -62,6 +84,7 @@ def create_gateway(
     settings: Settings,
     embedder: Engine | None = None,
     *,
+    usage: UsageStore | None = None,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
 ) -> Gateway:
@@ -71,13 +94,15 @@ def create_gateway(
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        usage: keeps the usage of requests; None keeps none.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
-    observers: list[RecordObserver] = []
-    models = create_models(engine, settings, embedder, preparer, observers)
+    limiter, writer = Limiter(), None if usage is None else UsageWriter(usage)
+    observers: list[RecordObserver] = [] if writer is None else [writer.observe]
+    models = create_models(engine, settings, embedder, preparer, observers, limiter)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
     store = ResponseStore(
         max_responses=settings.stored_responses,
@@ -92,16 +117,19 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
+    app = create_app(apis, settings, preparer, clock, limiter)
+    return Gateway(app, apis, models, health, background, limiter, writer)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
+def create_app(
+    apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock, limiter: Limiter
+) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
     )
     return RequestScope(
-        app,
+        RateLimitHeaders(app, limiter),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
         partition_cache=settings.partition_cache,
@@ -116,6 +144,7 @@ def create_models(
     embedder: Engine | None,
     preparer: Preparer,
     observers: Sequence[RecordObserver],
+    limiter: Limiter,
 ) -> Models:
     """Return the registry of the models that the settings name. Observers see the record of every request to them."""
 
@@ -130,11 +159,13 @@ def create_models(
             generations=Generations(
                 engine,
                 recorder,
+                limiter,
                 max_tokens=settings.max_tokens,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
             ),
             recorder=recorder,
+            limiter=limiter,
         )
 
     main = served(engine, settings.served_name, settings.model, *Task)
@@ -146,17 +177,22 @@ def create_models(
 
 @asynccontextmanager
 async def open_gateway(
-    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None = None,
+    *,
+    usage: UsageStore | None = None,
+    clock: LoopClock | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Create the application with worker processes. They run, as do background responses, inside the context.
+    """Create the application with worker processes. They and the gateway run inside the context.
 
     The arguments are those of `create_gateway`.
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock)
+    gateway = create_gateway(engine, settings, embedder, usage=usage, preparer=preparer, clock=clock)
     endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
-    async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
+    async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
         for served in gateway.models.all:
             tasks.start_soon(served.prompts.check)
         yield gateway
@@ -170,6 +206,8 @@ async def serve_engines(
     clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
+    *,
+    usage: UsageStore | None = None,
 ) -> None:
     """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
@@ -180,7 +218,8 @@ async def serve_engines(
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        usage: keeps the usage of requests; None keeps none.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
+    async with open_gateway(engine, settings, embedder, usage=usage, clock=clock) as gateway, running(clock):
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)

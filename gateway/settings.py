@@ -52,6 +52,12 @@ def _readable_gguf_if_any(path: Path | None) -> Path | None:
     return None if path is None else _readable_gguf(path)
 
 
+def _store_place(place: str | None) -> str | None:
+    from gateway.storage.place import check_place  # noqa: PLC0415 - few servers have a store
+
+    return None if place is None else check_place(place)
+
+
 def _readable_template(path: str) -> str:
     from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
 
@@ -220,6 +226,14 @@ class Settings(BaseModel):
         title="N",
         description="background responses of one client that may run or wait; further ones get status 429; default: a "
         "quarter of --slots and --queue-limit",
+    )
+    usage: Annotated[str | None, AfterValidator(_store_place)] = Field(
+        None,
+        repr=False,
+        min_length=1,
+        title="FILE|URL",
+        description="store of one row of usage for each request: an SQLite file, or the URL of a PostgreSQL database; "
+        "default: no store",
     )
     grace: float = Field(
         20, ge=0, le=3600, title="SECONDS", description="maximum time that open requests continue after SIGTERM"

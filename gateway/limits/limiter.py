@@ -1,13 +1,21 @@
 """Admission of requests within the limits of their keys, and the charge for what they computed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from gateway.keys.key import Key
+from gateway.keys.key import KeyLimits
+from gateway.limits.budget import day, month
 from gateway.limits.ledger import Hold, KeyLedger
 from gateway.limits.moment import Moment
 from gateway.serving.records import RequestRecord
+
+ChargedSince: TypeAlias = Callable[[float], Awaitable[Mapping[str, int]]]
+"""Returns the charged tokens of each key id since a time in seconds since 1970."""
+
+NO_KEY, NO_LIMITS = "", KeyLimits()
+"""Key id and limits of a request without a key."""
 
 
 def charge_of(record: RequestRecord) -> int:
@@ -19,8 +27,8 @@ def charge_of(record: RequestRecord) -> int:
 class Reservation:
     """Tokens that an open request holds of its key's limits."""
 
-    key: Key
-    """Key of the request."""
+    limits: KeyLimits
+    """Limits of the key at the time of the admission."""
     ledger: KeyLedger
     """Ledger of the key."""
     hold: Hold
@@ -30,7 +38,7 @@ class Reservation:
 
     def correct(self, bound: int) -> None:
         """Replace the estimate by the bound that the engine's count of the prompt gives."""
-        self.ledger.correct(self.hold, self.key.limits, bound, self.clock())
+        self.ledger.correct(self.hold, self.limits, bound, self.clock())
 
 
 @dataclass(slots=True)
@@ -45,7 +53,7 @@ class Limiter:
     _ledgers: dict[str, KeyLedger] = field(default_factory=dict)
 
     @contextmanager
-    def admitted(self, record: RequestRecord, bound: int) -> Iterator[Reservation | None]:
+    def admitted(self, record: RequestRecord, bound: int) -> Iterator[Reservation]:
         """Admit a request, and charge it on exit for what its record then says was computed.
 
         Args:
@@ -56,27 +64,19 @@ class Limiter:
             RefusedError: a limit of the caller's key is reached (429).
         """
         key = record.caller.key
-        if key is None:
-            yield None
-            return
-        ledger = self.ledger(key.id)
-        reservation = Reservation(key, ledger, ledger.admit(key.limits, bound, self.clock()), self.clock)
+        limits, ledger = (NO_LIMITS, self.ledger(NO_KEY)) if key is None else (key.limits, self.ledger(key.id))
+        reservation = Reservation(limits, ledger, ledger.admit(limits, bound, self.clock()), self.clock)
         try:
             yield reservation
         finally:
-            ledger.settle(reservation.hold, key.limits, charge_of(record), self.clock())
+            ledger.settle(reservation.hold, limits, charge_of(record), self.clock())
 
-    def restore(self, day: Mapping[str, int], month: Mapping[str, int]) -> None:
-        """Charge what the keys used before the start.
-
-        Args:
-            day: tokens of the current day, by key id.
-            month: tokens of the current month, by key id.
-        """
+    async def restore(self, charged_since: ChargedSince) -> None:
+        """Charge what the keys used in the current day and month, before the start."""
         time = self.clock().time
-        for key_id, tokens in day.items():
+        for key_id, tokens in (await charged_since(day(time)[0])).items():
             self.ledger(key_id).day.charge(tokens, time)
-        for key_id, tokens in month.items():
+        for key_id, tokens in (await charged_since(month(time)[0])).items():
             self.ledger(key_id).month.charge(tokens, time)
 
     def ledger(self, key_id: str) -> KeyLedger:

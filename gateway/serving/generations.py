@@ -9,6 +9,8 @@ from functools import partial
 import anyio
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
+from gateway.limits.bounds import generation_bound
+from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import EventSource, NextEvents
 from gateway.serving.recorder import Recorder
@@ -37,19 +39,28 @@ class Generations:
     """
 
     def __init__(
-        self, engine: Engine, recorder: Recorder, *, max_tokens: int | None, queue_timeout: float, patience: float
+        self,
+        engine: Engine,
+        recorder: Recorder,
+        limiter: Limiter,
+        *,
+        max_tokens: int | None,
+        queue_timeout: float,
+        patience: float,
     ) -> None:
         """Set the limits of all requests.
 
         Args:
             engine: runs the requests.
             recorder: records each request, whatever its end.
+            limiter: admits each request within the limits of its key.
             max_tokens: maximum length of a choice whose request sets none; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
         """
         self._engine = engine
         self._recorder = recorder
+        self._limiter = limiter
         self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
@@ -67,6 +78,7 @@ class Generations:
 
         Raises:
             EngineError: the engine refused or failed the request; `Busy` if it waited too long for a slot.
+            RefusedError: a limit of the caller's key is reached (429).
         """
         async with self.open(caller, request, names, operation=operation) as admission:
             generation = await admission.granted()
@@ -119,6 +131,7 @@ class Generations:
             with (
                 self._counted((caller.credentials, request.id)),
                 self._recorder.generation(caller, request, operation) as recording,
+                self._limiter.admitted(recording.record, self._bound(request)) as reservation,
             ):
                 async with self._engine.generate(
                     request,
@@ -128,11 +141,16 @@ class Generations:
                     on_end=recording.summarize,
                 ) as generation:
                     caller.release_body()
+                    reservation.correct(self._bound(request, generation.prompt_tokens))
                     queue_seconds = partial(self._engine.queue_seconds, request)
                     yield Admission(generation, caller.closing, deadline, queue_seconds)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
+
+    def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
+        model = self._engine.model
+        return generation_bound(request, model.context if model else 0, prompt_tokens)
 
     def has_sent(self, caller: Caller, request_id: str | None) -> bool:
         """Return True if a request with this id is open and has the same credentials as the caller."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
 from gateway import __version__
+from gateway.limits.bounds import embedding_bound
+from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.generations import Generations
@@ -42,6 +44,7 @@ class Served:
         prompts: ChatPrompts,
         generations: Generations,
         recorder: Recorder,
+        limiter: Limiter,
     ) -> None:
         self.engine = engine
         """Runs the model."""
@@ -55,7 +58,7 @@ class Served:
         """Converts conversations to the model's prompts."""
         self.generations = generations
         """Runs generation requests."""
-        self._recorder = recorder
+        self._recorder, self._limiter = recorder, limiter
         state = file.stat()
         self.created = int(state.st_mtime)
         """Modification time of the file, in seconds since 1970."""
@@ -80,9 +83,13 @@ class Served:
 
         Raises:
             EngineError: the engine refused or failed the request.
+            RefusedError: a limit of the caller's key is reached (429).
         """
         request = replace(request, client=caller.client)
-        with self._recorder.embedding(caller, request) as recording:
+        with (
+            self._recorder.embedding(caller, request) as recording,
+            self._limiter.admitted(recording.record, embedding_bound(request)),
+        ):
             return await self.engine.embed(request, why=caller.why, on_end=recording.summarize)
 
 

@@ -8,6 +8,7 @@ import anyio
 
 from engine import EmbeddingRequest, EngineError, EngineFault, GenerationRequest, RequestSummary
 from gateway.middleware.caller import Caller, Cause
+from gateway.middleware.errors import RefusedError
 from gateway.serving.records import Operation, Outcome, RecordObserver, RequestRecord
 
 logger = logging.getLogger(__name__)
@@ -67,11 +68,12 @@ class Recording:
                 return Outcome.CANCELLED, code
             refused = self.record.accepted_at is None and not isinstance(error, EngineFault)
             return (Outcome.REFUSED if refused else Outcome.FAILED), code
-        if cause := self.record.caller.closing.cause:
-            return Outcome.CANCELLED, cause
-        if isinstance(error, Exception):
+        if isinstance(error, RefusedError) and self._summary is None:
+            return Outcome.REFUSED, error.problem.code or type(error).__name__
+        cause = self.record.caller.closing.cause
+        if isinstance(error, Exception) and cause is None:
             return Outcome.FAILED, INTERNAL_ERROR
-        return Outcome.CANCELLED, Cause.CANCELLED
+        return Outcome.CANCELLED, cause or Cause.CANCELLED
 
 
 class Recorder:

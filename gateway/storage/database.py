@@ -29,12 +29,15 @@ Work: TypeAlias = Callable[[Execute], T]
 class Database(Protocol):
     """A database. Its methods wait for a worker thread and raise `StorageError` if it cannot be used.
 
-    Each runs one transaction: complete, or without any effect. One object runs one transaction at a time. Other
-    objects and other processes may use the same database at the same time.
+    `read` and `write` run one transaction: complete, or without any effect. One object runs one transaction at a time.
+    Other objects and other processes may use the same database at the same time.
     """
 
     async def create(self, statements: Sequence[str]) -> None:
-        """Execute statements that create what does not exist yet, also the database itself if it is a file."""
+        """Execute statements that create what does not exist yet, also the database itself if it is a file.
+
+        Several processes may create the same at once.
+        """
         ...
 
     async def read(self, work: Work[T]) -> T:

@@ -1,7 +1,7 @@
 """PostgreSQL by URL, through psycopg's blocking connection, because its asynchronous one does not run on Trio."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import anyio
@@ -44,13 +44,7 @@ class PostgresDatabase(Database):
 
     @override
     async def create(self, statements: Sequence[str]) -> None:
-
-        def create(execute: Execute) -> None:
-            execute("SELECT pg_advisory_xact_lock(?)", (CREATION_LOCK,))
-            for statement in statements:
-                execute(statement)
-
-        await self.write(create)
+        await anyio.to_thread.run_sync(self._create, statements, limiter=self._turn)
 
     @override
     async def read(self, work: Work[T]) -> T:
@@ -65,14 +59,20 @@ class PostgresDatabase(Database):
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
 
+    def _create(self, statements: Sequence[str]) -> None:
+        """Execute each statement in a transaction of its own: together, their locks could deadlock with changes."""
+        with self._reported():
+            execute = _executor(self._connect())
+            execute("SELECT pg_advisory_lock(?)", (CREATION_LOCK,))
+            for statement in statements:
+                execute(statement)
+            execute("SELECT pg_advisory_unlock(?)", (CREATION_LOCK,))
+
     def _run(self, work: Work[T]) -> T:
-        try:
+        with self._reported():
             connection = self._connect()
             with connection.transaction():
                 return work(_executor(connection))
-        except psycopg.Error as error:
-            self._disconnect()
-            raise StorageError(self._reason(error)) from error
 
     def _connect(self) -> psycopg.Connection:
         if self._connection is None:
@@ -87,6 +87,14 @@ class PostgresDatabase(Database):
             with suppress(psycopg.Error):
                 self._connection.close()
             self._connection = None
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            self._disconnect()  # which also releases all locks
+            raise StorageError(self._reason(error)) from error
 
     def _reason(self, error: psycopg.Error) -> str:
         """Return the first line of an error, without the password."""

@@ -41,7 +41,8 @@ class UsageWriter:
             interval: seconds between two transactions.
             now: returns the time in seconds since 1970.
         """
-        self._store = store
+        self.store = store
+        """Keeps the rows."""
         self._buffer = UsageBuffer(capacity)
         self._interval = interval
         self._now = now
@@ -89,7 +90,7 @@ class UsageWriter:
         """Store all rows that wait. Returns False if the store failed; the rest waits then."""
         while rows := self._buffer.first(BATCH):
             try:
-                await self._store.add(rows)
+                await self.store.add(rows)
             except StorageError as error:
                 self._report_failure(error)
                 return False
@@ -100,7 +101,7 @@ class UsageWriter:
     async def _finish(self) -> None:
         if not await self._flush():
             logger.error("lost the usage of %d requests: %d tokens", self._buffer.requests, self._buffer.tokens)
-        await self._store.close()
+        await self.store.close()
 
     def _report_failure(self, error: StorageError) -> None:
         if not self._failing:

@@ -99,7 +99,7 @@ class Served:
 async def inline_gateway(engine: Engine, settings: Settings) -> AsyncIterator[Gateway]:
     """Open a gateway without worker processes, whose start takes longer than most tests."""
     gateway = create_gateway(engine, settings)
-    async with gateway.background.open():
+    async with gateway.running():
         yield gateway
 
 

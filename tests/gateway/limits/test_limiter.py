@@ -7,10 +7,10 @@ import pytest
 from gateway.keys.key import Key, KeyLimits
 from gateway.limits.limiter import Limiter, Reservation, charge_of
 from gateway.middleware.errors import Problem, RefusedError
-from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
+from tests.gateway.limits.virtual import JANUARY_2026, VirtualClock, key_with, record_of
 
 
-def opened(limiter: Limiter, key: Key, bound: int = 0) -> AbstractContextManager[Reservation | None]:
+def opened(limiter: Limiter, key: Key, bound: int = 0) -> AbstractContextManager[Reservation]:
     return limiter.admitted(record_of(key), bound)
 
 
@@ -36,8 +36,9 @@ def limiter(clock: VirtualClock) -> Limiter:
 
 
 def test_a_caller_without_a_key_has_no_limits(limiter: Limiter) -> None:
-    with limiter.admitted(record_of(None), 10**9) as reservation:
-        assert reservation is None
+    with ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(limiter.admitted(record_of(None), 10**9))
 
 
 def test_a_key_without_limits_is_never_refused(limiter: Limiter) -> None:
@@ -97,7 +98,6 @@ def test_a_bound_beyond_a_limit_is_admitted_alone(limiter: Limiter) -> None:
 def test_the_counted_prompt_replaces_the_estimate(limiter: Limiter) -> None:
     key = key_with(tokens_per_minute=100, tokens_per_day=1000)
     with opened(limiter, key, 90) as reservation:
-        assert reservation is not None
         reservation.correct(30)
         with opened(limiter, key, 70):
             assert refusal(limiter, key, 1).param == "tokens_per_minute"
@@ -157,8 +157,15 @@ def test_a_request_is_charged_to_the_day_in_which_it_ends(limiter: Limiter, cloc
     assert limiter.ledger(key.id).day.remaining(100, clock.time) == 60
 
 
-def test_earlier_use_is_restored_at_the_start(limiter: Limiter) -> None:
-    limiter.restore(day={"key_1": 30}, month={"key_1": 70, "key_2": 100})
+@pytest.mark.anyio
+async def test_earlier_use_is_restored_at_the_start(limiter: Limiter, clock: VirtualClock) -> None:
+    clock.advance(40 * 86_400 + 3600)
+    charged = {JANUARY_2026 + 40 * 86_400: {"key_1": 30}, JANUARY_2026 + 31 * 86_400: {"key_1": 70, "key_2": 100}}
+
+    async def charged_since(time: float) -> dict[str, int]:
+        return charged[time]
+
+    await limiter.restore(charged_since)
     assert refusal(limiter, key_with(tokens_per_day=30), 1).param == "tokens_per_day"
     assert refusal(limiter, key_with(tokens_per_month=70), 1).param == "tokens_per_month"
     assert refusal(limiter, key_with("key_2", tokens_per_month=100), 1).param == "tokens_per_month"

@@ -10,7 +10,7 @@ from gateway.limits.budget import month
 from gateway.limits.limiter import Limiter, Reservation
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
-from gateway.serving.records import Outcome, RequestRecord
+from gateway.serving.records import Operation, Outcome, RequestRecord
 from tests.gateway.limits.virtual import VirtualClock, key_with
 
 REQUESTS = 100_000
@@ -47,7 +47,7 @@ class Model:
 
     key: Key
     caller: Caller
-    open: list[tuple[AbstractContextManager[Reservation | None], RequestRecord, int]] = field(default_factory=list)
+    open: list[tuple[AbstractContextManager[Reservation], RequestRecord, int]] = field(default_factory=list)
     reserved: int = 0
     days: Counter[int] = field(default_factory=Counter)
     refused: int = 0
@@ -67,7 +67,7 @@ def bound_of(draw: random.Random) -> int:
 
 
 def admit(limiter: Limiter, model: Model, draw: random.Random) -> None:
-    record, bound = RequestRecord(caller=model.caller, model="tiny", operation="chat"), bound_of(draw)
+    record, bound = RequestRecord(caller=model.caller, model="tiny", operation=Operation.CHAT), bound_of(draw)
     context = limiter.admitted(record, bound)
     try:
         reservation = context.__enter__()
@@ -75,7 +75,6 @@ def admit(limiter: Limiter, model: Model, draw: random.Random) -> None:
         model.refused += 1
         return
     if draw.random() < 0.8:
-        assert reservation is not None
         bound = bound_of(draw)
         reservation.correct(bound)
     model.open.append((context, record, bound))

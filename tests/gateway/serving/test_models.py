@@ -6,6 +6,7 @@ import pytest
 
 from engine import EngineState, EngineStatus, Unavailable
 from gateway.app import create_models
+from gateway.limits.limiter import Limiter
 from gateway.middleware.errors import RefusedError
 from gateway.preparation.preparer import InlinePreparer
 from gateway.serving.models import Models, Task
@@ -18,12 +19,12 @@ EMBEDDER = Path(__file__)
 
 
 def one_model() -> Models:
-    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer(), ())
+    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
 
 
 def two_models() -> Models:
     settings = settings_for(embedding_model=EMBEDDER)
-    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer(), ())
+    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer(), (), Limiter())
 
 
 @pytest.mark.parametrize("task", Task)
@@ -66,6 +67,6 @@ async def test_an_unknown_name_is_a_404_that_has_the_known_ones(task: Task) -> N
 async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
     engine = FakeEngine()
     engine.model, engine.status = None, EngineStatus(EngineState.LOADING, "The model is loading.", 0.5, 0)
-    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer(), ())
+    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
     with pytest.raises(Unavailable, match="loading"):
         _ = models.find("tiny").loaded
