@@ -55,6 +55,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; must be open while the application serves."""
+    observers: list[RecordObserver]
+    """Observers of the records of all requests for a model."""
 
 
 def create_gateway(
@@ -92,7 +94,7 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
+    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background, observers)
 
 
 def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
