@@ -59,6 +59,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; open while the application serves."""
+    observers: list[RecordObserver]
+    """Observers of the records of all requests for a model."""
     limiter: Limiter
     """Limits of all keys."""
     usage: UsageWriter | None
@@ -118,7 +120,7 @@ def create_gateway(
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
     app = create_app(apis, settings, preparer, clock, limiter)
-    return Gateway(app, apis, models, health, background, limiter, writer)
+    return Gateway(app, apis, models, health, background, observers, limiter, writer)
 
 
 def create_app(
