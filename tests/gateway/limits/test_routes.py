@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
 
 from engine import Busy, EngineError, Finished, FinishReason, Text
@@ -97,6 +98,7 @@ async def test_the_headers_are_on_every_response_of_a_limited_key() -> None:
 
 async def test_the_head_of_a_stream_counts_what_is_reserved() -> None:
     limited = limited_by(key_with(tokens_per_minute=6000))
+    limited.gateway.limiter.clock = VirtualClock()
     call = await post(limited.app, "/v1/completions", {"prompt": "four", "max_tokens": 96, "stream": True})
     assert call.header("x-ratelimit-remaining-tokens") == "5900"
 
@@ -125,13 +127,13 @@ def say_nothing(_generation: FakeGeneration) -> None:
 async def test_a_client_that_leaves_gives_back_its_reservation() -> None:
     key = key_with(tokens_per_day=10_000, concurrent_requests=1)
     limited = limited_by(key, FakeEngine(say_nothing))
-    call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"four","stream":true,"max_tokens":4000}')
+    call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"four","stream":true,"max_tokens":1996}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         while not limited.engine.generations:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        assert ledger_of(limited, key).day.remaining(10_000, limited.gateway.limiter.clock().time) == 5996
+        assert ledger_of(limited, key).day.remaining(10_000, limited.gateway.limiter.clock().time) == 8000
         limited.engine.generations[0].put(Text(0, "a"))
         await call.sent(1)
         call.hang_up()
@@ -155,7 +157,7 @@ async def test_the_exact_count_of_the_prompt_replaces_the_estimate() -> None:
 async def test_a_request_without_a_length_reserves_the_rest_of_a_slot() -> None:
     key = key_with(tokens_per_day=10_000)
     limited = limited_by(key, FakeEngine(say_nothing))
-    call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"four"}')
+    call = AsgiCall(limited.app, "/v1/chat/completions", orjson.dumps(BODIES["/v1/chat/completions"]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         while not limited.engine.generations:
