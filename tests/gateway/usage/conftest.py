@@ -1,4 +1,4 @@
-"""Databases for the usage store."""
+"""A database for tests of the usage writer."""
 
 from pathlib import Path
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    return str(tmp_path / "usage.sqlite")
+    return str(tmp_path / "usage.db")
