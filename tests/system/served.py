@@ -21,6 +21,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.settings import Settings
+from gateway.usage.store import UsageStore
 from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import FLAGS, engines_of
@@ -97,9 +98,9 @@ class Served:
 
 
 @asynccontextmanager
-async def inline_gateway(engine: Engine, settings: Settings) -> AsyncIterator[Gateway]:
+async def inline_gateway(engine: Engine, settings: Settings, usage: UsageStore | None) -> AsyncIterator[Gateway]:
     """Open a gateway without worker processes, whose start takes longer than most tests."""
-    gateway = create_gateway(engine, settings)
+    gateway = create_gateway(engine, settings, usage=usage)
     async with gateway.running():
         yield gateway
 
@@ -110,6 +111,7 @@ async def serving(
     seconds_per_pass: float | None = None,
     supervision: Supervision | None = None,
     pooled: bool = False,
+    usage: UsageStore | None = None,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     """Serve a real model, or the fake one with slow passes, so that every phase lasts.
@@ -134,7 +136,7 @@ async def serving(
         )
 
         async def run(*, task_status: TaskStatus[tuple[Gateway, Server]]) -> None:
-            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings)
+            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings, usage)
             async with opened as gateway:
 
                 def drain() -> None:
