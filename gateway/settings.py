@@ -101,6 +101,17 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        title="PORT",
+        description="port of its own for /metrics, which --port then does not answer; 0 takes a free port; "
+        "default: /metrics is on --port",
+    )
+    metrics_host: str | None = Field(
+        None, min_length=1, title="ADDRESS", description="address of --metrics-port; default: same as --host"
+    )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",

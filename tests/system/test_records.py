@@ -286,7 +286,7 @@ class Crowd:
         prompt = "x" * self._chance.choice([1, 10, 3000, 9000])
         if self._chance.random() < 0.2:
             return post(request_id, "/v1/embeddings", model="default", input=[prompt] * 3)
-        fields = {"n": self._chance.choice([1, 1, 3]), "max_tokens": self._chance.choice([0, 1, 20])}
+        fields: dict[str, Any] = {"n": self._chance.choice([1, 1, 3]), "max_tokens": self._chance.choice([0, 1, 20])}
         return completion(request_id, prompt=prompt, stream=self._chance.random() < 0.5, **fields)
 
 
