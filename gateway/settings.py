@@ -242,7 +242,7 @@ class Settings(BaseModel):
         None,
         repr=False,
         min_length=1,
-        title="FILE|URL",
+        title="STORE",
         description="store of one row of usage for each request: an SQLite file, or the URL of a PostgreSQL database; "
         "default: no store",
     )

@@ -43,7 +43,7 @@ class RateLimitHeaders:
 
         try:
             await self._app(scope, receive, send_with_headers)
-        except Exception:
+        except BaseException:
             headers.extend(rate_limit_headers(key, self._limiter))  # for the error response, if no head was sent
             raise
 

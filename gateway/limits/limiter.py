@@ -11,8 +11,8 @@ from gateway.limits.ledger import Hold, KeyLedger
 from gateway.limits.moment import Moment
 from gateway.serving.records import RequestRecord
 
-ChargedSince: TypeAlias = Callable[[float], Awaitable[Mapping[str, int]]]
-"""Returns the charged tokens of each key id since a time in seconds since 1970."""
+Charged: TypeAlias = Callable[[float, float], Awaitable[Mapping[str, int]]]
+"""Returns the charged tokens of each key id from one time to another, in seconds since 1970."""
 
 NO_KEY, NO_LIMITS = "", KeyLimits()
 """Key id and limits of a request without a key."""
@@ -50,7 +50,7 @@ class Limiter:
 
     clock: Callable[[], Moment] = Moment.now
     """Returns the present."""
-    _ledgers: dict[str, KeyLedger] = field(default_factory=dict)
+    _ledgers: dict[str, KeyLedger] = field(default_factory=dict, init=False)
 
     @contextmanager
     def admitted(self, record: RequestRecord, bound: int) -> Iterator[Reservation]:
@@ -71,13 +71,17 @@ class Limiter:
         finally:
             ledger.settle(reservation.hold, limits, charge_of(record), self.clock())
 
-    async def restore(self, charged_since: ChargedSince) -> None:
-        """Charge what the keys used in the current day and month, before the start."""
+    async def restore(self, charged: Charged) -> None:
+        """Charge what the keys used in the current day and month, before the start. Asks for one day at a time."""
         time = self.clock().time
-        for key_id, tokens in (await charged_since(day(time)[0])).items():
-            self.ledger(key_id).day.charge(tokens, time)
-        for key_id, tokens in (await charged_since(month(time)[0])).items():
-            self.ledger(key_id).month.charge(tokens, time)
+        start = month(time)[0]
+        while start <= time:
+            end = day(start)[1]
+            for key_id, tokens in (await charged(start, end)).items():
+                self.ledger(key_id).month.charge(tokens, time)
+                if time < end:
+                    self.ledger(key_id).day.charge(tokens, time)
+            start = end
 
     def ledger(self, key_id: str) -> KeyLedger:
         """Return the ledger of a key."""

@@ -32,7 +32,7 @@ COLUMNS = tuple(column.name for column in fields(UsageRow))
 ADD = f"INSERT INTO usage ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - constants
 PLACES = f"({', '.join('?' * len(COLUMNS))})"
 CHARGED = """SELECT key_id, SUM(prompt_tokens - cached_tokens + completion_tokens) FROM usage
-    WHERE ended_at >= ? GROUP BY key_id"""
+    WHERE ended_at >= ? AND ended_at < ? GROUP BY key_id"""
 BY_KEY = """SELECT key_id, model, day, SUM(requests), SUM(prompt_tokens), SUM(cached_tokens), SUM(completion_tokens)
     FROM usage WHERE ended_at >= ? AND ended_at < ? GROUP BY day, key_id, model ORDER BY day, key_id, model"""
 
@@ -78,11 +78,11 @@ class UsageStore:
         statement = f"{ADD} {', '.join([PLACES] * len(rows))} ON CONFLICT DO NOTHING"
         await self._database.write(lambda execute: execute(statement, values))
 
-    async def charged(self, since: float) -> dict[str, int]:
-        """Return the charged tokens of each key since a time in seconds since 1970."""
+    async def charged(self, since: float, until: float) -> dict[str, int]:
+        """Return the charged tokens of each key in a period, whose arguments are those of `usage_by_key`."""
 
         def read(execute: Execute) -> dict[str, int]:
-            return {key_id: int(tokens) for key_id, tokens in execute(CHARGED, (since,))}
+            return {key_id: int(tokens) for key_id, tokens in execute(CHARGED, (since, until))}
 
         return await self._database.read(read)
 

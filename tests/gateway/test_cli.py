@@ -90,6 +90,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "stored_responses": "5",
         "stored_bytes": "5000",
         "background_limit": "5",
+        "usage": str(tmp_path / "usage.db"),
         "grace": "0",
         "async_backend": "asyncio",
         "log_level": "debug",
@@ -316,3 +317,14 @@ def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
     assert complaint("--embedding-model", str(missing)) == f"--embedding-model {str(missing)!r}: there is no such file"
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("/no/such/folder/usage.db", "there is no such folder"),
+        ("mysql://example.org/usage", "this is neither a file nor a URL that begins with postgresql://"),
+    ],
+)
+def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reason: str) -> None:
+    assert complaint("--usage", place).endswith(f": {reason}")

@@ -52,6 +52,13 @@ def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
     assert (code, lines) == (4, [reason])
 
 
+def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("Not a database, but long enough to be read as the head of one." * 20)
+    code, lines = ended("--usage", str(path))
+    assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: file is not a database"])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "cut.gguf"

@@ -9,6 +9,8 @@ from gateway.limits.limiter import Limiter, Reservation, charge_of
 from gateway.middleware.errors import Problem, RefusedError
 from tests.gateway.limits.virtual import JANUARY_2026, VirtualClock, key_with, record_of
 
+DAY = 86_400
+
 
 def opened(limiter: Limiter, key: Key, bound: int = 0) -> AbstractContextManager[Reservation]:
     return limiter.admitted(record_of(key), bound)
@@ -159,13 +161,15 @@ def test_a_request_is_charged_to_the_day_in_which_it_ends(limiter: Limiter, cloc
 
 @pytest.mark.anyio
 async def test_earlier_use_is_restored_at_the_start(limiter: Limiter, clock: VirtualClock) -> None:
-    clock.advance(40 * 86_400 + 3600)
-    charged = {JANUARY_2026 + 40 * 86_400: {"key_1": 30}, JANUARY_2026 + 31 * 86_400: {"key_1": 70, "key_2": 100}}
+    today, first = JANUARY_2026 + 40 * DAY, JANUARY_2026 + 31 * DAY
+    clock.advance(40 * DAY + 3600)
+    used = {today: {"key_1": 30}, first: {"key_1": 40, "key_2": 100}, first - DAY: {"key_1": 1000}}
 
-    async def charged_since(time: float) -> dict[str, int]:
-        return charged[time]
+    async def charged(since: float, until: float) -> dict[str, int]:
+        assert until == since + DAY
+        return used.get(since, {})
 
-    await limiter.restore(charged_since)
+    await limiter.restore(charged)
     assert refusal(limiter, key_with(tokens_per_day=30), 1).param == "tokens_per_day"
     assert refusal(limiter, key_with(tokens_per_month=70), 1).param == "tokens_per_month"
     assert refusal(limiter, key_with("key_2", tokens_per_month=100), 1).param == "tokens_per_month"

@@ -11,6 +11,7 @@ import pytest
 from engine import Busy, EngineError, Finished, FinishReason, Text
 from gateway.keys.key import Key
 from gateway.limits.ledger import KeyLedger
+from gateway.serving.records import Outcome, RequestRecord
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
 from tests.gateway.limits.limited import Limited, limited_by
@@ -118,6 +119,18 @@ async def test_a_request_that_the_engine_refuses_is_charged_no_tokens() -> None:
     assert (call.status, call.header("retry-after"), call.header("x-should-retry")) == (429, "3", "true")
     assert call.header("x-ratelimit-remaining-requests") == "4"
     assert used(limited, key) == 0
+
+
+async def test_a_refused_request_has_a_record_that_names_the_limit() -> None:
+    limited = limited_by(key_with(requests_per_minute=1))
+    seen: list[RequestRecord] = []
+    limited.gateway.observers.append(seen.append)
+    for path, body in (("/v1/completions", {"prompt": "x"}), ("/v1/embeddings", {"input": "x", "model": "tiny"})):
+        await post(limited.app, path, body)
+    assert [(record.outcome, record.cause) for record in seen[1::2]] == [
+        (Outcome.FINISHED, ""),
+        (Outcome.REFUSED, "rate_limit_exceeded"),
+    ]
 
 
 def say_nothing(_generation: FakeGeneration) -> None:

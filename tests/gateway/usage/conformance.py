@@ -38,7 +38,7 @@ async def opened(place: str) -> AsyncIterator[UsageStore]:
 async def a_new_store_is_empty(place: str) -> None:
     async with opened(place) as store:
         assert await store.usage_by_key(0, 1e12) == []
-        assert await store.charged(0) == {}
+        assert await store.charged(0, 1e12) == {}
 
 
 async def rows_are_summed_by_day_key_and_model(place: str) -> None:
@@ -70,22 +70,22 @@ async def charges_since_a_time_leave_out_reused_tokens(place: str) -> None:
     async with opened(place) as store:
         await store.add([row(1, prompt_tokens=100, cached_tokens=60, completion_tokens=7)])
         await store.add([row(2, day=2, prompt_tokens=1), row(3, day=2, key_id="", completion_tokens=5)])
-        assert await store.charged(JANUARY_2026) == {"key_1": 48, "": 5}
-        assert await store.charged(JANUARY_2026 + DAY) == {"key_1": 1, "": 5}
+        assert await store.charged(JANUARY_2026, 1e12) == {"key_1": 48, "": 5}
+        assert await store.charged(JANUARY_2026 + DAY, 1e12) == {"key_1": 1, "": 5}
 
 
 async def rows_that_are_written_twice_are_stored_once(place: str) -> None:
     async with opened(place) as store:
         await store.add([row(1, prompt_tokens=1), row(2, prompt_tokens=1)])
         await store.add([row(2, prompt_tokens=1), row(3, prompt_tokens=1)])
-        assert await store.charged(0) == {"key_1": 3}
+        assert await store.charged(0, 1e12) == {"key_1": 3}
 
 
 async def a_store_keeps_its_rows(place: str) -> None:
     async with opened(place) as store:
         await store.add([row(1, prompt_tokens=1)])
     async with opened(place) as store:
-        assert await store.charged(0) == {"key_1": 1}
+        assert await store.charged(0, 1e12) == {"key_1": 1}
 
 
 async def a_whole_batch_with_any_text_is_stored(place: str) -> None:

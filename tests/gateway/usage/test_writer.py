@@ -62,7 +62,7 @@ async def test_all_rows_are_stored_when_it_is_closed(place: str) -> None:
     writer = UsageWriter(store, interval=NEVER)
     async with writer.open():
         observe(writer, 2 * BATCH + 7)
-    assert await store.charged(0) == {"key_1": (2 * BATCH + 7) * 3}
+    assert await store.charged(0, 1e12) == {"key_1": (2 * BATCH + 7) * 3}
     await store.close()
 
 
@@ -158,5 +158,5 @@ async def test_a_stop_in_the_middle_of_a_transaction_stores_each_row_once(place:
     async with writer.open():
         observe(writer, 3 * BATCH)
         await anyio.lowlevel.checkpoint()
-    assert await store.charged(0) == {"key_1": 9 * BATCH}
+    assert await store.charged(0, 1e12) == {"key_1": 9 * BATCH}
     await store.close()
