@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import psycopg
-
 DEBIAN = Path("/usr/lib/postgresql")
 UNPRIVILEGED = ("postgres", "nobody")
 """Users that the server may run as. It refuses to be started by root."""
@@ -32,8 +30,8 @@ def serving_postgres(programs: Path) -> Iterator[str]:
         if user is not None:
             shutil.chown(folder, user)
         data = f"{folder}/data"
-        initdb: list[str | Path] = [
-            programs / "initdb",
+        initdb = [
+            str(programs / "initdb"),
             "-D",
             data,
             "-A",
@@ -46,22 +44,15 @@ def serving_postgres(programs: Path) -> Iterator[str]:
             "--locale=C",
         ]
         subprocess.run(initdb, user=user, check=True, capture_output=True, cwd=folder)
-        control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-l", f"{folder}/log"]
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=20"
-        subprocess.run([*control, "-o", options, "start"], user=user, check=True, capture_output=True, cwd=folder)
+        control = [str(programs / "pg_ctl"), "-D", data, "-w", "-l", f"{folder}/log"]
+        settings = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=20"
+        subprocess.run([*control, "-o", settings, "start"], user=user, check=True, capture_output=True, cwd=folder)
         try:
             yield f"postgresql://postgres@/postgres?host={quote(folder, safe='')}"
         finally:
             subprocess.run(
                 [*control, "-m", "immediate", "stop"], user=user, check=True, capture_output=True, cwd=folder
             )
-
-
-def schema(url: str, name: str) -> str:
-    """Create a schema, and return the URL of a connection that uses it."""
-    with psycopg.connect(url) as connection:
-        connection.execute(f"CREATE SCHEMA {name}".encode())
-    return f"{url}&options={quote(f'-c search_path={name}')}"
 
 
 def _exists(user: str) -> bool:

@@ -81,6 +81,8 @@ RULES: dict[str, set[str]] = {
         "starlette",
         "typing_extensions",
     },
+    "gateway.storage": {"gateway.storage", "anyio", "typing_extensions"},
+    "gateway.storage.postgres": {"gateway.storage", "anyio", "psycopg", "typing_extensions"},
     "gateway.middleware": {
         "gateway.middleware",
         "gateway.keys.key",

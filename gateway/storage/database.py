@@ -41,7 +41,7 @@ class Database(Protocol):
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, and return its result."""
+        """Run work that changes nothing, and return its result. If it is cancelled, the work may still go on."""
         ...
 
     async def write(self, work: Work[T]) -> T:

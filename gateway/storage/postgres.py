@@ -18,6 +18,8 @@ CONNECT_TIMEOUT = 5
 """Seconds for a connection to be made."""
 STATEMENT_TIMEOUT = 5
 """Seconds for one statement, including its wait for the locks of other transactions."""
+LOST_AFTER = {"tcp_user_timeout": 5000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+"""Times after which a connection to a host that has vanished is given up, in milliseconds and seconds."""
 CREATION_LOCK = 0x6C6C616D61
 """Key of the lock under which tables are created: `CREATE … IF NOT EXISTS` fails if two run at once."""
 
@@ -48,7 +50,7 @@ class PostgresDatabase(Database):
 
     @override
     async def read(self, work: Work[T]) -> T:
-        return await self.write(work)
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn, abandon_on_cancel=True)
 
     @override
     async def write(self, work: Work[T]) -> T:
@@ -56,8 +58,7 @@ class PostgresDatabase(Database):
 
     @override
     async def close(self) -> None:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
 
     def _create(self, statements: Sequence[str]) -> None:
         """Execute each statement in a transaction of its own: together, their locks could deadlock with changes."""
@@ -77,7 +78,11 @@ class PostgresDatabase(Database):
     def _connect(self) -> psycopg.Connection:
         if self._connection is None:
             self._connection = psycopg.connect(
-                self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT, application_name="llama-gateway"
+                self._url,
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT,
+                application_name="llama-gateway",
+                **LOST_AFTER,
             )
             self._connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}s'")
         return self._connection

@@ -49,8 +49,7 @@ class SQLiteDatabase(Database):
 
     @override
     async def close(self) -> None:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
 
     def _run(self, kind: str, work: Work[T]) -> T:
         with _reported():

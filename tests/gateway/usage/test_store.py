@@ -1,11 +1,13 @@
 """The usage store is the same on SQLite, and on PostgreSQL where it is installed."""
 
 from pathlib import Path
+from urllib.parse import quote
 
+import psycopg
 import pytest
 
 from tests.gateway.usage.conformance import CASES, Case
-from tests.postgres import programs, schema, serving_postgres
+from tests.postgres import programs, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
@@ -23,3 +25,10 @@ async def test_the_store_in_postgresql() -> None:
     with serving_postgres(found) as url:
         for number, case in enumerate(CASES):
             await case(schema(url, f"usage_{number}"))
+
+
+def schema(url: str, name: str) -> str:
+    """Create a schema, and return the URL of a connection that uses it."""
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{url}&options={quote(f'-c search_path={name}')}"
