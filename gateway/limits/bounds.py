@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from engine import EmbeddingRequest, GenerationRequest, Infill, PromptText
 
-BYTES_PER_TOKEN = 4
-"""Bytes of UTF-8 that are taken for one token of a text, until the engine has tokenised it."""
+ASCII_CHARACTERS, OTHER_CHARACTERS = 4, 2
+"""Characters that count as one token of a text that is ASCII, and of any other, until the engine has tokenised it. The
+length of a text is known at once; its bytes, which would say more, take milliseconds to count for a large one."""
 
 
 def generation_bound(request: GenerationRequest, context: int, prompt_tokens: Sequence[int] | None = None) -> int:
@@ -31,13 +32,9 @@ def estimate(prompt: str | PromptText | Infill | tuple[int, ...]) -> int:
     """Return the estimated number of tokens of a prompt; of token ids, the exact number."""
     match prompt:
         case str():
-            return -(-_bytes_of(prompt) // BYTES_PER_TOKEN)
+            return -(-len(prompt) // (ASCII_CHARACTERS if prompt.isascii() else OTHER_CHARACTERS))
         case PromptText(text):
             return estimate(text)
         case Infill(prefix, suffix):
             return estimate(prefix) + estimate(suffix)
     return len(prompt)
-
-
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode(errors="replace"))

@@ -20,7 +20,7 @@ from gateway.limits.bounds import embedding_bound, estimate, generation_bound
         (Infill("four", "five!"), 3),
     ],
 )
-def test_a_prompt_is_estimated_by_its_bytes_unless_it_is_token_ids(prompt: Prompt, tokens: int) -> None:
+def test_a_prompt_is_estimated_by_its_length_unless_it_is_token_ids(prompt: Prompt, tokens: int) -> None:
     assert estimate(prompt) == tokens
 
 
