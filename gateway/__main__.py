@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 from anyio.abc import TaskStatus
@@ -25,8 +25,12 @@ from gateway.middleware.request_id import current_request_id
 from gateway.progress import progress_for
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import listen, reason, url
+from gateway.server.listen import is_local, listen, reason, url
 from gateway.settings import Settings
+from gateway.storage.database import StorageError
+
+if TYPE_CHECKING:
+    from gateway.keys.ring import KeyRing
 
 logger = logging.getLogger("gateway")
 
@@ -55,6 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
 
         return bench(given[1:], os.environ)
+    if given[:1] == ["keys"]:
+        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
+
+        return keys(given[1:], os.environ)
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
@@ -77,6 +85,11 @@ def exit_with(code: ExitCode, message: str) -> ExitCode:
 async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
     """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
     shutdown = anyio.Event()
+    try:
+        keys = await open_keys(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
+    warn_of_strangers(sockets, keys)
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
@@ -84,12 +97,39 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
             tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
+            if keys is not None:
+                tasks.start_soon(keys.run)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
+            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines), keys=keys)
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
+    if keys is not None:
+        await keys.close()
     logger.info("stopped")
     return ExitCode.LOAD if failed else ExitCode.STOPPED
+
+
+async def open_keys(settings: Settings) -> "KeyRing | None":
+    """Return the API keys that requests need, or None if they need none.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    if not settings.api_key and settings.keys is None:
+        return None
+    from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
+
+    return await open_ring(settings.api_key, settings.keys)
+
+
+def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:
+    """Log a warning if other machines can use the server without an API key."""
+    public = [url(sock) for sock in sockets if not is_local(sock)]
+    if public and keys is None:
+        logger.warning(
+            "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
+            " and ".join(public),
+        )
 
 
 def import_server() -> Callable[..., Awaitable[None]]:

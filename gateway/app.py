@@ -19,6 +19,8 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.keys.ring import KeyRing
+from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -60,6 +62,7 @@ def create_gateway(
     settings: Settings,
     embedder: Engine | None = None,
     *,
+    keys: KeyRing | None = None,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
 ) -> Gateway:
@@ -69,6 +72,7 @@ def create_gateway(
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        keys: API keys that requests need; None needs none.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
     """
@@ -89,10 +93,12 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
+    return Gateway(create_app(apis, settings, keys, preparer, clock), apis, models, health, background)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
+def create_app(
+    apis: tuple[Api, ...], settings: Settings, keys: KeyRing | None, preparer: Preparer, clock: LoopClock
+) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
@@ -101,6 +107,7 @@ def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, cl
         app,
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
+        authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
@@ -134,7 +141,12 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
 
 @asynccontextmanager
 async def open_gateway(
-    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None = None,
+    *,
+    keys: KeyRing | None = None,
+    clock: LoopClock | None = None,
 ) -> AsyncIterator[Gateway]:
     """Create the application with worker processes. They run, as do background responses, inside the context.
 
@@ -142,7 +154,7 @@ async def open_gateway(
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock)
+    gateway = create_gateway(engine, settings, embedder, keys=keys, preparer=preparer, clock=clock)
     endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
     async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
         for served in gateway.models.all:
@@ -158,6 +170,8 @@ async def serve_engines(
     clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
+    *,
+    keys: KeyRing | None = None,
 ) -> None:
     """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
@@ -168,7 +182,8 @@ async def serve_engines(
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        keys: API keys that requests need; None needs none.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
+    async with open_gateway(engine, settings, embedder, keys=keys, clock=clock) as gateway, running(clock):
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)
