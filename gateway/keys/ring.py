@@ -55,8 +55,8 @@ class KeyRing:
     def find(self, secret: str) -> Key | None:
         """Return the key with a secret, or None for one that is unknown, revoked or expired.
 
-        The time does not tell how much of a secret is right: all given keys are compared, each in constant time, and
-        a dictionary compares hashes, of which a client cannot choose a part.
+        Its time does not reveal how much of a secret is right. All given keys are compared, each in constant time. The
+        dictionary compares hashes, and a client cannot choose the beginning of a hash.
         """
         digest = hash_of(secret)
         key = self._stored.get(digest)
@@ -74,9 +74,7 @@ class KeyRing:
             StorageError: the store cannot be used. The keys stay as they were.
         """
         if self._store is not None:
-            revision = (
-                await self._store.revision()
-            )  # before the keys: a change between the two is seen by the next poll
+            revision = await self._store.revision()  # first, so that the next poll sees a change between the two
             stored = await self._store.keys()
             self._stored = {one.secret_hash: one.key for one in stored if one.revoked_at is None}
             self._revision = revision

@@ -1,4 +1,4 @@
-"""API keys of requests: who is let in, before the body is read, and what the others are told."""
+"""API keys of requests: who is let in, before the body is read, and how the others are refused."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -179,7 +179,7 @@ async def test_the_connection_of_a_request_without_a_body_stays_open() -> None:
         client.close()
 
 
-# Models and what is stored
+# Models and stored responses
 
 
 @asynccontextmanager
