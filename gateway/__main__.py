@@ -25,11 +25,12 @@ from gateway.middleware.request_id import current_request_id
 from gateway.progress import progress_for
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import listen, reason, url
+from gateway.server.listen import is_local, listen, reason, url
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
 
 if TYPE_CHECKING:
+    from gateway.keys.ring import KeyRing
     from gateway.usage.store import UsageStore
 
 logger = logging.getLogger("gateway")
@@ -59,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
 
         return bench(given[1:], os.environ)
+    if given[:1] == ["keys"]:
+        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
+
+        return keys(given[1:], os.environ)
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
@@ -87,9 +92,14 @@ async def run(settings: Settings, sockets: list[socket.socket], metrics_sockets:
     """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
     shutdown = anyio.Event()
     try:
+        keys = await open_keys(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
+    try:
         usage = await open_usage(settings)
     except StorageError as error:
         return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
+    warn_of_strangers(sockets, keys)
     if metrics_sockets:
         logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in metrics_sockets))
     if settings.model == embedded_model():
@@ -99,28 +109,56 @@ async def run(settings: Settings, sockets: list[socket.socket], metrics_sockets:
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
             tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
+            if keys is not None:
+                tasks.start_soon(keys.run)
             serve_engines = await anyio.to_thread.run_sync(import_server)
             served = (named.engine for named in engines)
             await serve_engines(
-                settings, sockets, shutdown, clock, *served, usage=usage, metrics_sockets=metrics_sockets
+                settings, sockets, shutdown, clock, *served, keys=keys, usage=usage, metrics_sockets=metrics_sockets
             )
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
+    if keys is not None:
+        await keys.close()
     logger.info("stopped")
     return ExitCode.LOAD if failed else ExitCode.STOPPED
 
 
-async def open_usage(settings: Settings) -> "UsageStore | None":
-    """Return the store of the requests' usage, or None without one.
+async def open_keys(settings: Settings) -> "KeyRing | None":
+    """Return the API keys that requests need, or None if they need none.
 
     Raises:
         StorageError: the store cannot be used.
     """
-    if settings.usage is None:
+    if not settings.api_key and settings.keys is None:
+        return None
+    from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
+
+    return await open_ring(settings.api_key, settings.keys)
+
+
+def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:
+    """Log a warning if other machines can use the server without an API key."""
+    public = [url(sock) for sock in sockets if not is_local(sock)]
+    if public and keys is None:
+        logger.warning(
+            "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
+            " and ".join(public),
+        )
+
+
+async def open_usage(settings: Settings) -> "UsageStore | None":
+    """Return the store of the requests' usage, by default that of the keys, or None without one.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    place = settings.usage or settings.keys
+    if place is None:
         return None
     from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
 
-    store = usage_store(settings.usage)
+    store = usage_store(place)
     await store.create()
     return store
 

@@ -20,12 +20,14 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
 from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import CountedResponses, ServerMetrics
+from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -94,6 +96,7 @@ def create_gateway(
     settings: Settings,
     embedder: Engine | None = None,
     *,
+    keys: KeyRing | None = None,
     usage: UsageStore | None = None,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
@@ -104,6 +107,7 @@ def create_gateway(
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        keys: API keys that requests need; None needs none.
         usage: keeps the usage of requests; None keeps none.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
@@ -132,13 +136,18 @@ def create_gateway(
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
     described = (openai_api(models, store, background), generate_api(models), own_api)
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    app = CountedResponses(create_app(apis, settings, preparer, clock, limiter), server)
-    metrics_app = create_app((metrics_api(metrics),), settings, preparer, clock, limiter)
+    app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock), server)
+    metrics_app = create_app((metrics_api(metrics),), settings, keys, limiter, preparer, clock)
     return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
 
 
 def create_app(
-    apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock, limiter: Limiter
+    apis: tuple[Api, ...],
+    settings: Settings,
+    keys: KeyRing | None,
+    limiter: Limiter,
+    preparer: Preparer,
+    clock: LoopClock,
 ) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
@@ -148,6 +157,7 @@ def create_app(
         RateLimitHeaders(app, limiter),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
+        authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
@@ -197,6 +207,7 @@ async def open_gateway(
     settings: Settings,
     embedder: Engine | None = None,
     *,
+    keys: KeyRing | None = None,
     usage: UsageStore | None = None,
     clock: LoopClock | None = None,
 ) -> AsyncIterator[Gateway]:
@@ -206,7 +217,7 @@ async def open_gateway(
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, usage=usage, preparer=preparer, clock=clock)
+    gateway = create_gateway(engine, settings, embedder, keys=keys, usage=usage, preparer=preparer, clock=clock)
     endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
     async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
         for served in gateway.models.all:
@@ -215,7 +226,7 @@ async def open_gateway(
         tasks.cancel_scope.cancel()
 
 
-async def serve_engines(
+async def serve_engines(  # noqa: PLR0913 - what the main program has opened
     settings: Settings,
     sockets: list[socket.socket],
     shutdown: anyio.Event,
@@ -223,6 +234,7 @@ async def serve_engines(
     engine: Engine,
     embedder: Engine | None = None,
     *,
+    keys: KeyRing | None = None,
     usage: UsageStore | None = None,
     metrics_sockets: Sequence[socket.socket] = (),
 ) -> None:
@@ -235,12 +247,13 @@ async def serve_engines(
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        keys: API keys that requests need; None needs none.
         usage: keeps the usage of requests; None keeps none.
         metrics_sockets: listening sockets of the port for metrics alone.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
     async with (
-        open_gateway(engine, settings, embedder, usage=usage, clock=clock) as gateway,
+        open_gateway(engine, settings, embedder, keys=keys, usage=usage, clock=clock) as gateway,
         running(clock),
         serving_aside(gateway.metrics_app, metrics_sockets, clock.time),
     ):

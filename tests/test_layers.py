@@ -83,6 +83,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.storage": {"gateway.storage", "anyio", "typing_extensions"},
     "gateway.storage.postgres": {"gateway.storage", "anyio", "psycopg", "typing_extensions"},
+    "gateway.keys": {"gateway.keys", "gateway.storage", "gateway.usage.store", "anyio", "orjson", "typing_extensions"},
     "gateway.middleware": {
         "gateway.middleware",
         "gateway.keys.key",

@@ -7,7 +7,8 @@ from gateway.apis.endpoint import Described
 
 DESCRIPTIONS = {
     400: "The request is invalid, or this model or server does not support it. `param` names the field.",
-    403: "The request comes from a web page whose origin is not allowed by the operator.",
+    401: "The request has no valid API key, and this server needs one.",
+    403: "The API key may not use the model, or the request comes from a web page whose origin is not allowed.",
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
@@ -24,8 +25,8 @@ DESCRIPTIONS = {
 PROTOCOL = frozenset({431, 501, 505})
 """Statuses that are sent before routing, always with the same error object. Some failures with 400 are, too."""
 
-EVERYWHERE = frozenset({400, 403, 408, 413, 500, 503, 504}) | PROTOCOL
-"""Statuses that every route may return: all routes read the body, if any, and check the origin."""
+EVERYWHERE = frozenset({400, 401, 403, 408, 413, 500, 503, 504}) | PROTOCOL
+"""Statuses that every route may return: all routes check the API key and the origin, and read the body, if any."""
 
 
 def _rate_limit_headers(unit: str) -> dict[str, Described]:
@@ -54,6 +55,7 @@ HEADERS: Mapping[str, Described] = {
         "description": "Time until a retry, in milliseconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "www-authenticate": {"description": "Scheme of the API keys.", "required": True, "schema": {"const": "Bearer"}},
     "x-should-retry": {
         "description": "True if a later retry may succeed, false if it would fail again. OpenAI's clients obey.",
         "schema": {"enum": ["true", "false"], "type": "string"},
@@ -62,14 +64,16 @@ HEADERS: Mapping[str, Described] = {
     **_rate_limit_headers("tokens"),
 }
 _ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
-_BUSY = {429, 503}
-_RETRY = ("retry-after", "retry-after-ms")
+_BY_STATUS = {
+    401: ("www-authenticate",),
+    **dict.fromkeys((429, 503), ("retry-after", "retry-after-ms")),
+}
 
 
 def headers(status: int = HTTPStatus.OK) -> Described:
     """Return references to the headers that responses with this status may have."""
     failed = ("x-should-retry",) if status >= HTTPStatus.BAD_REQUEST else ()
-    names = (*_ALWAYS, *failed, *(_RETRY if status in _BUSY else ()))
+    names = (*_ALWAYS, *failed, *_BY_STATUS.get(status, ()))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 

@@ -15,11 +15,9 @@ from gateway.storage.database import Database, Execute, Rows, StorageError, Valu
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5
-"""Seconds for a connection to be made."""
+"""Seconds for a connection to be made, or for one to be given up whose host has vanished."""
 STATEMENT_TIMEOUT = 5
 """Seconds for one statement, including its wait for the locks of other transactions."""
-LOST_AFTER = {"tcp_user_timeout": 5000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-"""Times after which a connection to a host that has vanished is given up, in milliseconds and seconds."""
 CREATION_LOCK = 0x6C6C616D61
 """Key of the lock under which tables are created: `CREATE … IF NOT EXISTS` fails if two run at once."""
 
@@ -82,7 +80,8 @@ class PostgresDatabase(Database):
                 autocommit=True,
                 connect_timeout=CONNECT_TIMEOUT,
                 application_name="llama-gateway",
-                **LOST_AFTER,
+                tcp_user_timeout=1000 * CONNECT_TIMEOUT,  # in milliseconds
+                keepalives_idle=CONNECT_TIMEOUT,
             )
             self._connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}s'")
         return self._connection

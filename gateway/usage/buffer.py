@@ -47,7 +47,7 @@ class UsageBuffer:
         total = self._sums.get(row.account)
         if total is None:
             key_id, model, day = row.account
-            total = UsageRow(id=self._next_id(), ended_at=time, day=day, key_id=key_id, model=model, requests=0)
+            total = UsageRow(id=self._next_id(), at=time, day=day, key_id=key_id, model=model, requests=0)
             self._sums[row.account] = total
         total.add(row)
 

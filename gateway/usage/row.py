@@ -19,7 +19,7 @@ class UsageRow:
 
     id: str
     """Unique id. A row that is written twice is stored once."""
-    ended_at: float
+    at: float
     """End of the request, in seconds since 1970; of the latest one in a sum."""
     day: str
     """Day of the end in UTC, as in `2026-11-22`."""
@@ -60,7 +60,7 @@ class UsageRow:
 
     def add(self, other: "UsageRow") -> None:
         """Add another row of the same account."""
-        self.ended_at = max(self.ended_at, other.ended_at)
+        self.at = max(self.at, other.at)
         self.requests += other.requests
         self.prompt_tokens += other.prompt_tokens
         self.cached_tokens += other.cached_tokens
@@ -72,7 +72,7 @@ def row_of(record: RequestRecord, row_id: str, time: float) -> UsageRow:
     """Return the row of a request that has ended at a time in seconds since 1970."""
     return UsageRow(
         id=row_id,
-        ended_at=time,
+        at=time,
         day=datetime.fromtimestamp(time, UTC).date().isoformat(),
         key_id="" if record.caller.key is None else record.caller.key.id,
         model=record.model,

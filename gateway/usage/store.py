@@ -11,7 +11,7 @@ from gateway.usage.row import UsageRow
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS usage (
         id TEXT PRIMARY KEY,
-        ended_at DOUBLE PRECISION NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
         day TEXT NOT NULL,
         key_id TEXT NOT NULL,
         model TEXT NOT NULL,
@@ -26,15 +26,15 @@ SCHEMA = (
         seconds DOUBLE PRECISION NOT NULL,
         request_id TEXT NOT NULL
     )""",
-    "CREATE INDEX IF NOT EXISTS usage_by_time ON usage (ended_at)",
+    "CREATE INDEX IF NOT EXISTS usage_by_time ON usage (at)",
 )
 COLUMNS = tuple(column.name for column in fields(UsageRow))
 ADD = f"INSERT INTO usage ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - constants
 PLACES = f"({', '.join('?' * len(COLUMNS))})"
 CHARGED = """SELECT key_id, SUM(prompt_tokens - cached_tokens + completion_tokens) FROM usage
-    WHERE ended_at >= ? AND ended_at < ? GROUP BY key_id"""
+    WHERE at >= ? AND at < ? GROUP BY key_id"""
 BY_KEY = """SELECT key_id, model, day, SUM(requests), SUM(prompt_tokens), SUM(cached_tokens), SUM(completion_tokens)
-    FROM usage WHERE ended_at >= ? AND ended_at < ? GROUP BY day, key_id, model ORDER BY day, key_id, model"""
+    FROM usage WHERE at >= ? AND at < ? GROUP BY day, key_id, model ORDER BY day, key_id, model"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class GenerateEndpoints:
     async def create(self, call: Call[GenerateCall]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
         request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
-        served = await self._models.resolve(None)
+        served = await self._models.resolve(call.caller, None)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names
         envelope = Envelope(options, ids)

@@ -17,7 +17,7 @@ Case = Callable[[str], Awaitable[None]]
 def row(number: int, day: int = 1, **fields: Any) -> UsageRow:
     """Return a row of the given day of January 2026."""
     known = {
-        "ended_at": JANUARY_2026 + (day - 1) * DAY + 60,
+        "at": JANUARY_2026 + (day - 1) * DAY + 60,
         "day": f"2026-01-{day:02}",
         "key_id": "key_1",
         "model": "m",
@@ -61,7 +61,7 @@ async def rows_are_summed_by_day_key_and_model(place: str) -> None:
 
 async def a_period_includes_its_start_and_not_its_end(place: str) -> None:
     async with opened(place) as store:
-        await store.add([row(number, ended_at=float(number)) for number in range(1, 5)])
+        await store.add([row(number, at=float(number)) for number in range(1, 5)])
         (usage,) = await store.usage_by_key(2, 4)
         assert usage.requests == 2
 

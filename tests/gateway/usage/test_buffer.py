@@ -43,7 +43,7 @@ def test_a_row_has_what_the_record_says() -> None:
     assert (row.key_id, row.model, row.operation, row.request_id) == ("key_1", "tiny", "chat", "req_1")
     assert (row.prompt_tokens, row.cached_tokens, row.completion_tokens, row.charged_tokens) == (10, 4, 7, 13)
     assert (row.outcome, row.phase, row.cause) == ("cancelled", "decode", "client_left")
-    assert (row.ended_at, row.day, row.seconds, row.requests) == (JANUARY_2026 + DAY - 0.5, "2026-01-01", 1.5, 1)
+    assert (row.at, row.day, row.seconds, row.requests) == (JANUARY_2026 + DAY - 0.5, "2026-01-01", 1.5, 1)
 
 
 def test_a_request_without_a_key_has_an_empty_one() -> None:

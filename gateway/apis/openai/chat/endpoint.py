@@ -25,7 +25,7 @@ class ChatEndpoints:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         chat, caller = call.prepared, call.caller
         options, names = chat.options, chat.names
-        served = await self._models.resolve(chat.model)
+        served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
         request = prompt.generation(chat.request, caller.request_id)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
@@ -40,7 +40,7 @@ class ChatEndpoints:
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
         chat = call.prepared
-        served = await self._models.resolve(chat.model)
+        served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 

@@ -26,7 +26,7 @@ class CompletionsEndpoints:
     async def create(self, call: Call[CompletionCall]) -> JsonReply[Completion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
-        served = await self._models.resolve(call.prepared.model)
+        served = await self._models.resolve(call.caller, call.prepared.model)
         _check_infills(request, served)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names

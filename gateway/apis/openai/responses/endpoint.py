@@ -39,7 +39,7 @@ class ResponsesEndpoints:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         asked, caller = call.prepared, call.caller
         names, stores, options = asked.names, asked.store, asked.options
-        served = await self._models.resolve(asked.model)
+        served = await self._models.resolve(call.caller, asked.model)
         inputs, prompt = await self._read(caller, asked, served)
         request = prompt.generation(asked.request, caller.request_id)
         answer = ResponseAnswer(served.name, options, prompt)
@@ -66,7 +66,7 @@ class ResponsesEndpoints:
 
     async def count(self, call: Call[ResponseCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
-        served = await self._models.resolve(call.prepared.model)
+        served = await self._models.resolve(call.caller, call.prepared.model)
         _, prompt = await self._read(call.caller, call.prepared, served)
         return JsonReply(await count_tokens(served.engine, prompt.text, call.caller.client))
 
