@@ -72,7 +72,7 @@ def metrics() -> str:
     """Every metric, in the order of a scrape."""
     models = create_gateway(FakeEngine().as_engine(), settings_for()).models
     requests, server = RequestMetrics(served.name for served in models.all), ServerMetrics(float, bool)
-    families = Exposition([requests, EngineCollector(models.all), server]).registry.collect()
+    families: Iterable[Any] = Exposition([requests, EngineCollector(models.all), server]).registry.collect()
     rows = ((_metric(family), family.type, _names(family._labelnames), family.documentation) for family in families)
     return _table(("metric", "type", "labels", "meaning"), rows)
 

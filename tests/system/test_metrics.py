@@ -8,8 +8,10 @@ import anyio
 import pytest
 
 from engine import EngineState, Supervision
+from gateway.server.aside import serving_aside
+from gateway.server.listen import listen
 from tests.gateway.metrics.scraped import Scrape, scrape
-from tests.gateway.server.sockets import get
+from tests.gateway.server.sockets import Client, get
 from tests.program import engines_of
 from tests.system.answers import STREAMED
 from tests.system.served import GUARD, Served, completion, post, serving
@@ -151,3 +153,23 @@ async def test_a_stopped_engine_delays_no_scrape() -> None:
             os.kill(served.engine_pid, signal.SIGCONT)
         client.close()
     assert found.value("vllm:num_requests_running") == 1
+
+
+async def test_a_port_of_its_own_shows_the_metrics_while_the_server_drains() -> None:
+    sockets = listen("127.0.0.1", 0)
+    port = sockets[0].getsockname()[1]
+    async with serving(seconds_per_pass=PASS, grace=GUARD) as served:
+        client = served.client()
+        await client.send(completion("last", max_tokens=MANY, stream=True))
+        await client.see(b'"text":"')
+        async with serving_aside(served.gateway.metrics_app, sockets, anyio.current_time):
+            served.shutdown.set()
+            with anyio.fail_after(GUARD):
+                await served.draining.wait()
+                scraper = Client(port)
+                await scraper.send(get("/metrics"))
+                found = scrape((await scraper.answer()).body)
+            scraper.close()
+            client.close()
+    assert found.value("llama_gateway_draining") == 1
+    assert found.value("llama_gateway_requests_in_progress") == 1
