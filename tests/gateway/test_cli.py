@@ -67,6 +67,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "embedding_model": str(model),
         "host": "::1",
         "port": "0",
+        "metrics_port": "0",
+        "metrics_host": "::1",
         "allow_origin": "https://a.example",
         "api_key": "sk-a",
         "keys": str(tmp_path / "keys.db"),
