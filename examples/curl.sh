@@ -97,5 +97,8 @@ show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 
 show "$url/slots"
 
+# The metrics for Prometheus: only their size.
+show "$url/metrics" --output /dev/null --write-out '%{http_code}, %{size_download} bytes of metrics'
+
 # The description of all routes, as OpenAPI: only its size.
 show "$url/openapi.json" --output /dev/null --write-out '%{http_code}, %{size_download} bytes'

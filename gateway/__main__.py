@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio.to_thread
 from anyio.abc import TaskStatus
@@ -26,9 +26,14 @@ from gateway.progress import progress_for
 from gateway.reloading import Reloadable, SettingsReload, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import ListenError, listen_all, url
+from gateway.server.listen import ListenError, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.settings import Settings
+from gateway.storage.database import StorageError
+
+if TYPE_CHECKING:
+    from gateway.keys.ring import KeyRing
+    from gateway.usage.store import UsageStore
 
 logger = logging.getLogger("gateway")
 
@@ -57,6 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
 
         return bench(given[1:], os.environ)
+    if given[:1] == ["keys"]:
+        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
+
+        return keys(given[1:], os.environ)
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
@@ -64,13 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, TooManyFilesError, TlsError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     configure(settings.log_level, settings.log_format, current_request_id.get)
-    address = (settings.host, settings.port) if settings.listens_on_port else None
     try:
-        sockets = listen_all(address, settings.unix_socket)
+        listening = listen_as(settings)
     except ListenError as error:
         return exit_with(ExitCode.LISTEN, str(error))
     reloadables: list[Reloadable] = [SettingsReload(settings, given, os.environ)]
-    return anyio.run(run, settings, sockets, certificates, reloadables, backend=settings.async_backend)
+    return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
@@ -90,18 +98,51 @@ def certificates_for(settings: Settings) -> Certificates | None:
     return open_certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
 
 
+class Listening(NamedTuple):
+    """Listening sockets of the server."""
+
+    all: list[socket.socket]
+    """Those of the whole server."""
+    metrics: list[socket.socket]
+    """Those of the port for metrics alone."""
+
+
+def listen_as(settings: Settings) -> Listening:
+    """Return sockets that listen where the settings say.
+
+    Raises:
+        ListenError: An address or a path cannot be used.
+    """
+    address = (settings.host, settings.port) if settings.listens_on_port else None
+    sockets = listen_all(address, settings.unix_socket)
+    if settings.metrics_port is None:
+        return Listening(sockets, [])
+    return Listening(sockets, listen_all((settings.metrics_host or settings.host, settings.metrics_port), None))
+
+
 async def run(
-    settings: Settings, sockets: list[socket.socket], certificates: Certificates | None, reloadables: list[Reloadable]
+    settings: Settings, listening: Listening, certificates: Certificates | None, reloadables: list[Reloadable]
 ) -> ExitCode:
     """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load.
 
     Args:
         settings: The settings.
-        sockets: Listening sockets.
-        certificates: Certificates for TLS on all sockets but Unix sockets; None serves without TLS.
+        listening: Listening sockets.
+        certificates: Certificates for TLS on all sockets but Unix sockets and those of metrics; None serves without.
         reloadables: Called at SIGHUP. Parts that open later add theirs.
     """
     shutdown = anyio.Event()
+    try:
+        keys = await open_keys(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
+    try:
+        usage = await open_usage(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
+    warn_of_strangers(listening.all, keys)
+    if listening.metrics:
+        logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in listening.metrics))
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     async with anyio.create_task_group() as tasks:
@@ -110,17 +151,70 @@ async def run(
         if certificates is not None:
             reloadables.append(certificates.reload)
             tasks.start_soon(certificates.watch)
+        if keys is not None:
+            reloadables.append(keys.reload)
+            tasks.start_soon(keys.run)
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
-            urls = [url(sock, secure=certificates is not None) for sock in sockets]
+            urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            tls = certificates and certificates.current
-            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines), tls=tls)
+            await serve_engines(
+                settings,
+                listening.all,
+                shutdown,
+                clock,
+                *(named.engine for named in engines),
+                tls=certificates and certificates.current,
+                keys=keys,
+                usage=usage,
+                metrics_sockets=listening.metrics,
+            )
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
+    if keys is not None:
+        await keys.close()
     logger.info("stopped")
     return ExitCode.LOAD if failed else ExitCode.STOPPED
+
+
+async def open_keys(settings: Settings) -> "KeyRing | None":
+    """Return the API keys that requests need, or None if they need none.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    if not settings.api_key and settings.keys is None:
+        return None
+    from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
+
+    return await open_ring(settings.api_key, settings.keys)
+
+
+def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:
+    """Log a warning if other machines can use the server without an API key."""
+    public = [url(sock) for sock in sockets if not is_local(sock)]
+    if public and keys is None:
+        logger.warning(
+            "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
+            " and ".join(public),
+        )
+
+
+async def open_usage(settings: Settings) -> "UsageStore | None":
+    """Return the store of the requests' usage, by default that of the keys, or None without one.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    place = settings.usage or settings.keys
+    if place is None:
+        return None
+    from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
+
+    store = usage_store(place)
+    await store.create()
+    return store
 
 
 def import_server() -> Callable[..., Awaitable[None]]:

@@ -1,8 +1,8 @@
 """The ASGI application: APIs, middleware, and the function that serves it."""
 
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +13,21 @@ from starlette.types import ASGIApp
 from engine import Engine
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
-from gateway.apis.llama_server.api import llama_server_api
+from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
+from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.keys.ring import KeyRing
+from gateway.limits.headers import RateLimitHeaders
+from gateway.limits.limiter import Limiter
+from gateway.metrics.engines import EngineCollector
+from gateway.metrics.exposition import Exposition
+from gateway.metrics.requests import RequestMetrics
+from gateway.metrics.server import CountedResponses, ServerMetrics
+from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -29,6 +38,7 @@ from gateway.preparation.jobs import modules_of
 from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.workers.pool import WorkerPool
+from gateway.server.aside import serving_aside
 from gateway.server.capacity import connections_for
 from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
@@ -36,7 +46,11 @@ from gateway.server.server import ContextSource, serve
 from gateway.serving.generations import Generations
 from gateway.serving.models import Models, Served, Task
 from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
+from gateway.serving.records import RecordObserver
 from gateway.settings import Settings
+from gateway.usage.store import UsageStore
+from gateway.usage.writer import UsageWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,29 @@ class Gateway:
     health: HealthEndpoints
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
-    """Background responses; must be open while the application serves."""
+    """Background responses; open while the application serves."""
+    observers: list[RecordObserver]
+    """Observers of the records of all requests for a model."""
+    metrics_app: ASGIApp
+    """The ASGI application of a port for metrics alone."""
+    limiter: Limiter
+    """Limits of all keys."""
+    usage: UsageWriter | None
+    """Stores the usage of requests; None without a store."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Restore the budgets, then store usage and run background responses inside the context.
+
+        Raises:
+            StorageError: the usage store cannot be used.
+        """
+        async with AsyncExitStack() as stack:
+            if self.usage is not None:
+                await self.limiter.restore(self.usage.store.charged)
+                await stack.enter_async_context(self.usage.open())
+            await stack.enter_async_context(self.background.open())
+            yield
 
 
 def create_gateway(
@@ -60,6 +96,8 @@ def create_gateway(
     settings: Settings,
     embedder: Engine | None = None,
     *,
+    keys: KeyRing | None = None,
+    usage: UsageStore | None = None,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
 ) -> Gateway:
@@ -69,13 +107,21 @@ def create_gateway(
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        keys: API keys that requests need; None needs none.
+        usage: keeps the usage of requests; None keeps none.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
-    models = create_models(engine, settings, embedder, preparer)
+    limiter, writer = Limiter(), None if usage is None else UsageWriter(usage)
+    observers: list[RecordObserver] = [] if writer is None else [writer.observe]
+    models = create_models(engine, settings, embedder, preparer, observers, limiter)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
+    requests = RequestMetrics(served.name for served in models.all)
+    observers.append(requests.observe)
+    server = ServerMetrics(lag=lambda: clock.lag, draining=lambda: health.draining)
+    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
     store = ResponseStore(
         max_responses=settings.stored_responses,
         max_bytes=settings.stored_bytes,
@@ -87,30 +133,49 @@ def create_gateway(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
+    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
+    described = (openai_api(models, store, background), generate_api(models), own_api)
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
+    app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock), server)
+    metrics_app = create_app((metrics_api(metrics),), settings, keys, limiter, preparer, clock)
+    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
+def create_app(
+    apis: tuple[Api, ...],
+    settings: Settings,
+    keys: KeyRing | None,
+    limiter: Limiter,
+    preparer: Preparer,
+    clock: LoopClock,
+) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
     )
     return RequestScope(
-        app,
+        RateLimitHeaders(app, limiter),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
+        authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
     )
 
 
-def create_models(engine: Engine, settings: Settings, embedder: Engine | None, preparer: Preparer) -> Models:
-    """Return the registry of the models that the settings name."""
+def create_models(
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None,
+    preparer: Preparer,
+    observers: Sequence[RecordObserver],
+    limiter: Limiter,
+) -> Models:
+    """Return the registry of the models that the settings name. Observers see the record of every request to them."""
 
     def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
+        recorder = Recorder(name, observers)
         return Served(
             engine,
             name,
@@ -119,10 +184,14 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
             prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(
                 engine,
+                recorder,
+                limiter,
                 max_tokens=settings.max_tokens,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
             ),
+            recorder=recorder,
+            limiter=limiter,
         )
 
     main = served(engine, settings.served_name, settings.model, *Task)
@@ -134,31 +203,41 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
 
 @asynccontextmanager
 async def open_gateway(
-    engine: Engine, settings: Settings, embedder: Engine | None = None, clock: LoopClock | None = None
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None = None,
+    *,
+    keys: KeyRing | None = None,
+    usage: UsageStore | None = None,
+    clock: LoopClock | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Create the application with worker processes. They run, as do background responses, inside the context.
+    """Create the application with worker processes. They and the gateway run inside the context.
 
     The arguments are those of `create_gateway`.
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock)
+    gateway = create_gateway(engine, settings, embedder, keys=keys, usage=usage, preparer=preparer, clock=clock)
     endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
-    async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
+    async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
         for served in gateway.models.all:
             tasks.start_soon(served.prompts.check)
         yield gateway
         tasks.cancel_scope.cancel()
 
 
-async def serve_engines(
+async def serve_engines(  # noqa: PLR0913 - what the main program has opened
     settings: Settings,
     sockets: list[socket.socket],
     shutdown: anyio.Event,
     clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
+    *,
     tls: ContextSource | None = None,
+    keys: KeyRing | None = None,
+    usage: UsageStore | None = None,
+    metrics_sockets: Sequence[socket.socket] = (),
 ) -> None:
     """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
@@ -170,9 +249,16 @@ async def serve_engines(
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
         tls: returns the TLS context for a new connection; None serves without TLS.
+        keys: API keys that requests need; None needs none.
+        usage: keeps the usage of requests; None keeps none.
+        metrics_sockets: listening sockets of the port for metrics alone.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
+    async with (
+        open_gateway(engine, settings, embedder, keys=keys, usage=usage, clock=clock) as gateway,
+        running(clock),
+        serving_aside(gateway.metrics_app, metrics_sockets, clock.time),
+    ):
         await serve(
             gateway.app,
             sockets,

@@ -18,6 +18,8 @@ from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
+OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
+"""Variables of llama-server, read where that with the prefix is not set."""
 
 
 class SettingsError(Exception):
@@ -29,7 +31,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
 
     Args:
         arguments: the command line without the program's name.
-        environment: the variables; others than `LLAMA_GATEWAY_…` are ignored.
+        environment: the variables; others than `LLAMA_GATEWAY_…` and `LLAMA_API_KEY` are ignored.
 
     Raises:
         SettingsError: a setting is invalid.
@@ -37,7 +39,9 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     """
     flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if name != "command"}
     variables = {
-        name: text for name in (*Settings.model_fields, "config") if (text := environment.get(_variable(name)))
+        name: text
+        for name in (*Settings.model_fields, "config")
+        if (text := environment.get(_variable(name, environment)))
     }
     config = flags.pop("config", None) or variables.get("config")
     variables.pop("config", None)
@@ -48,7 +52,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         return Settings.model_validate(values)
     except ValidationError as error:
         origins = {name: f"{name} in {config}" for name in file}
-        origins |= {name: _variable(name) for name in variables}
+        origins |= {name: _variable(name, environment) for name in variables}
         origins |= {name: _flag(name) for name in flags}
         raise SettingsError(_message(error, values, origins)) from error
 
@@ -58,7 +62,8 @@ def _message(error: ValidationError, values: Mapping[str, object], origins: Mapp
     first = error.errors()[0]
     name = str(first["loc"][0])
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    return f"{origins[name]} {values[name]!r}: {reason}"
+    value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
+    return f"{origins[name]}{value}: {reason}"
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -93,7 +98,9 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("bench", help="measure an OpenAI-compatible server", add_help=False)  # has its own arguments
+    # These have their own arguments.
+    commands.add_parser("bench", help="measure an OpenAI-compatible server", add_help=False)
+    commands.add_parser("keys", help="manage the API keys of a store", add_help=False)
     serve = commands.add_parser(
         "serve",
         usage="llama-gateway serve [--model FILE] [flags]",
@@ -137,5 +144,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _variable(name: str) -> str:
-    return PREFIX + name.upper()
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    """Return the name of the variable that a setting is read from."""
+    variable = PREFIX + name.upper()
+    return variable if environment.get(variable) else OTHER_VARIABLES.get(name, variable)

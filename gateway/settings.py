@@ -22,6 +22,7 @@ _ENGINE = EngineConfig(model="")
 _GGUF_HEADER = 24
 _NUMERIC = (int, float, int | None)
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
+_SECRET = re.compile(r"[!-~]+")
 
 
 def _expanded(path: Path | None) -> Path | None:
@@ -65,10 +66,40 @@ def _readable_template(path: str) -> str:
     return read_template(path)
 
 
+def _split(value: object) -> list[str]:
+    """Return all items of one value or several, split at commas."""
+    parts = value if isinstance(value, list) else [value]
+    return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+
+
+def _api_keys(value: object) -> object:
+    """Split values at commas and check that each can be sent in a header."""
+    keys = _split(value)
+    if not keys:
+        raise ValueError("there is no key")
+    if not all(_SECRET.fullmatch(key) for key in keys):
+        raise ValueError("a key may have only visible ASCII characters, and no space")
+    return keys
+
+
+def _store_place(place: str | None) -> str | None:
+    from gateway.storage.place import check_place  # noqa: PLC0415 - few servers have a store
+
+    return None if place is None else check_place(place)
+
+
+def _paths(value: object) -> object:
+    """Split values at commas and check that each is a path."""
+    paths = _split(value)
+    for path in paths:
+        if not path.startswith("/"):
+            raise ValueError(f"{path!r} does not begin with a slash")
+    return paths
+
+
 def _origins(value: object) -> object:
     """Split values at commas and check that each is an origin or `*`."""
-    parts = value if isinstance(value, list) else [value]
-    origins = [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+    origins = _split(value)
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
@@ -116,11 +147,45 @@ class Settings(BaseModel):
     tls_client_ca: Annotated[Path | None, AfterValidator(_expanded)] = Field(
         None, title="FILE", description="CA in PEM format that must have signed the certificates of clients"
     )
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        title="PORT",
+        description="port of its own for /metrics, which --port then does not answer; 0 takes a free port; "
+        "default: /metrics is on --port",
+    )
+    metrics_host: str | None = Field(
+        None, min_length=1, title="ADDRESS", description="address of --metrics-port; default: same as --host"
+    )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
         description="web origin whose pages may call the server, such as https://example.org; * allows all; "
         "repeatable, or separated by commas; default: no origin",
+    )
+
+    # `repr=False` marks a secret: no message shows the value.
+    api_key: Annotated[tuple[str, ...], BeforeValidator(_api_keys)] = Field(
+        (),
+        repr=False,
+        title="KEY",
+        description="API key without limits that requests may have; repeatable, or separated by commas; also the "
+        "variable LLAMA_API_KEY; default: no key is needed, unless --keys is set",
+    )
+    keys: Annotated[str | None, AfterValidator(_store_place)] = Field(
+        None,
+        repr=False,
+        min_length=1,
+        title="STORE",
+        description="store of API keys with limits, which `llama-gateway keys` fills: an SQLite file, or the URL of a "
+        "PostgreSQL database; default: no store",
+    )
+    open_path: Annotated[tuple[str, ...], BeforeValidator(_paths)] = Field(
+        (),
+        title="PATH",
+        description="path that needs no API key, such as /metrics; repeatable, or separated by commas; default: only "
+        "/health, /livez and /readyz",
     )
 
     slots: int = Field(_ENGINE.slots, ge=1, le=256, title="N", description="sequences that run at the same time")
@@ -178,7 +243,9 @@ class Settings(BaseModel):
         "first; 0 disables it; default: a tenth of the free memory, at most 8 GiB",
     )
     partition_cache: bool = Field(
-        False, description="share cached prompts only between requests with the same Authorization header"
+        False,
+        description="share cached prompts only between requests with the same API key, or without keys the same "
+        "Authorization header",
     )
     queue_limit: int = Field(
         _ENGINE.queue_limit,
@@ -241,6 +308,14 @@ class Settings(BaseModel):
         title="N",
         description="background responses of one client that may run or wait; further ones get status 429; default: a "
         "quarter of --slots and --queue-limit",
+    )
+    usage: Annotated[str | None, AfterValidator(_store_place)] = Field(
+        None,
+        repr=False,
+        min_length=1,
+        title="STORE",
+        description="store of one row of usage for each request: an SQLite file, or the URL of a PostgreSQL database; "
+        "default: the store of --keys",
     )
     grace: float = Field(
         20, ge=0, le=3600, title="SECONDS", description="maximum time that open requests continue after SIGTERM"

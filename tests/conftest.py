@@ -17,7 +17,8 @@ settings.load_profile("alike")
 def pytest_configure() -> None:
     """Drop settings for servers and proxies from the environment: they must not change the tests."""
     for name in list(os.environ):
-        if name.startswith("LLAMA_GATEWAY_") and not name.startswith("LLAMA_GATEWAY_TEST_"):
+        own = name.startswith("LLAMA_GATEWAY_") and not name.startswith("LLAMA_GATEWAY_TEST_")
+        if own or name == "LLAMA_API_KEY":
             del os.environ[name]
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores

@@ -18,10 +18,16 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields
+from gateway.app import create_gateway
+from gateway.metrics.engines import EngineCollector
+from gateway.metrics.exposition import Exposition
+from gateway.metrics.requests import RequestMetrics
+from gateway.metrics.server import ServerMetrics
 from gateway.openapi.document import plain_path
 from gateway.openapi.statuses import DESCRIPTIONS
 from gateway.settings import Settings
-from tests.gateway.application import apis
+from tests.gateway.application import apis, settings_for
+from tests.gateway.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[1]
 SHARED: Mapping[str, type[Fields]] = {
@@ -33,6 +39,8 @@ SHARED: Mapping[str, type[Fields]] = {
 """Fields that several bodies have, by the name of their group."""
 
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SUFFIXES = {"counter": "_total", "info": "_info"}
+"""Suffixes that Prometheus adds to the names of metrics, by their types."""
 _DEFAULT = re.compile(r"; default: (.+)$")
 
 
@@ -60,7 +68,22 @@ def statuses() -> str:
     return _table(("status", "meaning"), ((str(status), reason) for status, reason in DESCRIPTIONS.items()))
 
 
-BLOCKS: Mapping[str, Callable[[], str]] = {"routes": routes, "flags": flags, "fields": fields, "statuses": statuses}
+def metrics() -> str:
+    """Every metric, in the order of a scrape."""
+    models = create_gateway(FakeEngine().as_engine(), settings_for()).models
+    requests, server = RequestMetrics(served.name for served in models.all), ServerMetrics(float, bool)
+    families: Iterable[Any] = Exposition([requests, EngineCollector(models.all), server]).registry.collect()
+    rows = ((_metric(family), family.type, _names(family._labelnames), family.documentation) for family in families)
+    return _table(("metric", "type", "labels", "meaning"), rows)
+
+
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "routes": routes,
+    "flags": flags,
+    "fields": fields,
+    "statuses": statuses,
+    "metrics": metrics,
+}
 """The lists, by the names in their marks."""
 
 
@@ -90,6 +113,10 @@ def _endpoints() -> Iterator[AnyEndpoint]:
 
 def _route(endpoint: AnyEndpoint) -> str:
     return f"`{endpoint.method} {plain_path(endpoint.path)}`"
+
+
+def _metric(family: Any) -> str:
+    return f"`{family.name}{_SUFFIXES.get(family.type, '')}`"
 
 
 def _flag(name: str, field: FieldInfo) -> str:

@@ -40,6 +40,7 @@ TOLD = {
         r'/input_items\n{"object":"list","data":\[{"id":"msg_',
         r'/cancel -X POST\n{"id":"resp_.*"status":"(cancelled|completed)".*"background":true',
         r"\n200, \d+ bytes\n",
+        r"\n200, \d+ bytes of metrics\n",
         r'{"prompt":".*Hello!',
         r'"param":"temperature"',
         r'"state":"idle"',

@@ -9,6 +9,7 @@ import anyio
 from starlette.types import Message, Receive
 
 from gateway.middleware.body_budget import Body
+from gateway.middleware.caller import Closing
 from gateway.middleware.disconnect import OnDisconnect, read_disconnect, wait_for_disconnect
 from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.limits import RequestLimits
@@ -73,19 +74,19 @@ async def _collect(
     while more:
         message = await client.wait(receive)
         if message["type"] == "http.disconnect":
-            raise _gone(*read_disconnect(message))
+            raise _gone(read_disconnect(message))
         part = message.get("body", b"")
         if data.tell() + len(part) > limits.body:
             raise too_large(limits)
         if not await _grow(body, len(part), limits, client, on_disconnect):
-            raise _gone(*await wait_for_disconnect(receive))
+            raise _gone(await wait_for_disconnect(receive))
         data.write(part)
         more = message.get("more_body", False)
     body.complete(data.getvalue())
 
 
-def _gone(reason: str, error: Exception | None) -> Exception:
-    return error or ClientGoneError(reason)
+def _gone(closing: Closing) -> Exception:
+    return closing.error or ClientGoneError(closing.reason)
 
 
 async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, on_disconnect: OnDisconnect) -> bool:

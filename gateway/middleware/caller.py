@@ -1,7 +1,8 @@
 """Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from hashlib import blake2b
 from typing import cast
 
@@ -14,12 +15,33 @@ from gateway.middleware.errors import EncodeError, encode_error
 _KEY = "llama_gateway.caller"
 
 
+class Cause(StrEnum):
+    """Cause of ending a request early, for programs."""
+
+    CLIENT_LEFT = "client_left"
+    """The client closed its connection."""
+    CLIENT_CANCELLED = "client_cancelled"
+    """The client cancelled its background response."""
+    SLOW_READER = "slow_reader"
+    """The client left text unread for too long."""
+    DEADLINE = "deadline"
+    """The time limit of a request passed."""
+    QUEUE_TIMEOUT = "queue_timeout"
+    """The time limit of the queue passed."""
+    SHUTDOWN = "shutdown"
+    """The server stopped."""
+    CANCELLED = "cancelled"
+    """This server ended the work for another reason."""
+
+
 @dataclass(slots=True)
 class Closing:
     """Reason for ending a request before its response is complete. It is set before the request is cancelled."""
 
     reason: str = ""
     """Side that closed the request, and the reason, for the log. Empty while the request runs."""
+    cause: Cause | None = None
+    """The same for programs; None while the request runs."""
     error: Exception | None = None
     """Error for a client that still listens; None if the client is gone."""
 
@@ -31,9 +53,9 @@ class Caller:
     request_id: str
     """Id of the request in headers and logs."""
     credentials: str = ""
-    """Digest of the `Authorization` headers. Equal credentials have equal digests."""
+    """Owner of what the request stores: the key's id, or without a key the digest of the `Authorization` headers."""
     key: Key | None = None
-    """API key of the request; None on a server without keys."""
+    """API key of the request; None on a server without keys, and on a path that needs none."""
     client: str = ""
     """Client that shares the engine fairly with others: its credentials, else the address of its connection."""
     cache_partition: str = ""
@@ -48,6 +70,11 @@ class Caller:
     """Body of the request, until `release_body`."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
+
+    def identified(self, key: Key) -> "Caller":
+        """Return this caller with an API key. Its identity is the key's id, which outlives a change of the secret."""
+        partition = key.id if self.cache_partition else ""
+        return replace(self, key=key, credentials=key.id, client=key.id, cache_partition=partition)
 
     def release_body(self) -> None:
         """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""

@@ -1,7 +1,7 @@
 """Mapping of exceptions to problems in one table. Each API encodes the problems in its own shape.
 
-The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms` if it is present, and never if
-`x-should-retry` is `false`. Every row of the table is chosen for this behavior.
+The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms` if it is present. `x-should-retry`,
+`true` or `false`, decides against these rules. Every row of the table is chosen for this behavior.
 """
 
 import logging
@@ -24,9 +24,11 @@ logger = logging.getLogger(__name__)
 INVALID_REQUEST = "invalid_request_error"
 RATE_LIMIT = "rate_limit_error"
 SERVER = "server_error"
-FIRST_SERVER_ERROR = 500
+FIRST_CLIENT_ERROR, FIRST_SERVER_ERROR = 400, 500
+TEMPORARY = {408, 429}
+"""Statuses of client errors after which the same request may succeed."""
 
-NO_RETRY = {"x-should-retry": "false"}
+RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -53,7 +55,7 @@ class Problem:
     code: str | None = None
     """Stable name of the failure, for programs."""
     param: str | None = None
-    """Field of the request that is at fault."""
+    """Field of the request that is at fault, or limit of its key that is reached."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of the response."""
     unexpected: bool = False
@@ -75,8 +77,10 @@ def encode_error(problem: Problem) -> bytes:
 
 
 def response_for(problem: Problem, encode: EncodeError = encode_error) -> Response:
-    """Return the error response for a problem."""
-    return Response(encode(problem), problem.status, dict(problem.headers), "application/json")
+    """Return the error response for a problem. A client's error that a retry would repeat says so."""
+    repeats = FIRST_CLIENT_ERROR <= problem.status < FIRST_SERVER_ERROR and problem.status not in TEMPORARY
+    headers = {**(NO_RETRY if repeats else {}), **problem.headers}
+    return Response(encode(problem), problem.status, headers, "application/json")
 
 
 DEADLINE_PASSED = Problem(
@@ -116,7 +120,7 @@ LEAST_WAIT, MOST_WAIT = 1.0, 60.0
 def retry_after(seconds: float) -> dict[str, str]:
     """Return headers that ask the client to retry after `seconds`, within the bounds."""
     wait = min(max(seconds, LEAST_WAIT), MOST_WAIT)
-    return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+    return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000)), **RETRY}
 
 
 ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (

@@ -8,9 +8,10 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.middleware import errors
+from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
-from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.limits import RequestLimits
@@ -27,9 +28,9 @@ def _openai_shape(_path: str) -> EncodeError:
 class RequestScope:
     """Middleware that runs each request in a task group and cancels it when the client stops waiting for the response.
 
-    It is the outermost layer. It creates the request's `Caller`, reads the whole body, and is then the only owner of
-    the server's `receive`: a disconnect before the last byte of the response cancels the request, a later one is
-    ignored. `app` receives its body once and then waits; a hang-up reaches it as cancellation.
+    It is the outermost layer. It creates the request's `Caller`, checks its API key, reads the whole body, and is then
+    the only owner of the server's `receive`: a disconnect before the last byte of the response cancels the request, a
+    later one is ignored. `app` receives its body once and then waits; a hang-up reaches it as cancellation.
 
     An exception of `app` before the head of the response becomes the error response from `errors`. A later one is
     raised: the server logs it and closes the connection.
@@ -41,6 +42,7 @@ class RequestScope:
         limits: RequestLimits,
         *,
         encoder_for: Callable[[str], EncodeError] = _openai_shape,
+        authenticate: Authenticate = no_authentication,
         partition_cache: bool = False,
         budget: BodyBudget | None = None,
         clock: Clock = anyio.current_time,
@@ -51,6 +53,7 @@ class RequestScope:
             app: Serves the requests.
             limits: Limits of each request.
             encoder_for: Returns the error encoder of the API that a path belongs to.
+            authenticate: Returns the API key of a request.
             partition_cache: Share cached prompts only among callers with the same credentials.
             budget: Memory of all bodies; None sets no limit.
             clock: Clock by which the time of a body is measured.
@@ -58,6 +61,7 @@ class RequestScope:
         self._app = app
         self._limits = limits
         self._encoder_for = encoder_for
+        self._authenticate = authenticate
         self._partition_cache = partition_cache
         self._budget = budget or BodyBudget()
         self._clock = clock
@@ -71,6 +75,8 @@ class RequestScope:
         current_request_id.set(caller.request_id)
         reply = Reply(send, caller)
         try:
+            if (key := self._authenticate(scope)) is not None:
+                caller = caller.identified(key)
             await self._read_body(scope, receive, caller)
             await self._run(with_caller(scope, caller), receive, reply)
         except ClientGoneError as gone:
@@ -115,9 +121,9 @@ class RequestScope:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await wait_for_closing(receive, reply.caller.deadline)
+                end = await wait_for_closing(receive, reply.caller.deadline)
                 if not reply.complete:
-                    closing.reason, closing.error = reason, error
+                    closing.reason, closing.cause, closing.error = end.reason, end.cause, end.error
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
@@ -132,15 +138,11 @@ class RequestScope:
             raise failure
 
 
-async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
-    """Wait until the client hangs up, the server shuts down, or the deadline passes.
-
-    Returns:
-        The reason, and the error for a client that still listens.
-    """
+async def wait_for_closing(receive: Receive, deadline: float) -> Closing:
+    """Wait until the client hangs up, the server shuts down, or the deadline passes. Return the reason."""
     with anyio.CancelScope(deadline=deadline):
         return await wait_for_disconnect(receive)
-    return "the request's deadline passed", RefusedError(DEADLINE_PASSED)
+    return Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED))
 
 
 def log_cancel(request_id: str, reason: str) -> None:

@@ -30,6 +30,12 @@ also support HEAD.
 - The schema of a stream describes one event. Comment lines may occur between events. A failure before the first event \
 is answered with an error status; a later failure is the last event of the stream."""
 
+SECURITY: Described = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+"""Headers with an API key. Whether one is needed depends on the server's settings."""
+
 
 class _Untitled(GenerateJsonSchema):
     """JSON schema generator without field titles, because they only repeat the names."""
@@ -54,8 +60,10 @@ def describe(apis: Sequence[Api], *, strict: bool = False) -> Described:
     return {
         "openapi": VERSION,
         "info": {"title": "llama-gateway", "version": __version__, "description": DESCRIPTION},
+        "security": [{}, *({name: []} for name in SECURITY)],
         "paths": paths,
         "components": {
+            "securitySchemes": SECURITY,
             "schemas": schemas.definitions,
             "headers": dict(HEADERS),
             "responses": {
@@ -128,7 +136,7 @@ def _path_parameters(path: str) -> list[Described]:
 
 
 def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
-    content = {"application/json": {"schema": schemas.schema_for(endpoint.answer)}}
+    content = {media: {"schema": schemas.schema_for(endpoint.answer)} for media in endpoint.media}
     if endpoint.events is not None:
         content["text/event-stream"] = {"schema": _event(endpoint, schemas)}
     return {"description": "The answer.", "headers": headers(), "content": content}

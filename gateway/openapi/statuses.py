@@ -7,11 +7,12 @@ from gateway.apis.endpoint import Described
 
 DESCRIPTIONS = {
     400: "The request is invalid, or this model or server does not support it. `param` names the field.",
-    403: "The request comes from a web page whose origin is not allowed by the operator.",
+    401: "The request has no valid API key, and this server needs one.",
+    403: "The API key may not use the model, or the request comes from a web page whose origin is not allowed.",
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
-    429: "The queue is full, or the client has too many background responses.",
+    429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
     501: "The transfer encoding of the request body is not supported.",
@@ -24,8 +25,20 @@ DESCRIPTIONS = {
 PROTOCOL = frozenset({431, 501, 505})
 """Statuses that are sent before routing, always with the same error object. Some failures with 400 are, too."""
 
-EVERYWHERE = frozenset({400, 403, 408, 413, 500, 503, 504}) | PROTOCOL
-"""Statuses that every route may return: all routes read the body, if any, and check the origin."""
+EVERYWHERE = frozenset({400, 401, 403, 408, 413, 500, 503, 504}) | PROTOCOL
+"""Statuses that every route may return: all routes check the API key and the origin, and read the body, if any."""
+
+
+def _rate_limit_headers(unit: str) -> dict[str, Described]:
+    """Return the headers of a limit per minute. Only keys with such a limit receive them."""
+    number: Described = {"type": "integer", "minimum": 0}
+    time: Described = {"type": "string", "pattern": "^(\\d+ms|(\\d+h)?(\\d+m)?[0-9.]+s)$"}
+    return {
+        f"x-ratelimit-limit-{unit}": {"description": f"The key's limit of {unit} per minute.", "schema": number},
+        f"x-ratelimit-remaining-{unit}": {"description": f"The {unit} that the key may use now.", "schema": number},
+        f"x-ratelimit-reset-{unit}": {"description": "Time until the whole limit remains.", "schema": time},
+    }
+
 
 HEADERS: Mapping[str, Described] = {
     "x-request-id": {
@@ -42,22 +55,25 @@ HEADERS: Mapping[str, Described] = {
         "description": "Time until a retry, in milliseconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "www-authenticate": {"description": "Scheme of the API keys.", "required": True, "schema": {"const": "Bearer"}},
     "x-should-retry": {
-        "description": "Sent if a retry would fail again; OpenAI's clients then do not retry.",
-        "schema": {"const": "false", "type": "string"},
+        "description": "True if a later retry may succeed, false if it would fail again. OpenAI's clients obey.",
+        "schema": {"enum": ["true", "false"], "type": "string"},
     },
+    **_rate_limit_headers("requests"),
+    **_rate_limit_headers("tokens"),
 }
-_ALWAYS = ("x-request-id", "x-llama-gateway-ignored")
+_ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
 _BY_STATUS = {
-    429: ("retry-after", "retry-after-ms"),
-    503: ("retry-after", "retry-after-ms", "x-should-retry"),
-    **dict.fromkeys((431, 500, 501, 504, 505, 400), ("x-should-retry",)),
+    401: ("www-authenticate",),
+    **dict.fromkeys((429, 503), ("retry-after", "retry-after-ms")),
 }
 
 
 def headers(status: int = HTTPStatus.OK) -> Described:
     """Return references to the headers that responses with this status may have."""
-    names = (*_ALWAYS, *_BY_STATUS.get(status, ()))
+    failed = ("x-should-retry",) if status >= HTTPStatus.BAD_REQUEST else ()
+    names = (*_ALWAYS, *failed, *_BY_STATUS.get(status, ()))
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 

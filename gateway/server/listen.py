@@ -1,6 +1,7 @@
 """Listening sockets."""
 
 import errno
+import ipaddress
 import os
 import socket
 from pathlib import Path
@@ -104,3 +105,10 @@ def url(sock: socket.socket, *, secure: bool = False) -> str:
     host, port = sock.getsockname()[:2]
     scheme = "https" if secure else "http"
     return f"{scheme}://[{host}]:{port}" if sock.family is socket.AF_INET6 else f"{scheme}://{host}:{port}"
+
+
+def is_local(sock: socket.socket) -> bool:
+    """Return True if only programs of this machine can reach a listening socket."""
+    if sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        return True
+    return ipaddress.ip_address(sock.getsockname()[0]).is_loopback

@@ -1,17 +1,20 @@
 """Registry of served models, through which all requests reach an engine."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
 from gateway import __version__
+from gateway.limits.bounds import embedding_bound
+from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.generations import Generations
 from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
 
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
@@ -40,6 +43,8 @@ class Served:
         tasks: frozenset[Task],
         prompts: ChatPrompts,
         generations: Generations,
+        recorder: Recorder,
+        limiter: Limiter,
     ) -> None:
         self.engine = engine
         """Runs the model."""
@@ -53,6 +58,7 @@ class Served:
         """Converts conversations to the model's prompts."""
         self.generations = generations
         """Runs generation requests."""
+        self._recorder, self._limiter = recorder, limiter
         state = file.stat()
         self.created = int(state.st_mtime)
         """Modification time of the file, in seconds since 1970."""
@@ -77,10 +83,16 @@ class Served:
 
         Raises:
             EngineError: the engine refused or failed the request.
+            RefusedError: a limit of the caller's key is reached (429).
         """
-        return await self.engine.embed(
-            replace(request, client=caller.client), why=caller.why, accepted=caller.release_body
-        )
+        request = replace(request, client=caller.client)
+        with (
+            self._recorder.embedding(caller, request) as recording,
+            self._limiter.admitted(recording.record, embedding_bound(request)),
+        ):
+            return await self.engine.embed(
+                request, why=caller.why, accepted=caller.release_body, on_end=recording.summarize
+            )
 
 
 class Models:
@@ -97,33 +109,50 @@ class Models:
         """All models, in order."""
         self._defaults = defaults
 
-    async def resolve(self, name: str | None, task: Task = Task.GENERATE) -> Served:
+    async def resolve(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
         """Return the model for a request. A coroutine, so that it may wait for a model.
 
         Args:
+            caller: sender of the request.
             name: as the client sent it; None or `default` selects the task's default.
             task: the use of the model.
 
         Raises:
-            RefusedError: 404 for an unknown name; 400 for a model that does not support the task.
+            RefusedError: 404 for an unknown name; 403 for a model that the caller may not use; 400 for a model that
+                does not support the task.
         """
-        served = self._defaults[task] if name is None or name == DEFAULT else self.find(name)
+        served = self.find(caller, name, task)
         if task not in served.tasks:
-            message = f"The model {served.name!r} computes embeddings here; {self._defaults[task].name!r} generates."
+            message = f"The model {served.name!r} computes embeddings here, and does not generate text."
             raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
         return served
 
-    def find(self, name: str) -> Served:
-        """Return the model with this name, in any state.
+    def find(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
+        """Return the model with this name, in any state. The arguments are those of `resolve`.
 
         Raises:
-            RefusedError: 404 for an unknown name.
+            RefusedError: 404 for an unknown name; 403 for a model that the caller may not use.
         """
-        if name == DEFAULT:
-            return self._defaults[Task.GENERATE]
-        for served in self.all:
-            if name in served.names:
-                return served
-        here = " and ".join(repr(served.name) for served in self.all)
-        message = f"The model {name[:100]!r} does not exist; this server has {here}."
-        raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))
+        default = self._defaults[task] if name is None or name == DEFAULT else None
+        served = default or next((served for served in self.all if name in served.names), None)
+        if served is None:
+            raise RefusedError(_unknown(str(name), self.allowed(caller)))
+        if not _may_use(caller, served):
+            message = f"This API key may not use the model {name or DEFAULT!r}."
+            raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="model"))
+        return served
+
+    def allowed(self, caller: Caller) -> list[Served]:
+        """Return the models that a caller may use, in any state, in order."""
+        return [served for served in self.all if _may_use(caller, served)]
+
+
+def _may_use(caller: Caller, served: Served) -> bool:
+    models = None if caller.key is None else caller.key.models
+    return models is None or not models.isdisjoint(served.names)
+
+
+def _unknown(name: str, allowed: Iterable[Served]) -> Problem:
+    here = " and ".join(repr(served.name) for served in allowed) or "none that this API key may use"
+    message = f"The model {name[:100]!r} does not exist; this server has {here}."
+    return Problem(status=404, message=message, code="model_not_found", param="model")

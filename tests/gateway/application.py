@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from gateway.apis.endpoint import Api
 from gateway.app import create_gateway
+from gateway.keys.ring import KeyRing
 from gateway.settings import Settings
 from tests.gateway.fake_engine import FakeEngine
 
@@ -25,6 +26,11 @@ def settings_for(**changes: object) -> Settings:
 def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
     """Return the application with a fake engine and some changed settings."""
     return create_gateway(engine.as_engine(), settings_for(**changes)).app
+
+
+def app_with_keys(keys: KeyRing, engine: FakeEngine, **changes: object) -> ASGIApp:
+    """Return an application that needs API keys."""
+    return create_gateway(engine.as_engine(), settings_for(**changes), keys=keys).app
 
 
 @cache

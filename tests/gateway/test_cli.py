@@ -65,7 +65,11 @@ VALUES = {
     "tls_certificate": "server.pem",
     "tls_key": "server.key",
     "tls_client_ca": "clients.pem",
+    "metrics_port": "0",
+    "metrics_host": "::1",
     "allow_origin": "https://a.example",
+    "api_key": "sk-a",
+    "open_path": "/metrics",
     "slots": "2",
     "context": "512",
     "threads": "1",
@@ -100,7 +104,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
     files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
-    values = {**VALUES, **files}
+    stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
+    values = {**VALUES, **files, **stores}
     assert values.keys() == Settings.model_fields.keys()
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
     flags = [flag for flag in flags if flag != "true"]  # a switch has no value
@@ -126,6 +131,63 @@ def test_a_unix_socket_replaces_the_port_unless_a_host_or_port_is_given(model: P
     assert not read_settings(unix, {}).listens_on_port
     assert read_settings([*unix, "--port", "8000"], {}).listens_on_port
     assert read_settings(unix, {"LLAMA_GATEWAY_HOST": "::1"}).listens_on_port
+
+
+def test_api_keys_can_be_many(model: Path, tmp_path: Path) -> None:
+    base = ["serve", "--model", str(model)]
+    file = tmp_path / "keys.toml"
+    file.write_text("api-key = ['a', 'b']\n")
+    expected = ("a", "b")
+    assert read_settings([*base, "--api-key", "a", "--api-key", "b"], {}).api_key == expected
+    assert read_settings([*base, "--api-key", "a,b"], {}).api_key == expected
+    assert read_settings(base, {"LLAMA_GATEWAY_API_KEY": "a, b"}).api_key == expected
+    assert read_settings(base, {"LLAMA_API_KEY": "a,b"}).api_key == expected
+    assert read_settings(base, {"LLAMA_GATEWAY_API_KEY": "a,b", "LLAMA_API_KEY": "c"}).api_key == expected
+    assert read_settings([*base, "--api-key", "a,b"], {"LLAMA_API_KEY": "c"}).api_key == expected
+    assert read_settings([*base, "--config", str(file)], {}).api_key == expected
+    assert read_settings(base, {"LLAMA_API_KEY": ""}).api_key == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("sk-right,sk-ünï", "a key may have only visible ASCII characters, and no space"),
+        ("sk-a b", "a key may have only visible ASCII characters, and no space"),
+        ("sk-\x07", "a key may have only visible ASCII characters, and no space"),
+        (",", "there is no key"),
+    ],
+)
+def test_a_wrong_api_key_is_not_shown(model: Path, value: str, reason: str) -> None:
+    base = ("--model", str(model))
+    assert complaint(*base, "--api-key", value) == f"--api-key: {reason}"
+    assert complaint(*base, LLAMA_API_KEY=value) == f"LLAMA_API_KEY: {reason}"
+    assert complaint(*base, LLAMA_GATEWAY_API_KEY=value) == f"LLAMA_GATEWAY_API_KEY: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("postgresql://user:w%zzord@example.org/keys", "this is not a valid URL of a PostgreSQL database"),
+        ("mysql://user:word@example.org/keys", "this is neither a file nor a URL that begins with postgresql://"),
+        ("/no/such/folder/keys.db", "there is no such folder"),
+    ],
+)
+def test_a_wrong_key_store_is_refused_without_its_password(model: Path, place: str, reason: str) -> None:
+    assert complaint("--model", str(model), "--keys", place) == f"--keys: {reason}"
+
+
+def test_secrets_are_not_in_the_text_of_the_settings(model: Path) -> None:
+    place = "postgresql://user:word@example.org/keys"
+    settings = read_settings(["serve", "--model", str(model), "--api-key", "sk-secret", "--keys", place], {})
+    assert settings.keys == place
+    assert "sk-secret" not in repr(settings) + str(settings)
+    assert "word" not in repr(settings) + str(settings)
+
+
+def test_an_open_path_begins_with_a_slash(model: Path) -> None:
+    base = ("--model", str(model))
+    assert read_settings(["serve", *base, "--open-path", "/a,/b"], {}).open_path == ("/a", "/b")
+    assert complaint(*base, "--open-path", "/a,b") == "--open-path ['/a,b']: 'b' does not begin with a slash"
 
 
 def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
@@ -339,3 +401,14 @@ def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
     assert complaint("--embedding-model", str(missing)) == f"--embedding-model {str(missing)!r}: there is no such file"
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("/no/such/folder/usage.db", "there is no such folder"),
+        ("mysql://example.org/usage", "this is neither a file nor a URL that begins with postgresql://"),
+    ],
+)
+def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reason: str) -> None:
+    assert complaint("--usage", place).endswith(f": {reason}")

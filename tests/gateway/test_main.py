@@ -10,6 +10,8 @@ import httpx
 import pytest
 
 from gateway import __version__
+from gateway.__main__ import warn_of_strangers
+from gateway.keys.ring import KeyRing
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import program, said
@@ -54,6 +56,13 @@ def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
     assert (code, lines) == (4, [reason])
 
 
+def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("Not a database, but long enough to be read as the head of one." * 20)
+    code, lines = ended("--usage", str(path))
+    assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: file is not a database"])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "cut.gguf"
@@ -82,6 +91,41 @@ def test_it_says_before_it_listens_that_answers_have_no_limit() -> None:
     with program("--model", str(model_path())) as process:
         said(process, "--max-tokens sets one for all")
         said(process, "listening on http://127.0.0.1:")
+
+
+class FakeSocket:
+    """A socket that listens on an address and port 1."""
+
+    family = socket.AF_INET
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address, 1
+
+
+@pytest.mark.parametrize(
+    ("addresses", "keys", "warned"),
+    [
+        (["127.0.0.1", "192.0.2.1", "192.0.2.2"], None, "http://192.0.2.1:1 and http://192.0.2.2:1"),
+        (["192.0.2.1"], KeyRing(["sk-1"]), None),
+        (["127.0.0.1"], None, None),
+    ],
+)
+def test_one_line_warns_that_strangers_may_use_the_server(
+    caplog: pytest.LogCaptureFixture, addresses: list[str], keys: KeyRing | None, warned: str | None
+) -> None:
+    warn_of_strangers([FakeSocket(address) for address in addresses], keys)  # type: ignore[misc]
+    reason = "--api-key or --keys lets in only those who have a key"
+    assert caplog.messages == ([f"all who can reach {warned} can use this server; {reason}"] if warned else [])
+
+
+def test_a_key_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
+    path = tmp_path / "keys.db"
+    path.write_text("This is not a database, and has more than a hundred bytes, which SQLite reads at first. " * 2)
+    reason = "llama-gateway: --keys: the store cannot be used: file is not a database"
+    assert ended("--keys", str(path)) == (2, [reason])
 
 
 def test_a_signal_while_loading_stops_it_cleanly() -> None:

@@ -21,6 +21,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.settings import Settings
+from gateway.usage.store import UsageStore
 from tests.engine import fake_child
 from tests.gateway.server.sockets import Answer, Client
 from tests.gateway.server.tls.certificates import server_context
@@ -41,6 +42,7 @@ class Served:
 
     port: int
     engine: Engine
+    gateway: Gateway
     server: Server
     shutdown: anyio.Event
     draining: anyio.Event
@@ -110,10 +112,10 @@ class Served:
 
 
 @asynccontextmanager
-async def inline_gateway(engine: Engine, settings: Settings) -> AsyncIterator[Gateway]:
+async def inline_gateway(engine: Engine, settings: Settings, usage: UsageStore | None) -> AsyncIterator[Gateway]:
     """Open a gateway without worker processes, whose start takes longer than most tests."""
-    gateway = create_gateway(engine, settings)
-    async with gateway.background.open():
+    gateway = create_gateway(engine, settings, usage=usage)
+    async with gateway.running():
         yield gateway
 
 
@@ -124,6 +126,7 @@ async def serving(
     supervision: Supervision | None = None,
     pooled: bool = False,
     secure: bool = False,
+    usage: UsageStore | None = None,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     """Serve a real model, or the fake one with slow passes, so that every phase lasts.
@@ -142,8 +145,8 @@ async def serving(
     shutdown, draining, stopped = anyio.Event(), anyio.Event(), anyio.Event()
     async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
 
-        async def run(*, task_status: TaskStatus[Server]) -> None:
-            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings)
+        async def run(*, task_status: TaskStatus[tuple[Gateway, Server]]) -> None:
+            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings, usage)
             async with opened as gateway:
 
                 def drain() -> None:
@@ -151,15 +154,15 @@ async def serving(
                     draining.set()
 
                 server = Server(gateway.app, _limits(settings), tls=server_context if secure else None)
-                task_status.started(server)
+                task_status.started((gateway, server))
                 await server.run(sockets, shutdown, drain)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:
-            server = await tasks.start(run)
+            gateway, server = await tasks.start(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
-            served = Served(port, engine, server, shutdown, draining, stopped, secure)
+            served = Served(port, engine, gateway, server, shutdown, draining, stopped, secure)
             try:
                 yield served
             finally:

@@ -21,7 +21,7 @@ class Error(JsonObject):
     """An error."""
 
     message: str
-    type: Literal["invalid_request_error", "rate_limit_error", "server_error"]
+    type: Literal["invalid_request_error", "rate_limit_error", "insufficient_quota", "server_error"]
     param: Annotated[str | None, Field(description="Name of the invalid field.")]
     code: Annotated[str | None, Field(description="A stable error code for programs.")]
 

@@ -10,6 +10,7 @@ from gateway.apis.generate.call import GenerateCall, prepare_generate
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
+from gateway.serving.records import Operation
 
 
 class GenerateEndpoints:
@@ -21,13 +22,14 @@ class GenerateEndpoints:
     async def create(self, call: Call[GenerateCall]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
         request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
-        served = await self._models.resolve(None)
+        served = await self._models.resolve(call.caller, None)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
+        generations, caller, names = served.generations, call.caller, call.prepared.names
         envelope = Envelope(options, ids)
         if request.stream:
-            source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
+            source = generations.stream(caller, request, envelope.encode, names, operation=Operation.TEXT_COMPLETION)
             return EventStream(source, end=b"")
-        answer = await served.generations.run(call.caller, request, call.prepared.names)
+        answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 

@@ -24,7 +24,7 @@ class ApplyTemplateEndpoints:
     async def apply(self, call: Call[ChatCall]) -> JsonReply[Prompt]:
         """Return `{"prompt": …}`."""
         chat = call.prepared
-        served = await self._models.resolve(chat.model)
+        served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         return JsonReply({"prompt": text_of(prompt.text)})
 

@@ -32,7 +32,7 @@ class SlotsEndpoints:
 
         Raises `Unavailable` while the engine is down.
         """
-        served = await self._models.resolve(None)
+        served = await self._models.resolve(call.caller, None)
         slots, _metrics = await served.engine.inspect()
         return JsonReply(
             [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]

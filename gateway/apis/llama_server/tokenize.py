@@ -22,7 +22,7 @@ class TokenizeEndpoints:
     async def tokenize(self, call: Call[TokenizeCall]) -> JsonReply[Tokens]:
         """Return `{"tokens": […]}`: ids, or objects of id and piece."""
         asked = call.prepared
-        served = await self._models.resolve(asked.model, Task.TOKENIZE)
+        served = await self._models.resolve(call.caller, asked.model, Task.TOKENIZE)
         answer = TokensEncoder(with_pieces=asked.with_pieces)
         await served.engine.tokenize(
             [asked.text],
@@ -37,7 +37,7 @@ class TokenizeEndpoints:
 
     async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""
-        served = await self._models.resolve(call.prepared.model, Task.TOKENIZE)
+        served = await self._models.resolve(call.caller, call.prepared.model, Task.TOKENIZE)
         text = await served.engine.detokenize(
             call.prepared.tokens, special=True, client=call.caller.client, sent=call.caller.release_body
         )

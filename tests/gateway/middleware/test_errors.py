@@ -18,21 +18,21 @@ class SlowReader(EngineError):
 
 
 def wait_of(seconds: str, milliseconds: str) -> dict[str, str]:
-    return {"retry-after": seconds, "retry-after-ms": milliseconds}
+    return {"retry-after": seconds, "retry-after-ms": milliseconds, "x-should-retry": "true"}
 
 
 @pytest.mark.parametrize(
     ("error", "status", "type_", "retry"),
     [
         (RequestError("m", code="context_length_exceeded"), 400, "invalid_request_error", {}),
-        (Busy("m", code="queue_full"), 429, "rate_limit_error", {"retry-after": "1", "retry-after-ms": "1000"}),
+        (Busy("m", code="queue_full"), 429, "rate_limit_error", wait_of("1", "1000")),
         (Busy("m", code="queue_full", retry_after=6.5), 429, "rate_limit_error", wait_of("7", "6500")),
         (Busy("m", code="queue_full", retry_after=0.2), 429, "rate_limit_error", wait_of("1", "1000")),
         (Busy("m", code="queue_timeout", retry_after=900), 503, "server_error", wait_of("60", "60000")),
         (Unavailable("m", code="loading", retry_after=33.0001), 503, "server_error", wait_of("34", "33001")),
-        (Busy("m", code="queue_timeout"), 503, "server_error", {"retry-after": "1", "retry-after-ms": "1000"}),
-        (Unavailable("m", code="loading"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),
-        (EngineFault("m", code="engine_died"), 503, "server_error", {"retry-after": "2", "retry-after-ms": "2000"}),
+        (Busy("m", code="queue_timeout"), 503, "server_error", wait_of("1", "1000")),
+        (Unavailable("m", code="loading"), 503, "server_error", wait_of("2", "2000")),
+        (EngineFault("m", code="engine_died"), 503, "server_error", wait_of("2", "2000")),
         (EngineFault("m", code="decode_failed"), 500, "server_error", {}),
         (LoadError("m"), 503, "server_error", {"x-should-retry": "false"}),
         (SlowReader("m"), 500, "server_error", {}),
@@ -124,3 +124,24 @@ def test_an_error_response_has_openais_shape() -> None:
     assert response.headers["content-type"] == "application/json"
     assert response.headers["retry-after"] == "1"
     assert orjson.loads(bytes(response.body)) == {"error": {"message": "m", "type": "t", "param": "p", "code": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "retries"),
+    [
+        (400, {}, "false"),
+        (404, {}, "false"),
+        (413, {}, "false"),
+        (408, {}, None),
+        (429, {}, None),
+        (429, errors.retry_after(3), "true"),
+        (429, errors.NO_RETRY, "false"),
+        (500, {}, None),
+        (503, errors.retry_after(3), "true"),
+    ],
+)
+def test_a_client_error_that_a_retry_would_repeat_says_so(
+    status: int, headers: dict[str, str], retries: str | None
+) -> None:
+    response = errors.response_for(Problem(status=status, message="m", headers=headers))
+    assert response.headers.get("x-should-retry") == retries

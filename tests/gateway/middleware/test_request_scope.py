@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from engine.errors import Busy
 from gateway.middleware.caller import Caller, caller_of
@@ -17,6 +17,7 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_id import current_request_id
 from gateway.middleware.request_scope import RequestScope
 from gateway.server.limits import ServerLimits
+from tests.gateway.middleware.exchange import Exchange, part
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Answer, get, post, serving
 
@@ -26,29 +27,6 @@ pytestmark = pytest.mark.anyio
 def error_of(answer: Answer) -> dict[str, str | None]:
     error: dict[str, str | None] = orjson.loads(answer.body)["error"]
     return error
-
-
-class Exchange:
-    """An ASGI server in memory: it sends its scripted events, then waits."""
-
-    def __init__(self, *messages: Message) -> None:
-        self.messages = list(messages)
-        self.sent: list[Message] = []
-        self.scope: Scope = {"type": "http", "headers": [], "method": "POST", "path": "/"}
-
-    async def receive(self) -> Message:
-        await anyio.lowlevel.checkpoint()
-        if not self.messages:
-            await anyio.sleep_forever()
-        return self.messages.pop(0)
-
-    async def send(self, message: Message) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.sent.append(message)
-
-
-def part(body: bytes, *, more: bool = False) -> Message:
-    return {"type": "http.request", "body": body, "more_body": more}
 
 
 # Body

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from gateway.server.listen import close, listen, url
+from gateway.server.listen import close, is_local, listen, url
 
 
 def test_a_free_port_is_chosen_and_reported() -> None:
@@ -32,6 +32,30 @@ def test_an_ipv6_address_is_shown_in_brackets() -> None:
             return "::1", 8000, 0, 0
 
     assert url(Fake()) == "http://[::1]:8000"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("family", "address", "local"),
+    [
+        (socket.AF_INET, ("127.0.0.1", 1), True),
+        (socket.AF_INET, ("127.1.2.3", 1), True),
+        (socket.AF_INET6, ("::1", 1, 0, 0), True),
+        (socket.AF_UNIX, "/run/gateway.sock", True),
+        (socket.AF_INET, ("0.0.0.0", 1), False),  # noqa: S104
+        (socket.AF_INET, ("192.0.2.1", 1), False),
+        (socket.AF_INET6, ("::", 1, 0, 0), False),
+        (socket.AF_INET6, ("fe80::1%eth0", 1, 0, 2), False),
+    ],
+)
+def test_only_a_loopback_address_or_a_file_is_local(family: socket.AddressFamily, address: object, local: bool) -> None:
+    class Fake:
+        def __init__(self) -> None:
+            self.family = family
+
+        def getsockname(self) -> object:
+            return address
+
+    assert is_local(Fake()) is local  # type: ignore[arg-type]
 
 
 def test_a_port_in_use_is_an_error() -> None:

@@ -6,6 +6,9 @@ import pytest
 
 from engine import EngineState, EngineStatus, Unavailable
 from gateway.app import create_models
+from gateway.keys.key import Key
+from gateway.limits.limiter import Limiter
+from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
 from gateway.preparation.preparer import InlinePreparer
 from gateway.serving.models import Models, Task
@@ -15,22 +18,23 @@ from tests.gateway.fake_engine import FakeEngine
 pytestmark = pytest.mark.anyio
 
 EMBEDDER = Path(__file__)
+ANYONE = Caller(request_id="req_1")
 
 
 def one_model() -> Models:
-    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer())
+    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
 
 
 def two_models() -> Models:
     settings = settings_for(embedding_model=EMBEDDER)
-    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer())
+    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer(), (), Limiter())
 
 
 @pytest.mark.parametrize("task", Task)
 @pytest.mark.parametrize("name", [None, "default", "tiny", "application", "application.py"])
 async def test_one_model_does_every_task_under_each_of_its_names(task: Task, name: str | None) -> None:
     models = one_model()
-    assert await models.resolve(name, task) is models.all[0]
+    assert await models.resolve(ANYONE, name, task) is models.all[0]
 
 
 @pytest.mark.parametrize(
@@ -47,25 +51,64 @@ async def test_one_model_does_every_task_under_each_of_its_names(task: Task, nam
 )
 async def test_two_models_share_the_tasks(task: Task, name: str | None, index: int) -> None:
     models = two_models()
-    assert await models.resolve(name, task) is models.all[index]
+    assert await models.resolve(ANYONE, name, task) is models.all[index]
 
 
 async def test_a_model_that_only_embeds_does_not_generate() -> None:
     with pytest.raises(RefusedError) as caught:
-        await two_models().resolve(EMBEDDER.stem)
+        await two_models().resolve(ANYONE, EMBEDDER.stem)
     assert (caught.value.problem.status, caught.value.problem.code) == (400, "unsupported_model")
 
 
 @pytest.mark.parametrize("task", Task)
 async def test_an_unknown_name_is_a_404_that_has_the_known_ones(task: Task) -> None:
     with pytest.raises(RefusedError, match=f"this server has 'tiny' and '{EMBEDDER.stem}'") as caught:
-        await two_models().resolve("x", task)
+        await two_models().resolve(ANYONE, "x", task)
     assert (caught.value.problem.status, caught.value.problem.param) == (404, "model")
 
 
 async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
     engine = FakeEngine()
     engine.model, engine.status = None, EngineStatus(EngineState.LOADING, "The model is loading.", 0.5, 0)
-    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer())
+    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
     with pytest.raises(Unavailable, match="loading"):
-        _ = models.find("tiny").loaded
+        _ = models.find(ANYONE, "tiny").loaded
+
+
+def caller_for(*models: str) -> Caller:
+    """Return a caller whose key allows only these models."""
+    return ANYONE.identified(Key(id="key_1", name="one", models=frozenset(models)))
+
+
+@pytest.mark.parametrize("name", [EMBEDDER.stem, EMBEDDER.name])
+async def test_a_key_allows_a_model_by_any_of_its_names(name: str) -> None:
+    models = two_models()
+    for asked in (EMBEDDER.stem, EMBEDDER.name, None, "default"):
+        assert await models.resolve(caller_for(name), asked, Task.EMBED) is models.all[1]
+    assert models.allowed(caller_for(name)) == [models.all[1]]
+
+
+@pytest.mark.parametrize("asked", ["tiny", None, "default"])
+async def test_a_model_that_the_key_does_not_allow_is_a_403(asked: str | None) -> None:
+    with pytest.raises(RefusedError) as caught:
+        await two_models().resolve(caller_for(EMBEDDER.stem), asked)
+    assert (caught.value.problem.status, caught.value.problem.code) == (403, "model_not_allowed")
+
+
+async def test_a_key_learns_no_names_of_other_models() -> None:
+    with pytest.raises(RefusedError) as unknown:
+        await two_models().resolve(caller_for(EMBEDDER.stem), "x")
+    assert unknown.value.problem.status == 404
+    with pytest.raises(RefusedError) as unsupported:
+        await two_models().resolve(caller_for(EMBEDDER.stem), EMBEDDER.stem)
+    assert unsupported.value.problem.status == 400
+    with pytest.raises(RefusedError) as none:
+        await two_models().resolve(caller_for(), "x")
+    assert not any("tiny" in str(caught.value) for caught in (unknown, unsupported, none))
+    assert two_models().allowed(caller_for()) == []
+
+
+async def test_a_key_without_a_list_of_models_allows_all() -> None:
+    models = two_models()
+    caller = ANYONE.identified(Key(id="key_1", name="one"))
+    assert models.allowed(caller) == list(models.all) == models.allowed(ANYONE)

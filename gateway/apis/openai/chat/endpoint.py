@@ -12,6 +12,7 @@ from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
+from gateway.serving.records import Operation
 
 
 class ChatEndpoints:
@@ -24,7 +25,7 @@ class ChatEndpoints:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         chat, caller = call.prepared, call.caller
         options, names = chat.options, chat.names
-        served = await self._models.resolve(chat.model)
+        served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
         request = prompt.generation(chat.request, caller.request_id)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
@@ -32,14 +33,14 @@ class ChatEndpoints:
         head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode
-            return EventStream(served.generations.stream(caller, request, encode, names))
-        answer = await served.generations.run(caller, request, names)
+            return EventStream(served.generations.stream(caller, request, encode, names, operation=Operation.CHAT))
+        answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
         chat = call.prepared
-        served = await self._models.resolve(chat.model)
+        served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
         count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
         return JsonReply(count)

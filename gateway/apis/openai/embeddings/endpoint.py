@@ -20,7 +20,7 @@ class EmbeddingsEndpoints:
     async def create(self, call: Call[EmbeddingCall]) -> JsonReply[Embeddings]:
         """Return one embedding per input, in order."""
         asked = call.prepared
-        served = await self._models.resolve(asked.model, Task.EMBED)
+        served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
         _check_dimensions(asked, served)
         result = await served.embed(call.caller, replace(asked.request, id=call.caller.request_id))
         return await JsonReply.in_pieces(embeddings(served.name, asked, result))

@@ -14,13 +14,13 @@ class ModelsEndpoints:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def list(self, _call: Call[None]) -> JsonReply[ModelList]:
-        """Return all served models."""
-        return JsonReply(model_list(_encode(served) for served in self._models.all))
+    async def list(self, call: Call[None]) -> JsonReply[ModelList]:
+        """Return the models that the caller may use."""
+        return JsonReply(model_list(_encode(served) for served in self._models.allowed(call.caller)))
 
     async def get(self, call: Call[None]) -> JsonReply[Model]:
         """Return one model. Any name that requests may use finds it."""
-        return JsonReply(_encode(self._models.find(call.http.path_params["id"])))
+        return JsonReply(_encode(self._models.find(call.caller, call.http.path_params["id"])))
 
 
 def _encode(served: Served) -> Model:

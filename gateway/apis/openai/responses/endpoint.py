@@ -21,6 +21,7 @@ from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
+from gateway.serving.records import Operation
 
 
 class ResponsesEndpoints:
@@ -38,7 +39,7 @@ class ResponsesEndpoints:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         asked, caller = call.prepared, call.caller
         names, stores, options = asked.names, asked.store, asked.options
-        served = await self._models.resolve(asked.model)
+        served = await self._models.resolve(call.caller, asked.model)
         inputs, prompt = await self._read(caller, asked, served)
         request = prompt.generation(asked.request, caller.request_id)
         answer = ResponseAnswer(served.name, options, prompt)
@@ -54,10 +55,10 @@ class ResponsesEndpoints:
             await self._background.start(BackgroundWork(answer, served.generations, caller, request, names, inputs))
         elif request.stream:
             events = ResponseEvents(answer, save)
-            source = served.generations.stream(caller, request, events.encode, names)
+            source = served.generations.stream(caller, request, events.encode, names, operation=Operation.CHAT)
             return EventStream(source, end=b"", encode_failure=events.fail)
         else:
-            whole = await served.generations.run(caller, request, names)
+            whole = await served.generations.run(caller, request, names, operation=Operation.CHAT)
             for end in whole.outcomes:
                 await answer.add_whole(whole.prompt_tokens, end)
             save()
@@ -65,7 +66,7 @@ class ResponsesEndpoints:
 
     async def count(self, call: Call[ResponseCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
-        served = await self._models.resolve(call.prepared.model)
+        served = await self._models.resolve(call.caller, call.prepared.model)
         _, prompt = await self._read(call.caller, call.prepared, served)
         count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
         return JsonReply(count)

@@ -1,0 +1,1 @@
+"""Limits of API keys: rates, requests at once, and budgets of tokens."""

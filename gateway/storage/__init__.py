@@ -1,0 +1,1 @@
+"""SQL database of the operator's data: API keys and their usage."""

@@ -1,0 +1,53 @@
+"""An SQL database that never blocks the event loop, on SQLite or PostgreSQL."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Value: TypeAlias = str | int | float | None
+"""Value of a column."""
+Rows: TypeAlias = list[tuple[Any, ...]]
+"""Rows that a statement returned, in order."""
+
+
+class StorageError(Exception):
+    """The database cannot be used. The text is one line for the operator, without passwords."""
+
+
+class Execute(Protocol):
+    """Function that executes one statement."""
+
+    def __call__(self, statement: str, values: Sequence[Value] = ()) -> Rows:
+        """Execute a statement in SQL that SQLite and PostgreSQL share. `?` marks the place of a value."""
+        ...
+
+
+Work: TypeAlias = Callable[[Execute], T]
+"""Work of one transaction. It runs in a worker thread, and ends the transaction by returning or raising."""
+
+
+class Database(Protocol):
+    """A database. Its methods wait for a worker thread and raise `StorageError` if it cannot be used.
+
+    `read` and `write` run one transaction: complete, or without any effect. One object runs one transaction at a time.
+    Other objects and other processes may use the same database at the same time.
+    """
+
+    async def create(self, statements: Sequence[str]) -> None:
+        """Execute statements that create what does not exist yet, also the database itself if it is a file.
+
+        Several processes may create the same at once.
+        """
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing, and return its result. If it is cancelled, the work may still go on."""
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work, and return its result once its changes are safely stored."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection. A later call opens it again."""
+        ...

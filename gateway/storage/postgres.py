@@ -1,0 +1,115 @@
+"""PostgreSQL by URL, through psycopg's blocking connection, because its asynchronous one does not run on Trio."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from typing_extensions import override
+
+from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT = 5
+"""Seconds for a connection to be made, or for one to be given up whose host has vanished."""
+STATEMENT_TIMEOUT = 5
+"""Seconds for one statement, including its wait for the locks of other transactions."""
+CREATION_LOCK = 0x6C6C616D61
+"""Key of the lock under which tables are created: `CREATE … IF NOT EXISTS` fails if two run at once."""
+
+
+def check_url(url: str) -> None:
+    """Check the form of a URL.
+
+    Raises:
+        ValueError: it is not valid. The text does not repeat it, because it may have a password.
+    """
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise ValueError("this is not a valid URL of a PostgreSQL database") from None
+
+
+class PostgresDatabase(Database):
+    """Database on a server. It keeps one connection, and makes a new one after a failure."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection | None = None
+        self._turn = anyio.CapacityLimiter(1)
+
+    @override
+    async def create(self, statements: Sequence[str]) -> None:
+        await anyio.to_thread.run_sync(self._create, statements, limiter=self._turn)
+
+    @override
+    async def read(self, work: Work[T]) -> T:
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn, abandon_on_cancel=True)
+
+    @override
+    async def write(self, work: Work[T]) -> T:
+        return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn)
+
+    @override
+    async def close(self) -> None:
+        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+
+    def _create(self, statements: Sequence[str]) -> None:
+        """Execute each statement in a transaction of its own: together, their locks could deadlock with changes."""
+        with self._reported():
+            execute = _executor(self._connect())
+            execute("SELECT pg_advisory_lock(?)", (CREATION_LOCK,))
+            for statement in statements:
+                execute(statement)
+            execute("SELECT pg_advisory_unlock(?)", (CREATION_LOCK,))
+
+    def _run(self, work: Work[T]) -> T:
+        with self._reported():
+            connection = self._connect()
+            with connection.transaction():
+                return work(_executor(connection))
+
+    def _connect(self) -> psycopg.Connection:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=CONNECT_TIMEOUT,
+                application_name="llama-gateway",
+                tcp_user_timeout=1000 * CONNECT_TIMEOUT,  # in milliseconds
+                keepalives_idle=CONNECT_TIMEOUT,
+            )
+            self._connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}s'")
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            self._disconnect()  # which also releases all locks
+            raise StorageError(self._reason(error)) from error
+
+    def _reason(self, error: psycopg.Error) -> str:
+        """Return the first line of an error, without the password."""
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        password = conninfo_to_dict(self._url).get("password")
+        return reason.replace(str(password), "…") if password else reason
+
+
+def _executor(connection: psycopg.Connection) -> Execute:
+    def execute(statement: str, values: Sequence[Value] = ()) -> Rows:
+        cursor = connection.execute(statement.replace("?", "%s").encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    return execute

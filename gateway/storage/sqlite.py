@@ -1,0 +1,100 @@
+"""SQLite in one file. Readers and one writer, in any processes, do not block each other (WAL)."""
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from typing_extensions import override
+
+from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT = 5.0
+"""Seconds that a transaction waits for the writer of another process."""
+
+
+class SQLiteDatabase(Database):
+    """Database in a file. It keeps one connection, which is opened again if the file was replaced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._turn = anyio.CapacityLimiter(1)
+
+    @override
+    async def create(self, statements: Sequence[str]) -> None:
+        def create() -> None:
+            with _reported():
+                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, mode=0o600))  # the owner's alone
+                self._connect().execute("PRAGMA journal_mode = WAL")  # a property of the file
+            self._run("IMMEDIATE", lambda execute: [execute(statement) for statement in statements])
+
+        await anyio.to_thread.run_sync(create, limiter=self._turn)
+
+    @override
+    async def read(self, work: Work[T]) -> T:
+        return await anyio.to_thread.run_sync(self._run, "DEFERRED", work, limiter=self._turn)
+
+    @override
+    async def write(self, work: Work[T]) -> T:
+        # A transaction that reads before it writes must be IMMEDIATE, or it could not wait.
+        return await anyio.to_thread.run_sync(self._run, "IMMEDIATE", work, limiter=self._turn)
+
+    @override
+    async def close(self) -> None:
+        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+
+    def _run(self, kind: str, work: Work[T]) -> T:
+        with _reported():
+            connection = self._connect()
+            connection.execute(f"BEGIN {kind}")
+            try:
+                result = work(_executor(connection))
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+            return result
+
+    def _connect(self) -> sqlite3.Connection:
+        state = self._path.stat()
+        if self._connection is None or (state.st_dev, state.st_ino) != self._file:
+            self._disconnect()
+            self._connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=rw",
+                uri=True,
+                timeout=BUSY_TIMEOUT,
+                isolation_level=None,
+                check_same_thread=False,  # `_turn` lets one thread in at a time
+            )
+            self._file = (state.st_dev, state.st_ino)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _executor(connection: sqlite3.Connection) -> Execute:
+    def execute(statement: str, values: Sequence[Value] = ()) -> Rows:
+        return connection.execute(statement, values).fetchall()
+
+    return execute
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(str(error)) from error
+    except OSError as error:
+        raise StorageError(str(error.strerror)) from error

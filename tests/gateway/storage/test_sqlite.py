@@ -1,0 +1,109 @@
+"""The file of an SQLite database: who may read it, and what happens when it is lost."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateway.storage.database import Execute, StorageError
+from gateway.storage.sqlite import SQLiteDatabase
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = ("CREATE TABLE IF NOT EXISTS numbers (number BIGINT)",)
+WAL_FILES = ("a.db-shm", "a.db-wal")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.db"
+
+
+def add(execute: Execute) -> None:
+    execute("INSERT INTO numbers VALUES (?)", (1,))
+
+
+def count(execute: Execute) -> int:
+    return int(execute("SELECT COUNT(*) FROM numbers")[0][0])
+
+
+async def created(path: Path) -> SQLiteDatabase:
+    database = SQLiteDatabase(path)
+    await database.create(SCHEMA)
+    return database
+
+
+async def test_only_its_owner_may_read_the_files(path: Path) -> None:
+    database = await created(path)
+    await database.write(add)
+    files = [path, *(path.with_name(name) for name in WAL_FILES)]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 3
+    await database.close()
+    assert [file for file in files if file.exists()] == [path]
+
+
+async def test_a_failed_transaction_changes_nothing(path: Path) -> None:
+    database = await created(path)
+
+    def fail(execute: Execute) -> None:
+        add(execute)
+        raise KeyError("defect")
+
+    with pytest.raises(KeyError):
+        await database.write(fail)
+    assert await database.read(count) == 0
+    await database.write(add)
+    assert await database.read(count) == 1
+    await database.close()
+
+
+async def test_a_reader_does_not_wait_for_a_writer(path: Path) -> None:
+    database, other = await created(path), SQLiteDatabase(path)
+    await database.write(add)
+
+    def write_slowly(execute: Execute) -> int:
+        add(execute)
+        return other._run("DEFERRED", count)
+
+    assert await database.write(write_slowly) == 1
+    assert await other.read(count) == 2
+    await database.close()
+    await other.close()
+
+
+async def test_a_replaced_file_is_opened_again(path: Path) -> None:
+    database = await created(path)
+    await database.write(add)
+    await anyio.Path(path).rename(path.with_name("old.db"))
+    with pytest.raises(StorageError, match="No such file or directory"):
+        await database.read(count)
+    assert not await anyio.Path(path).exists()
+    new = await created(path)
+    assert await database.read(count) == 0
+    await database.close()
+    await new.close()
+
+
+async def test_a_file_that_is_no_database_is_an_error(path: Path) -> None:
+    await anyio.Path(path).write_bytes(b"Not a database. " * 100)
+    database = SQLiteDatabase(path)
+    with pytest.raises(StorageError, match="file is not a database"):
+        await database.create(SCHEMA)
+    await database.close()
+
+
+async def test_a_missing_folder_and_a_missing_table_are_errors(tmp_path: Path, path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory"):
+        await SQLiteDatabase(tmp_path / "missing" / "a.db").create(SCHEMA)
+    await anyio.Path(path).touch()
+    database = SQLiteDatabase(path)
+    with pytest.raises(StorageError, match="no such table: numbers"):
+        await database.read(count)
+    await database.close()
+
+
+async def test_a_path_may_have_characters_of_urls(tmp_path: Path) -> None:
+    database = await created(tmp_path / "a?mode=memory#%41 b.db")
+    await database.write(add)
+    assert (tmp_path / "a?mode=memory#%41 b.db").stat().st_size
+    await database.close()

@@ -1,0 +1,63 @@
+"""A PostgreSQL server for tests, on a Unix socket in a temporary folder."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+DEBIAN = Path("/usr/lib/postgresql")
+UNPRIVILEGED = ("postgres", "nobody")
+"""Users that the server may run as. It refuses to be started by root."""
+
+
+def programs() -> Path | None:
+    """Return the folder of PostgreSQL's programs, or None without PostgreSQL."""
+    if found := shutil.which("initdb"):
+        return Path(found).parent
+    return next(iter(sorted(DEBIAN.glob("*/bin"), reverse=True)), None)
+
+
+@contextmanager
+def serving_postgres(programs: Path) -> Iterator[str]:
+    """Run a server without its safety against a crash of the machine; yield the URL of its database."""
+    user = next(name for name in UNPRIVILEGED if _exists(name)) if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:  # short, because the path of a socket is limited
+        if user is not None:
+            shutil.chown(folder, user)
+        data = f"{folder}/data"
+        initdb = [
+            str(programs / "initdb"),
+            "-D",
+            data,
+            "-A",
+            "trust",
+            "-U",
+            "postgres",
+            "-N",
+            "-E",
+            "UTF8",
+            "--locale=C",
+        ]
+        subprocess.run(initdb, user=user, check=True, capture_output=True, cwd=folder)
+        control = [str(programs / "pg_ctl"), "-D", data, "-w", "-l", f"{folder}/log"]
+        settings = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=20"
+        subprocess.run([*control, "-o", settings, "start"], user=user, check=True, capture_output=True, cwd=folder)
+        try:
+            yield f"postgresql://postgres@/postgres?host={quote(folder, safe='')}"
+        finally:
+            subprocess.run(
+                [*control, "-m", "immediate", "stop"], user=user, check=True, capture_output=True, cwd=folder
+            )
+
+
+def _exists(user: str) -> bool:
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
