@@ -181,7 +181,7 @@ async def test_a_hang_up_behind_an_unread_body_is_noticed(
         gone = anyio.Event()
         on_disconnect_of(scope)(gone.set)
         await gone.wait()
-        reasons.append((await wait_for_disconnect(receive))[0])
+        reasons.append((await wait_for_disconnect(receive)).reason)
 
     async with serving(app, ServerLimits(unread=1000)) as site:
         client = site.client()
