@@ -4,7 +4,7 @@ Pure: it uses no clock, no I/O and no C. Its caller guards it by a lock. There a
 scheduler): a sequence has known tokens and computed tokens, and each step computes some of the difference.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
@@ -149,6 +149,10 @@ class Scheduler:
         """Return the current state of every slot."""
         return tuple(_describe(slot) for slot in self._ledger.slots)
 
+    def queue(self) -> Iterator[int]:
+        """Return the keys of the waiting requests in order: see `Queue.order`."""
+        return self._queue.order()
+
     def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan:
         if turn is Turn.URGENT:
             plan = self._planner.decode_step(self._rows)
@@ -165,6 +169,7 @@ class Scheduler:
             group, sequence = turn
             self._ledger.lease(sequence)
             self._prefix_waiters.start(sequence, self._running)
+            self._queue.charge(group, sequence)
             self._running[sequence] = group
             if not group.started:
                 group.started = True
@@ -278,6 +283,7 @@ class Scheduler:
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence. Return the number of cells that it held."""
         del self._running[sequence]
+        self._queue.settle(sequence)
         self.in_step.leave(sequence)
         self._crowded = False
         return self._ledger.release(sequence, keep=keep)
