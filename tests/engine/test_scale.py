@@ -29,7 +29,7 @@ from tests.engine.driver import at_once
 from tests.engine.work import Work, assert_same, blocks, work_of
 
 SLOTS, CONTEXT, QUEUE = 32, 4096, 1200
-FEW, MANY = 10, 1000
+FEW, MANY = 20, 1000
 SHORT, LONG = 16, 3000
 STORED = 2
 """Prefixes that fit into the store. It is full, so that a lookup compares as many after few requests."""
@@ -154,6 +154,7 @@ def test_waiting_requests_add_no_work_to_a_step(kind: str, clients: str) -> None
     def work(waiting: int) -> Work:
         steps = decoding(1, slots=1)
         crowd(steps, kind, waiting, clients)
+        steps.step(2)
         return work_of(lambda: steps.step(2), times=2)  # generations and embeddings take turns
 
     assert_same(work(FEW), work(MANY))
