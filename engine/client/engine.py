@@ -10,13 +10,14 @@ import anyio
 from engine.client.generation import Generation
 from engine.client.mailbox import Mailbox
 from engine.client.process import command_for
+from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, SlotInfo, TokenRun
-from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
+from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
+from engine.protocol.messages import Detokenize, Inspect, InspectQueue, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
@@ -67,6 +68,7 @@ class Engine:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
+        self._positions = QueuePositions(self._queue_order)
 
     @property
     def status(self) -> EngineStatus:
@@ -114,6 +116,17 @@ class Engine:
             return answer.slots, answer.metrics
         raise Unavailable("The engine does not answer.", code="engine_unavailable")
 
+    async def queue(self) -> tuple[QueuedRequest, ...]:
+        """Return the generation requests that wait for a slot, in the order in which they will start.
+
+        The order is an estimate, and up to a second old. It is empty if the engine does not answer within a second.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+        """
+        self._check_ready()
+        return self._supervisor.exchange.queued(await self._positions.latest())
+
     @asynccontextmanager
     async def generate(
         self,
@@ -143,7 +156,7 @@ class Engine:
             EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None) as mailbox:
-            yield Generation(mailbox, await self._accepted(mailbox, deadline))
+            yield Generation(mailbox, await self._accepted(mailbox, deadline), self._positions)
 
     async def embed(
         self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "the caller left"
@@ -222,6 +235,9 @@ class Engine:
     def seconds_to_ready(self) -> float | None:
         """Estimated time until the model is loaded, or None if it is unknown or the engine is ready."""
         return self._supervisor.seconds_to_ready()
+
+    async def _queue_order(self) -> tuple[int, ...]:
+        return (await self._supervisor.queries.ask(InspectQueue())).keys
 
     async def _accepted(self, mailbox: Mailbox, deadline: float) -> tuple[int, ...]:
         with anyio.CancelScope(deadline=deadline):

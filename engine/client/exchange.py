@@ -9,7 +9,7 @@ from engine.client.mailbox import Mailbox
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
-from engine.events import EngineMetrics, Event, Released
+from engine.events import EngineMetrics, Event, QueuedRequest, Released
 from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 
@@ -112,6 +112,22 @@ class Exchange:
         """Return the time until a request like this one would be served, or None if it is unknown."""
         now = anyio.current_time()
         return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now))
+
+    def queued(self, keys: Iterable[int]) -> tuple[QueuedRequest, ...]:
+        """Return those of the requests with these keys that still wait, in the order of the keys."""
+        now = anyio.current_time()
+        found = (self._in_flight.get(key) for key in keys)
+        waiting = (mailbox for mailbox in found if mailbox is not None and mailbox.started_at is None)
+        return tuple(
+            QueuedRequest(
+                position,
+                mailbox.request.id,
+                sum(mailbox.prompt_tokens or ()),
+                mailbox.request.priority or 0,
+                now - mailbox.sent_at,
+            )
+            for position, mailbox in enumerate(waiting, start=1)
+        )
 
     def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow."""

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavail
 from gateway import __version__
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.serving.generations import Generations
+from gateway.serving.generations import Generations, in_turns_of
 from gateway.serving.prompts import ChatPrompts
 
 DEFAULT = "default"
@@ -78,7 +77,7 @@ class Served:
         Raises:
             EngineError: the engine refused or failed the request.
         """
-        return await self.engine.embed(replace(request, client=caller.client), why=caller.why)
+        return await self.engine.embed(in_turns_of(request, caller), why=caller.why)
 
 
 class Models:

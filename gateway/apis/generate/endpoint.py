@@ -26,7 +26,7 @@ class GenerateEndpoints:
         envelope = Envelope(options, ids)
         if request.stream:
             source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
-            return EventStream(source, end=b"")
+            return EventStream(source, end=b"", status=source.status)
         answer = await served.generations.run(call.caller, request, call.prepared.names)
         return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 

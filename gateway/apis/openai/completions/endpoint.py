@@ -31,7 +31,8 @@ class CompletionsEndpoints:
         head = completion_head(served.name, served.fingerprint)
         if request.stream:
             encode = CompletionChunks(head, options, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, call.prepared.names))
+            source = served.generations.stream(call.caller, request, encode, call.prepared.names)
+            return EventStream(source, status=source.status)
         answer = await served.generations.run(call.caller, request, call.prepared.names)
         return await JsonReply.in_pieces(await completion(head, options, ids, answer))
 

@@ -197,11 +197,11 @@ def test_the_order_is_that_of_the_starts(jobs: list[Job], started: int) -> None:
     for job in jobs:
         turns.add(job)
     for _ in range(started):
-        if job := turns.take():
-            turns.begin(job, job, job.cost)
+        if first := turns.take():
+            turns.begin(first, first, first.cost)
     expected = list(turns.order(lambda job: job.cost))
     taken = []
-    while job := turns.take():
-        turns.begin(job, job, job.cost)
-        taken.append(job)
+    while next_job := turns.take():
+        turns.begin(next_job, next_job, next_job.cost)
+        taken.append(next_job)
     assert taken == expected

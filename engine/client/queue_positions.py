@@ -1,0 +1,36 @@
+"""Positions of the waiting requests in the queue."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+
+FRESH = 1.0
+"""Seconds for which an answer is used again."""
+ASK_TIMEOUT = 1.0
+"""Seconds to wait for an answer, since streams wait for it, too."""
+
+
+class QueuePositions:
+    """Positions by key. However many clients want to know them, the engine is asked at most once in `FRESH` seconds."""
+
+    def __init__(self, ask: Callable[[], Awaitable[tuple[int, ...]]]) -> None:
+        """Take the query for the keys in order."""
+        self._ask = ask
+        self._positions: Mapping[int, int] = {}
+        self._asked_at: float | None = None
+        self._asking = anyio.Lock()
+
+    async def latest(self) -> Mapping[int, int]:
+        """Return the position of each waiting request by its key, from 1. Empty if the engine does not answer in time.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+        """
+        async with self._asking:
+            now = anyio.current_time()
+            if self._asked_at is None or now - self._asked_at >= FRESH:
+                self._positions = {}
+                with anyio.move_on_after(ASK_TIMEOUT):
+                    self._positions = {key: at for at, key in enumerate(await self._ask(), start=1)}
+                self._asked_at = now
+        return self._positions
