@@ -56,8 +56,7 @@ GENERATION = GenerationRequest(id="r", prompts=("x",))
 
 def test_a_request_has_the_weight_and_the_priority_of_its_key() -> None:
     caller = Caller(request_id="r", client="key_1", key=KEY)
-    for request in (GENERATION, EmbeddingRequest(id="r", inputs=("x",))):
-        sent = in_turns_of(request, caller)
+    for sent in (in_turns_of(GENERATION, caller), in_turns_of(EmbeddingRequest(id="r", inputs=("x",)), caller)):
         assert (sent.client, sent.weight, sent.priority) == ("key_1", 4.0, -2)
     assert in_turns_of(replace(GENERATION, priority=0), caller).priority == 0, "its own comes first"
 

@@ -56,16 +56,15 @@ async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
     request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
     source = generations.stream(caller, request, lambda _prompts, _events: [])
     assert await source.status() == "", "it is not open"
-    async with source() as take, anyio.create_task_group() as tasks:
+    async with source() as take:
         (generation,) = engine.generations
         assert await source.status() == "", "the position is unknown"
         generation.place = 12
         assert await source.status() == "queued, position 12"
-        tasks.start_soon(take)
         generation.start()
-        await anyio.wait_all_tasks_blocked()
+        generation.put(Text(0, "a"))
+        await take()
         assert await source.status() == ""
-        tasks.cancel_scope.cancel()
 
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
