@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 
@@ -68,7 +69,7 @@ class Engine:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._positions = QueuePositions(self._queue_order)
+        self._positions = QueuePositions(partial(supervisor.queries.ask, InspectQueue()))
 
     @property
     def status(self) -> EngineStatus:
@@ -117,9 +118,7 @@ class Engine:
         raise Unavailable("The engine does not answer.", code="engine_unavailable")
 
     async def queue(self) -> tuple[QueuedRequest, ...]:
-        """Return the generation requests that wait for a slot, in the order in which they will start.
-
-        The order is an estimate, and up to a second old. It is empty if the engine does not answer within a second.
+        """Return the generation requests that wait for a slot, in the order that `QueuePositions` estimates.
 
         Raises:
             Unavailable: The engine does not serve requests.
@@ -236,9 +235,6 @@ class Engine:
         """Estimated time until the model is loaded, or None if it is unknown or the engine is ready."""
         return self._supervisor.seconds_to_ready()
 
-    async def _queue_order(self) -> tuple[int, ...]:
-        return (await self._supervisor.queries.ask(InspectQueue())).keys
-
     async def _accepted(self, mailbox: Mailbox, deadline: float) -> tuple[int, ...]:
         with anyio.CancelScope(deadline=deadline):
             return await mailbox.accepted()
@@ -296,11 +292,7 @@ def _log_cancel(mailbox: Mailbox) -> None:
         logger.warning("request cancelled, but not released in time", extra=fields)
         return
     fields["phase"] = "dead"
-    if mailbox.released is not None:
-        fields |= {
-            "phase": mailbox.released.phase,
-            "tokens": mailbox.released.tokens,
-            "freed": mailbox.released.freed,
-        }
+    if (released := mailbox.released) is not None:
+        fields |= {"phase": released.phase, "tokens": released.tokens, "freed": released.freed}
     fields["ms"] = round(mailbox.release_seconds * 1000, 1)
     logger.info("request cancelled", extra=fields)

@@ -1,7 +1,7 @@
 """Registry of the requests in flight: dispatch, delivery of events by key, and the wait for an engine that restarts."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 
@@ -111,7 +111,7 @@ class Exchange:
     def queue_seconds(self, request: Request, metrics: EngineMetrics | None) -> float | None:
         """Return the time until a request like this one would be served, or None if it is unknown."""
         now = anyio.current_time()
-        return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now))
+        return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now), self._waiting_clients())
 
     def queued(self, keys: Iterable[int]) -> tuple[QueuedRequest, ...]:
         """Return those of the requests with these keys that still wait, in the order of the keys."""
@@ -164,6 +164,12 @@ class Exchange:
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
             mailbox.fail(error, self._clock())
+
+    def _waiting_clients(self) -> Iterator[str]:
+        """Yield the client of each generation request that the engine has and that has not started."""
+        for mailbox in self._in_flight.values():
+            if mailbox.started_at is None and isinstance(mailbox.request, GenerationRequest):
+                yield mailbox.request.client
 
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)

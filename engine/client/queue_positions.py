@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 
+from engine.protocol.messages import QueueOrder
+
 FRESH = 1.0
 """Seconds for which an answer is used again."""
 ASK_TIMEOUT = 1.0
@@ -13,8 +15,8 @@ ASK_TIMEOUT = 1.0
 class QueuePositions:
     """Positions by key. However many clients want to know them, the engine is asked at most once in `FRESH` seconds."""
 
-    def __init__(self, ask: Callable[[], Awaitable[tuple[int, ...]]]) -> None:
-        """Take the query for the keys in order."""
+    def __init__(self, ask: Callable[[], Awaitable[QueueOrder]]) -> None:
+        """Use `ask` as the query for the order."""
         self._ask = ask
         self._positions: Mapping[int, int] = {}
         self._asked_at: float | None = None
@@ -31,6 +33,6 @@ class QueuePositions:
             if self._asked_at is None or now - self._asked_at >= FRESH:
                 self._positions = {}
                 with anyio.move_on_after(ASK_TIMEOUT):
-                    self._positions = {key: at for at, key in enumerate(await self._ask(), start=1)}
+                    self._positions = {key: at for at, key in enumerate((await self._ask()).keys, start=1)}
                 self._asked_at = now
         return self._positions

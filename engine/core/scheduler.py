@@ -11,7 +11,6 @@ from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
-from engine.core.kv.slot import Slot
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
@@ -147,7 +146,7 @@ class Scheduler:
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
-        return tuple(_describe(slot) for slot in self._ledger.slots)
+        return tuple(slot.info for slot in self._ledger.slots)
 
     def queue(self) -> Iterator[int]:
         """Return the keys of the waiting requests in order: see `Queue.order`."""
@@ -296,11 +295,3 @@ class Scheduler:
             self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
         elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
-
-
-def _describe(slot: Slot) -> SlotInfo:
-    """Return the state of a slot. After a cancel it belongs to the sequence until the cells are dropped."""
-    holder = slot.holder or slot.leaving
-    if holder is None:
-        return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
-    return SlotInfo(slot.seq_id, "decode" if holder.generated else "prefill", holder.request.id, holder.computed, 0)

@@ -1,5 +1,6 @@
 """The fair queue on real sockets, beside the fake model: who is next, and what waiting clients see of it."""
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -56,7 +57,8 @@ async def test_freed_slots_go_to_clients_that_have_none(monkeypatch: pytest.Monk
 
 async def test_a_waiting_stream_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.client.queue_positions.FRESH", 0.0)
-    monkeypatch.setitem(EventStream.__init__.__kwdefaults__, "keep_alive", 0.01)
+    impatient = partial(EventStream, keep_alive=0.01)
+    monkeypatch.setattr("gateway.apis.openai.completions.endpoint.EventStream", impatient)
     async with serving(seconds_per_pass=1000.0, slots=1, grace=0.0) as served:
         runs, ahead, waits = served.client(), served.client(), served.client()
         with anyio.fail_after(GUARD):

@@ -7,6 +7,7 @@ import pytest
 from engine.client import queue_positions
 from engine.client.queue_positions import QueuePositions
 from engine.errors import Unavailable
+from engine.protocol.messages import QueueOrder
 
 pytestmark = pytest.mark.anyio
 
@@ -18,10 +19,10 @@ class Asked:
         self.keys = keys
         self.times = 0
 
-    async def __call__(self) -> tuple[int, ...]:
+    async def __call__(self) -> QueueOrder:
         self.times += 1
         await anyio.lowlevel.checkpoint()
-        return self.keys
+        return QueueOrder(self.keys)
 
 
 async def test_many_who_ask_at_once_share_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +50,7 @@ async def test_an_old_answer_is_not_used_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_an_engine_that_does_not_answer_holds_up_none() -> None:
-    async def ask() -> tuple[int, ...]:
+    async def ask() -> QueueOrder:
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -62,7 +63,7 @@ async def test_an_engine_that_does_not_answer_holds_up_none() -> None:
 async def test_a_failed_query_is_asked_again() -> None:
     asked, fails = Asked(5), [True]
 
-    async def ask() -> tuple[int, ...]:
+    async def ask() -> QueueOrder:
         if fails.pop():
             raise Unavailable("The engine ended.", code="engine_unavailable")
         return await asked()
