@@ -29,10 +29,9 @@ class QueuePositions:
             Unavailable: The engine does not serve requests.
         """
         async with self._asking:
-            now = anyio.current_time()
-            if self._asked_at is None or now - self._asked_at >= FRESH:
+            if self._asked_at is None or anyio.current_time() - self._asked_at >= FRESH:
                 self._positions = {}
                 with anyio.move_on_after(ASK_TIMEOUT):
                     self._positions = {key: at for at, key in enumerate((await self._ask()).keys, start=1)}
-                self._asked_at = now
+                self._asked_at = anyio.current_time()
         return self._positions

@@ -46,7 +46,7 @@ class SequenceGroup:
         self.priority = request.priority or 0
         self.waiting = deque(sequences)
         self.prompt_tokens = tuple(sequence.prompt for sequence in islice(self.waiting, 0, None, request.n))
-        self.cost = self.waiting[0].cost
+        self.cost = self.waiting[0].cost if self.waiting else 0
         self.running: set[Sequence] = set()
         self.generated = 0
         self.started = False

@@ -81,8 +81,8 @@ class _Client(Generic[ItemT]):
 class FairTurns(Generic[ItemT, WorkT]):
     """Waiting items in turns among clients, and what running ones have cost.
 
-    A client that waits is served after a bounded number of requests of the others: it is due in a round that does not
-    change while it waits, each start moves another client to a later round, and clients that begin to wait approach
+    A client that waits is served after a bounded number of requests of the others: only its own requests change the
+    round in which it is due, each start moves another client to a later round, and clients that begin to wait approach
     that round from below. Only clients that wait or run have an account, and at most `MOST_GONE` others.
     """
 

@@ -50,14 +50,20 @@ async def test_an_old_answer_is_not_used_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_an_engine_that_does_not_answer_holds_up_none() -> None:
+    asked = 0
+
     async def ask() -> QueueOrder:
+        nonlocal asked
+        asked += 1
         await anyio.sleep_forever()
         raise AssertionError
 
     positions = QueuePositions(ask)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queue_positions, "ASK_TIMEOUT", 0.0)
-        assert await positions.latest() == {}
+        patch.setattr(queue_positions, "FRESH", 1000.0)
+        assert [await positions.latest() for _ in range(20)] == [{}] * 20
+    assert asked == 1, "those who wait for the same answer do not wait one after another"
 
 
 async def test_a_failed_query_is_asked_again() -> None:

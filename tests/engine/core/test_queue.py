@@ -140,7 +140,7 @@ def test_a_request_that_is_preempted_and_resumed_takes_one_place() -> None:
     model = FakeModel(slots=3)
     driver = Driver(model, FakeRunner(model, capacity=36), queue_limit=9)
     driver.add("old", max_tokens=25, cache_prompt=False, client="a")
-    driver.add("young", n=2, max_tokens=8, cache_prompt=False, client="b")
+    driver.add("young", n=2, max_tokens=12, cache_prompt=False, client="b")
     driver.drain()
     for _ in range(9 + 3 - 1):
         driver.add("again", max_tokens=1, client="b")
