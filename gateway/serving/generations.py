@@ -111,8 +111,10 @@ class Generations:
 
 
 def in_turns_of(request: RequestT, caller: Caller) -> RequestT:
-    """Return the request in the caller's turns among clients: with the weight of its key, which also has the priority
-    of requests without one."""
+    """Return the request with the caller's name, weight and priority, by which it takes its turn in the queue.
+
+    A priority of the request itself comes before that of the key.
+    """
     key = caller.key
     if key is None:
         return replace(request, client=caller.client)
