@@ -226,6 +226,22 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedRequest:
+    """Request that waits for a slot."""
+
+    position: int
+    """Position in the order of the queue, from 1."""
+    request_id: str
+    """Id of the request."""
+    prompt_tokens: int
+    """Number of tokens of all its prompts."""
+    priority: int
+    """Priority among the requests of its client."""
+    seconds: float
+    """Time since it was sent to the engine."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Description of the loaded model."""
 

@@ -145,6 +145,10 @@ class GenerationRequest:
     """One or several prompts, in the order of their choices."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
+    weight: float = 1.0
+    """Tokens of this client for each token of a client of weight 1, while both wait."""
+    priority: int | None = None
+    """Requests of one client with lower values leave the queue earlier (as in vLLM). None is 0."""
     n: int = 1
     """Number of choices per prompt."""
     max_tokens: int | None = None
@@ -204,6 +208,10 @@ class EmbeddingRequest:
     """One or several texts, in the order of their vectors."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
+    weight: float = 1.0
+    """Tokens of this client for each token of a client of weight 1, while both wait."""
+    priority: int | None = None
+    """Requests of one client with lower values leave the queue earlier (as in vLLM). None is 0."""
 
     @property
     def parts(self) -> int:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeAlias
 
 import anyio
@@ -12,6 +13,7 @@ from engine.client.cancel_log import log_cancel
 from engine.client.generation import Generation
 from engine.client.mailbox import Mailbox
 from engine.client.process import command_for
+from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
 from engine.client.summary import RequestSummary, summarize
 from engine.client.supervisor import Supervisor
@@ -19,8 +21,8 @@ from engine.client.telemetry import Telemetry
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, SlotInfo, TokenRun
-from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
+from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
+from engine.protocol.messages import Detokenize, Inspect, InspectQueue, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
@@ -75,6 +77,7 @@ class Engine:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
+        self._positions = QueuePositions(partial(supervisor.queries.ask, InspectQueue()))
 
     @property
     def status(self) -> EngineStatus:
@@ -128,6 +131,15 @@ class Engine:
             return answer.slots, answer.metrics
         raise Unavailable("The engine does not answer.", code="engine_unavailable")
 
+    async def queue(self) -> tuple[QueuedRequest, ...]:
+        """Return the generation requests that wait for a slot, in the order that `QueuePositions` estimates.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+        """
+        self._check_ready()
+        return self._supervisor.exchange.queued(await self._positions.latest())
+
     @asynccontextmanager
     async def generate(
         self,
@@ -159,7 +171,7 @@ class Engine:
             EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None, on_end) as mailbox:
-            yield Generation(mailbox, await self._accepted(mailbox, deadline))
+            yield Generation(mailbox, await self._accepted(mailbox, deadline), self._positions)
 
     async def embed(
         self,

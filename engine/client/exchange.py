@@ -1,7 +1,7 @@
 """Registry of the requests in flight: dispatch, delivery of events by key, and the wait for an engine that restarts."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 
@@ -10,7 +10,7 @@ from engine.client.mailbox import Mailbox
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
-from engine.events import EngineMetrics, Event, Released
+from engine.events import EngineMetrics, Event, QueuedRequest, Released
 from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 
@@ -127,7 +127,23 @@ class Exchange:
         """Return the time until a request like this one would be served, or None if it is unknown."""
         now = self._time()
         oldest = next((mailbox.sent_at for mailbox in self._in_flight.values()), now)
-        return self._pace.seconds(request, metrics, now - oldest)
+        return self._pace.seconds(request, metrics, now - oldest, self._waiting_clients())
+
+    def queued(self, keys: Iterable[int]) -> tuple[QueuedRequest, ...]:
+        """Return those of the requests with these keys that still wait, in the order of the keys."""
+        now = self._time()
+        found = (self._in_flight.get(key) for key in keys)
+        waiting = (mailbox for mailbox in found if mailbox is not None and mailbox.started_at is None)
+        return tuple(
+            QueuedRequest(
+                position,
+                mailbox.request.id,
+                sum(mailbox.prompt_tokens or ()),
+                mailbox.request.priority or 0,
+                now - mailbox.sent_at,
+            )
+            for position, mailbox in enumerate(waiting, start=1)
+        )
 
     def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow."""
@@ -164,6 +180,12 @@ class Exchange:
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
             mailbox.fail(error, self._time())
+
+    def _waiting_clients(self) -> Iterator[str]:
+        """Yield the client of each generation request that the engine has and that has not started."""
+        for mailbox in self._in_flight.values():
+            if mailbox.started_at is None and isinstance(mailbox.request, GenerationRequest):
+                yield mailbox.request.client
 
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)

@@ -1,16 +1,32 @@
 """An accepted generation request, as its caller reads it."""
 
 from engine.client.mailbox import Mailbox
+from engine.client.queue_positions import QueuePositions
+from engine.errors import Unavailable
 from engine.events import Finished, Text
 
 
 class Generation:
     """An accepted request. For one task at a time."""
 
-    def __init__(self, mailbox: Mailbox, prompt_tokens: tuple[int, ...]) -> None:
+    def __init__(self, mailbox: Mailbox, prompt_tokens: tuple[int, ...], positions: QueuePositions) -> None:
         self.prompt_tokens = prompt_tokens
         """Number of tokens of each prompt."""
         self._mailbox = mailbox
+        self._positions = positions
+
+    async def position(self) -> int | None:
+        """Return the position in the queue, from 1, or None if it is unknown or the request has left the queue.
+
+        It is an estimate, and up to a second old. Waits for the engine's answer for at most a second.
+        """
+        key = self._mailbox.key
+        if key is None or self._mailbox.started_at is not None:
+            return None
+        try:
+            return (await self._positions.latest()).get(key)
+        except Unavailable:
+            return None
 
     async def started(self) -> None:
         """Wait until the request has left the queue. Returns at once if it ended successfully.

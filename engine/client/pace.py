@@ -1,5 +1,8 @@
 """Estimates of how long a client should wait before it tries again. Times are arguments, in seconds."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from engine.client.mailbox import Mailbox
 from engine.events import EngineMetrics
 from engine.request import GenerationRequest, Request
@@ -22,20 +25,32 @@ class QueuePace:
         elif mailbox.started_at is not None:
             self._in_slot = _average(self._in_slot, mailbox.ended_at - mailbox.started_at)
 
-    def seconds(self, request: Request, metrics: EngineMetrics | None, oldest: float) -> float | None:
+    def seconds(
+        self, request: Request, metrics: EngineMetrics | None, oldest: float, clients: Iterable[str] = ()
+    ) -> float | None:
         """Return the time until a request like this one would be served, or None if it is unknown.
+
+        Clients take turns in the queue. So the request waits for at most as many requests of each other client as its
+        own client has there, and one more.
 
         Args:
             request: Request that was refused.
             metrics: Latest metrics of the engine.
             oldest: Time since the oldest request in flight was sent. Until one has ended, it is the only measure.
+            clients: Client of each generation request that waits.
         """
         if not isinstance(request, GenerationRequest):
             return self._embedding  # it includes the wait in the queue
         if metrics is None or not metrics.slots:
             return None
         held = oldest if self._in_slot is None else self._in_slot
-        return held * max(metrics.waiting, 1) / metrics.slots
+        return held * max(metrics.waiting - _overtaken(request.client, Counter(clients)), 1) / metrics.slots
+
+
+def _overtaken(client: str, waiting: Counter[str]) -> int:
+    """Return the number of waiting requests whose turn comes after that of a new one of a client."""
+    turns = waiting[client] + 1
+    return sum(max(0, requests - turns) for name, requests in waiting.items() if name != client)
 
 
 def _average(known: float | None, latest: float) -> float:

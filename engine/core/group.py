@@ -2,8 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from engine.core.sequence import Sequence, State
+from engine.request import GenerationRequest
 
 
 class SequenceGroup:
@@ -13,6 +15,12 @@ class SequenceGroup:
     """Identifies the request in the frames between the processes."""
     client: str
     """Client that shares the queue with others."""
+    weight: float
+    """Share of the client, relative to that of others."""
+    priority: int
+    """Requests of the client with lower values start earlier."""
+    cost: int
+    """Estimated number of tokens to compute for its first sequence."""
     prompt_tokens: tuple[int, ...]
     """Number of tokens of each prompt."""
     waiting: deque[Sequence]
@@ -26,11 +34,21 @@ class SequenceGroup:
     cached_tokens: int
     """Number of prompt tokens with reused cells: of each prompt those of its first choice, once that has left."""
 
-    def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int], client: str = "") -> None:
+    def __init__(self, key: int, request: GenerationRequest, sequences: Iterable[Sequence]) -> None:
+        """Create a group of sequences that wait.
+
+        Args:
+            key: identifies the request in the frames between the processes.
+            request: the request.
+            sequences: one for each choice, in order.
+        """
         self.key = key
-        self.client = client
+        self.client = request.client
+        self.weight = request.weight
+        self.priority = request.priority or 0
         self.waiting = deque(sequences)
-        self.prompt_tokens = tuple(prompt_tokens)
+        self.prompt_tokens = tuple(sequence.prompt for sequence in islice(self.waiting, 0, None, request.n))
+        self.cost = self.waiting[0].cost if self.waiting else 0
         self.running: set[Sequence] = set()
         self.generated = 0
         self.started = False

@@ -1,7 +1,7 @@
 """The contract between the step loop and the scheduler of one kind of request."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -171,6 +171,12 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters. Fields of other lanes are 0."""
+
+    def queue(self) -> Iterator[int]:
+        """Return the keys of the requests that wait for a slot, in the order in which they will start.
+
+        The order is an estimate. Only the call needs the lock; the iteration does not.
+        """
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of the slots that the lane's requests lease."""

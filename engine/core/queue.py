@@ -1,17 +1,25 @@
 """The queue of requests with sequences that wait for a slot."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import chain
 
+from engine.core.fair.shares import Shares
+from engine.core.fair.turns import FairTurns
 from engine.core.group import SequenceGroup
 from engine.core.sequence import Sequence
-from engine.core.shares import Shares
 
 
 class Queue:
-    """Requests in the order first come, first served. Requests with running sequences come last, the fewest first.
+    """Requests in three ranks, each served only while those before it are empty.
 
-    So a request with more choices than there are slots gets slots as they become free and never delays another request.
-    The cost of an operation does not depend on the length of the queue.
+    1. Requests that were preempted. Their clients have paid for them, so that they keep their place at the head.
+    2. Requests without a running sequence: clients take turns by tokens, and a client's requests come by priority.
+    3. Further choices of requests with running sequences. So a request with more choices than there are slots gets
+       slots as they become free and never delays another request. The client that is due first comes first, and of its
+       requests the one with the fewest running choices.
+
+    The cost of an operation does not depend on the length of the queue, except for the logarithm of a heap.
     """
 
     def __init__(self, limit: int) -> None:
@@ -21,7 +29,8 @@ class Queue:
             limit: maximum number of requests without a running sequence, besides those that will take a free slot.
         """
         self._shares = Shares(limit)
-        self._fresh: OrderedDict[int, SequenceGroup] = OrderedDict()
+        self._preempted: OrderedDict[int, SequenceGroup] = OrderedDict()
+        self._turns: FairTurns[SequenceGroup, Sequence] = FairTurns()
         self._partial: dict[int, SequenceGroup] = {}
         self._sequences = 0
 
@@ -31,8 +40,9 @@ class Queue:
 
     @property
     def next_client(self) -> str | None:
-        """The client of the next request without a running sequence; None if there is no such request."""
-        return next((group.client for group in self._fresh.values()), None)
+        """The client of the next request that is not in the last rank; None if there is no such request."""
+        group = next(iter(self._preempted.values()), None) or self._turns.first
+        return None if group is None else group.client
 
     def check_room(self, client: str, *, free: int) -> None:
         """Check that a client may queue one more request; `free` slots take as many requests out of the queue.
@@ -50,9 +60,10 @@ class Queue:
     def put_back(self, group: SequenceGroup) -> None:
         """Put a request at the head after one of its sequences was preempted."""
         self._partial.pop(group.key, None)
-        if group.key not in self._fresh:
-            self._append(group)
-        self._fresh.move_to_end(group.key, last=False)
+        if group.key not in self._preempted:
+            self._preempted[group.key] = group
+            self._shares.enter(group.client)
+        self._preempted.move_to_end(group.key, last=False)
         self._sequences += 1
 
     def give_way(self, group: SequenceGroup) -> None:
@@ -62,25 +73,22 @@ class Queue:
 
     def resume(self, group: SequenceGroup) -> None:
         """Append a request without a running sequence any more, so that later requests do not overtake it."""
-        self._partial.pop(group.key, None)
-        self._append(group)
+        if group.key not in self._preempted:
+            self._partial.pop(group.key, None)
+            self._append(group)
 
     def discard(self, group: SequenceGroup) -> None:
         """Remove a request with all its waiting sequences."""
-        if group.key in self._fresh:
-            self._take(group)
+        if self._preempted.pop(group.key, None) or self._turns.discard(group):
+            self._shares.leave(group.client)
         elif not self._partial.pop(group.key, None):
             return
         self._sequences -= len(group.waiting)
 
     def start_next(self) -> tuple[SequenceGroup, Sequence] | None:
-        """Start the next sequence. Return it with its request, or None if the queue is empty."""
-        if self._fresh:
-            group = next(iter(self._fresh.values()))
-            self._take(group)
-        elif self._partial:
-            group = min(self._partial.values(), key=lambda group: len(group.running))
-        else:
+        """Start the next sequence. Return it with its request, or None if the queue is empty. `charge` must follow."""
+        group = self._take_unstarted() or min(self._partial.values(), key=self._rank, default=None)
+        if group is None:
             return None
         sequence = group.start()
         self._sequences -= 1
@@ -90,10 +98,32 @@ class Queue:
             self._partial.pop(group.key, None)
         return group, sequence
 
+    def charge(self, group: SequenceGroup, sequence: Sequence) -> None:
+        """Charge a client for a sequence that has started, after cells were reused."""
+        self._turns.begin(group, sequence, sequence.cost)
+
+    def settle(self, sequence: Sequence) -> None:
+        """Charge what was computed instead, after the sequence has left its slot."""
+        self._turns.end(sequence)
+
+    def order(self) -> Iterator[int]:
+        """Return the keys of the requests in the first two ranks, in the order in which they will start.
+
+        The order is that of the estimated costs. Only the call needs the caller's lock; the iteration does not.
+        """
+        turns = self._turns.order(lambda group: group.cost)
+        return chain(list(self._preempted), (group.key for group in turns))
+
     def _append(self, group: SequenceGroup) -> None:
-        self._fresh[group.key] = group
+        self._turns.add(group)
         self._shares.enter(group.client)
 
-    def _take(self, group: SequenceGroup) -> None:
-        del self._fresh[group.key]
-        self._shares.leave(group.client)
+    def _take_unstarted(self) -> SequenceGroup | None:
+        """Take the next request of the first two ranks."""
+        group = self._preempted.popitem(last=False)[1] if self._preempted else self._turns.take()
+        if group is not None:
+            self._shares.leave(group.client)
+        return group
+
+    def _rank(self, group: SequenceGroup) -> tuple[int, int]:
+        return self._turns.round_of(group.client), len(group.running)

@@ -4,14 +4,13 @@ Pure: it uses no clock, no I/O and no C. Its caller guards it by a lock. There a
 scheduler): a sequence has known tokens and computed tokens, and each step computes some of the difference.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
-from engine.core.kv.slot import Slot
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
@@ -130,7 +129,11 @@ class Scheduler:
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
-        return tuple(_describe(slot) for slot in self._ledger.slots)
+        return tuple(slot.info for slot in self._ledger.slots)
+
+    def queue(self) -> Iterator[int]:
+        """Return the keys of the waiting requests in order: see `Queue.order`."""
+        return self._queue.order()
 
     def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan:
         if turn is Turn.URGENT:
@@ -148,6 +151,7 @@ class Scheduler:
             group, sequence = turn
             self._ledger.lease(sequence)
             self._prefix_waiters.start(sequence, self._running)
+            self._queue.charge(group, sequence)
             self._running[sequence] = group
             if not group.started:
                 group.started = True
@@ -268,6 +272,7 @@ class Scheduler:
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence. Return the number of cells that it held."""
         group = self._running.pop(sequence)
+        self._queue.settle(sequence)
         self.in_step.leave(sequence, group.key)
         self._crowded = False
         return self._ledger.release(sequence, keep=keep)
@@ -280,11 +285,3 @@ class Scheduler:
             self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
         elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
-
-
-def _describe(slot: Slot) -> SlotInfo:
-    """Return the state of a slot. After a cancel it belongs to the sequence until the cells are dropped."""
-    holder = slot.holder or slot.leaving
-    if holder is None:
-        return SlotInfo(slot.seq_id, "idle", None, 0, len(slot.cached))
-    return SlotInfo(slot.seq_id, "decode" if holder.generated else "prefill", holder.request.id, holder.computed, 0)

@@ -10,6 +10,9 @@ from engine.events import Finished, FinishReason, Text
 from engine.request import GenerationRequest
 
 _SEED_RANGE = 2**32
+FORESEEN = 1024
+"""Generated tokens in the estimated cost of a sequence. Most texts end long before their limit; what a longer one has
+cost counts at its end."""
 
 
 class State(Enum):
@@ -45,6 +48,10 @@ class Sequence:
     """Number of known tokens that have cells in the KV cache."""
     cached: int
     """Number of prompt tokens with reused cells."""
+    work: int
+    """Number of tokens that were computed for it, with those that were computed again after a preemption."""
+    charged: int
+    """Number of tokens that its client was charged for it."""
     seq_id: int
     """The slot that it holds or held last; -1 before the first."""
     state: State
@@ -88,6 +95,8 @@ class Sequence:
         self.prompt = len(prompt)
         self.computed = 0
         self.cached = 0
+        self.work = 0
+        self.charged = 0
         self.seq_id = -1
         self.state = State.WAITING
         seed = request.sampling.seed
@@ -123,6 +132,11 @@ class Sequence:
     def left(self) -> int:
         """Tokens that may still be generated."""
         return self._limit - self.generated
+
+    @property
+    def cost(self) -> int:
+        """Estimated number of tokens that are still to be computed."""
+        return self.pending + min(self.left, FORESEEN)
 
     @property
     def shares(self) -> bool:
@@ -167,6 +181,7 @@ class Sequence:
         else:
             self._decode_seconds += seconds
         self.computed += tokens
+        self.work += tokens
 
     def count_draft(self, drafted: int, accepted: int) -> None:
         """Add the numbers of draft tokens that a step computed, and that were accepted."""

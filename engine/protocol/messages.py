@@ -68,6 +68,18 @@ class Inspect(Query[Inspected], frozen=True):
     """Query for the state of every slot. The answer does not wait for the running step."""
 
 
+class QueueOrder(_Message, frozen=True):
+    """Answer to `InspectQueue`."""
+
+    keys: tuple[int, ...]
+    """Keys of the generation requests that wait for a slot, in the order in which they will start. The order is an
+    estimate: it changes as requests come, and end earlier or later than foreseen."""
+
+
+class InspectQueue(Query[QueueOrder], frozen=True):
+    """Query for the order of the queue. The answer does not wait for the running step."""
+
+
 class Tokenized(_Message, frozen=True):
     """Part of the answer to `Tokenize`, which has as many parts as it takes to bound the size of each frame."""
 
@@ -104,8 +116,8 @@ class Detokenize(Query[Detokenized], frozen=True):
     """True to render control tokens by their names."""
 
 
-AnyQuery: TypeAlias = Inspect | Tokenize | Detokenize
-AnyAnswer: TypeAlias = Inspected | Tokenized | Detokenized
+AnyQuery: TypeAlias = Inspect | InspectQueue | Tokenize | Detokenize
+AnyAnswer: TypeAlias = Inspected | QueueOrder | Tokenized | Detokenized
 
 
 class Ask(_Message, frozen=True):

@@ -53,7 +53,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
             Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
             for choice in range(request.n)
         ]
-    return SequenceGroup(key, sequences, map(len, prompts), request.client)
+    return SequenceGroup(key, request, sequences)
 
 
 def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> Slices[EmbeddingJob]:
@@ -69,7 +69,7 @@ def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: E
     for one in request.inputs:
         tokens = yield from _input_tokens(one, model, limits.longest)
         inputs.append(tokens)
-    return EmbeddingJob(key, request.id, inputs, request.client)
+    return EmbeddingJob(key, request, inputs)
 
 
 def check_ids(tokens: Collection[int], vocabulary: int, param: str) -> None:

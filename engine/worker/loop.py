@@ -90,6 +90,12 @@ class StepLoop:
         with self._lock:
             return tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes)), self._metrics()
 
+    def queue(self) -> tuple[int, ...]:
+        """Return the keys of the waiting requests in the order of the queue. Most of the work is outside the lock."""
+        with self._lock:
+            orders = [lane.scheduler.queue() for lane in self._lanes]
+        return tuple(chain.from_iterable(orders))
+
     def stop(self) -> None:
         """End `run`: abort the running step, and leave the requests as they are."""
         with self._lock:

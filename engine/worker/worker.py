@@ -29,10 +29,12 @@ from engine.protocol.messages import (
     Generate,
     Inspect,
     Inspected,
+    InspectQueue,
     Loaded,
     LoadFailed,
     Loading,
     Message,
+    QueueOrder,
     Step,
 )
 from engine.worker.intake import Intake
@@ -102,6 +104,8 @@ class Worker:
                 intake.submit(message)
             case Ask(query_id, Inspect()):
                 self._write(Answered(query_id, Inspected(*loop.inspect())))
+            case Ask(query_id, InspectQueue()):
+                self._write(Answered(query_id, QueueOrder(loop.queue())))
             case Ask():
                 intake.ask(message)
             case CancelQuery(query_id):

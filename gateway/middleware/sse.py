@@ -53,6 +53,7 @@ class EventStream:
         keep_alive: float = 10.0,
         end: bytes = DONE,
         encode_failure: Callable[[Problem], bytes] | None = None,
+        status: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         """Create a response.
 
@@ -61,11 +62,14 @@ class EventStream:
             keep_alive: Seconds of silence after which a comment line is sent.
             end: Bytes after the last event of a successful stream.
             encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
+            status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
+                line is `KEEP_ALIVE`. Events wait for it, so that it must be quick.
         """
         self._source = source
         self._keep_alive = keep_alive
         self._end = end
         self._encode_failure = encode_failure
+        self._status = status
         self._begun = False
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -101,11 +105,15 @@ class EventStream:
                     await self._send_blocks(events, send)
                     silence.deadline, events = anyio.current_time() + self._keep_alive, None
             if events is None:
-                await self._send(KEEP_ALIVE, send)
+                await self._send(await self._comment(), send)
             elif events:
                 await self._send_blocks(events, send)
             else:
                 return
+
+    async def _comment(self) -> bytes:
+        status = "" if self._status is None else await self._status()
+        return b": %b\n\n" % status.encode() if status else KEEP_ALIVE
 
     async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
         for block in blocks(events):

@@ -2,19 +2,22 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import anyio
 
-from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
+from engine import Busy, EmbeddingRequest, Engine, Finished, Generation, GenerationRequest, RequestError, Text
 from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller, Cause, Closing
-from gateway.middleware.sse import EventSource, NextEvents
+from gateway.middleware.sse import NextEvents
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
+
+RequestT = TypeVar("RequestT", GenerationRequest, EmbeddingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +95,12 @@ class Generations:
         names: Mapping[str, str] | None = None,
         *,
         operation: Operation,
-    ) -> EventSource:
+    ) -> "GenerationSource":
         """Return the answer as a source of encoded events.
 
         Opening the source and taking from it raise the errors of `run`.
         """
-
-        @asynccontextmanager
-        async def source() -> AsyncIterator[NextEvents]:
-            async with self.open(caller, request, names, operation=operation) as admission:
-
-                async def take() -> Iterable[bytes]:
-                    generation = await admission.granted()
-                    events = await generation.take()
-                    return encode(generation.prompt_tokens, events) if events else ()
-
-                yield take
-
-        return source
+        return GenerationSource(partial(self.open, caller, request, names, operation=operation), encode)
 
     @asynccontextmanager
     async def open(
@@ -167,6 +158,18 @@ class Generations:
                 del self._open[key]
 
 
+def in_turns_of(request: RequestT, caller: Caller) -> RequestT:
+    """Return the request with the caller's name, weight and priority, by which it takes its turn in the queue.
+
+    A priority of the request itself comes before that of the key.
+    """
+    key = caller.key
+    if key is None:
+        return replace(request, client=caller.client)
+    priority = key.priority if request.priority is None else request.priority
+    return replace(request, client=caller.client, weight=key.weight, priority=priority)
+
+
 def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
     """Return the request as its caller's: in its turns among clients, and in its partition of the prompt cache.
 
@@ -175,7 +178,42 @@ def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
     partition = request.cache_partition
     if caller.cache_partition:
         partition = f"{caller.cache_partition} {partition}"
-    return replace(request, client=caller.client, cache_partition=partition)
+    return replace(in_turns_of(request, caller), cache_partition=partition)
+
+
+class GenerationSource:
+    """Source of the encoded events of one answer, as `EventSource`. For one use."""
+
+    def __init__(self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode) -> None:
+        """Create a source.
+
+        Args:
+            submit: Sends the request to the engine.
+            encode: Encodes the events.
+        """
+        self._submit = submit
+        self._encode = encode
+        self._admission: Admission | None = None
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[NextEvents]:
+        """Send the request, and return the function that takes its events."""
+        async with self._submit() as admission:
+            self._admission = admission
+
+            async def take() -> Iterable[bytes]:
+                generation = await admission.granted()
+                events = await generation.take()
+                return self._encode(generation.prompt_tokens, events) if events else ()
+
+            yield take
+
+    async def status(self) -> str:
+        """Return the position of a request that waits in the queue, or an empty text."""
+        if self._admission is None or not self._admission.waits:
+            return ""
+        position = await self._admission.generation.position()
+        return "" if position is None else f"queued, position {position}"
 
 
 @dataclass(slots=True)

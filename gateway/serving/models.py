@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.serving.generations import Generations
+from gateway.serving.generations import Generations, in_turns_of
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 
@@ -85,7 +84,7 @@ class Served:
             EngineError: the engine refused or failed the request.
             RefusedError: a limit of the caller's key is reached (429).
         """
-        request = replace(request, client=caller.client)
+        request = in_turns_of(request, caller)
         with (
             self._recorder.embedding(caller, request) as recording,
             self._limiter.admitted(recording.record, embedding_bound(request)),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.fair.turns import MOST_GONE
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
@@ -29,11 +30,12 @@ from tests.engine.work import Work, assert_same, blocks, work_of
 from tests.repeat import TIMES, repeated
 
 SLOTS, CONTEXT, QUEUE = 32, 4096, 1200
-FEW, MANY = 10, 1000
+FEW, MANY = 20, 1000
 SHORT, LONG = 16, 3000
 STORED = 2
 """Prefixes that fit into the store. It is full, so that a lookup compares as many after few requests."""
 KINDS = ["generations", "embeddings"]
+CLIENTS = ["one client", "many clients"]
 FORMS: dict[str, dict[str, Any]] = {
     "streamed": {},
     "whole": {"stream": False},
@@ -93,12 +95,12 @@ class Steps:
     def generate(self, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> int:
         return self._add(GenerationRequest(id="r", prompts=(prompt,), **fields))
 
-    def embed(self) -> int:
-        return self._add(EmbeddingRequest(id="r", inputs=((1, 2, 3),)))
+    def embed(self, client: str = "") -> int:
+        return self._add(EmbeddingRequest(id="r", inputs=((1, 2, 3),), client=client))
 
     def _add(self, request: Request) -> int:
         key, lane = next(self._keys), self._lanes[type(request)]
-        self.loop.check_room(lane, "")
+        self.loop.check_room(lane, request.client)
         self.loop.add(lane, at_once(lane.admit(key, request)), lambda: None)
         return key
 
@@ -136,8 +138,9 @@ def decoding(rows: int, *, slots: int = SLOTS, prompt: int = SHORT, repeats: boo
     return steps
 
 
-def crowd(steps: Steps, kind: str, waiting: int) -> list[int]:
-    return [steps.generate() if kind == "generations" else steps.embed() for _ in range(waiting)]
+def crowd(steps: Steps, kind: str, waiting: int, clients: str = "one client") -> list[int]:
+    names = [str(at) if clients == "many clients" else "" for at in range(waiting)]
+    return [steps.generate(client=name) if kind == "generations" else steps.embed(name) for name in names]
 
 
 def test_the_work_of_a_step_grows_with_its_rows() -> None:
@@ -146,30 +149,34 @@ def test_the_work_of_a_step_grows_with_its_rows() -> None:
     assert many < 4 * few
 
 
+@pytest.mark.parametrize("clients", CLIENTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_waiting_requests_add_no_work_to_a_step(kind: str) -> None:
+def test_waiting_requests_add_no_work_to_a_step(kind: str, clients: str) -> None:
     def work(waiting: int) -> Work:
         steps = decoding(1, slots=1)
-        crowd(steps, kind, waiting)
+        crowd(steps, kind, waiting, clients)
+        steps.step(2)
         return work_of(lambda: steps.step(2), times=2)  # generations and embeddings take turns
 
     assert_same(work(FEW), work(MANY))
 
 
+@pytest.mark.parametrize("clients", CLIENTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_waiting_requests_add_no_work_to_an_arrival_or_a_cancel(kind: str) -> None:
+def test_waiting_requests_add_no_work_to_an_arrival_or_a_cancel(kind: str, clients: str) -> None:
     def work(waiting: int) -> Work:
         steps = decoding(1, slots=1)
-        crowd(steps, kind, waiting - 1)
+        crowd(steps, kind, waiting - 1, clients)
         return work_of(lambda: steps.loop.cancel(*crowd(steps, kind, 1)))
 
     assert_same(work(FEW), work(MANY))
 
 
-def test_waiting_requests_add_no_work_when_a_slot_changes_hands() -> None:
+@pytest.mark.parametrize("clients", CLIENTS)
+def test_waiting_requests_add_no_work_when_a_slot_changes_hands(clients: str) -> None:
     def work(waiting: int) -> Work:
         steps = decoding(3, slots=4)
-        turns = iter(crowd(steps, "generations", waiting))
+        turns = iter(crowd(steps, "generations", waiting, clients))
         steps.step(4)
 
         def change_hands() -> None:
@@ -232,3 +239,19 @@ def test_past_requests_leave_no_work_or_memory_behind() -> None:
     steps.serve(3_000 * TIMES)
     assert blocks() - kept < 30 * TIMES, "one of a hundred requests left something"
     assert_same(early, work())
+
+
+def test_past_clients_leave_a_bounded_memory_behind() -> None:
+    steps, clients = decoding(1, slots=2), count()
+    steps.generate(client="waits", n=2)
+
+    def come_and_go(times: int) -> None:
+        for client in islice(clients, times):
+            key = steps.generate(client=str(client), max_tokens=1, cache_prompt=False)
+            while key in steps.scheduler:
+                steps.step()
+
+    come_and_go(2 * MOST_GONE)
+    kept = blocks()
+    come_and_go(1000)
+    assert blocks() - kept < 200

@@ -25,6 +25,7 @@ from engine import (
     Infill,
     ModelInfo,
     PromptText,
+    QueuedRequest,
     RequestError,
     RequestSummary,
     SlotInfo,
@@ -61,6 +62,7 @@ class FakeGeneration:
     left: str | None = None
     has_started: bool = True
     outcomes_put: list[Finished] = field(default_factory=list)
+    place: int | None = None
     _events: list[Text | Finished] = field(default_factory=list)
     _error: EngineError | None = None
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -117,6 +119,9 @@ class FakeGeneration:
             await self._news.wait()
         if self._error is not None:
             raise self._error
+
+    async def position(self) -> int | None:
+        return None if self.has_started else self.place
 
     async def take(self) -> list[Text | Finished]:
         while not self._events and not self.ended:
@@ -214,6 +219,15 @@ class FakeEngine:
 
     def queue_seconds(self, _request: GenerationRequest) -> float | None:
         return self.wait
+
+    async def queue(self) -> tuple[QueuedRequest, ...]:
+        if self.refusal is not None:
+            raise self.refusal
+        waiting = (generation for generation in self.generations if not generation.has_started)
+        return tuple(
+            QueuedRequest(at, one.request.id, sum(one.prompt_tokens), one.request.priority or 0, 1.5)
+            for at, one in enumerate(waiting, start=1)
+        )
 
     async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
         if self.refusal is not None:

@@ -4,7 +4,7 @@ Pure, like the scheduler of generations, and guarded by the same lock.
 """
 
 import heapq
-from collections import OrderedDict
+from collections.abc import Iterator
 
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
@@ -16,8 +16,9 @@ from engine.core.embedding.step import (
     EmbeddingStepResult,
     EmbeddingText,
 )
+from engine.core.fair.shares import Shares
+from engine.core.fair.turns import FairTurns
 from engine.core.lane import News, Outbox, StepMembers, Work
-from engine.core.shares import Shares
 from engine.core.step import Outcome, Removal
 from engine.core.turns import Demand, Turn
 from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
@@ -26,8 +27,9 @@ from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
 class EmbeddingScheduler:
     """Owns every embedding request from its admission to its end. Implements `engine.core.lane.LaneScheduler`.
 
-    Requests take turns with one text each, so that a request with many texts delays the others only by its running
-    texts. The cost of an operation does not depend on the length of the queue.
+    Clients take turns by tokens, as in the queue of generations, and the requests of a client with one text each. So a
+    request with many texts delays the others only by its running texts. The cost of an operation does not depend on
+    the length of the queue, except for the logarithm of a heap.
     """
 
     def __init__(self, limits: EmbeddingLimits, *, step_target: float, queue_limit: int) -> None:
@@ -42,7 +44,7 @@ class EmbeddingScheduler:
         self._budget = PromptBudget(step_target)
         self._shares = Shares(queue_limit)
         self._jobs: dict[int, EmbeddingJob] = {}
-        self._turns: OrderedDict[int, EmbeddingJob] = OrderedDict()
+        self._turns: FairTurns[EmbeddingJob, EmbeddingText] = FairTurns()
         self._running: dict[int, EmbeddingText] = {}
         self._free = list(range(limits.texts))
         self._dropped: list[int] = []  # free after their cells are dropped
@@ -70,7 +72,8 @@ class EmbeddingScheduler:
 
     def add(self, job: EmbeddingJob) -> None:
         """Append a request to the queue. `check_room` comes first."""
-        self._jobs[job.key] = self._turns[job.key] = job
+        self._jobs[job.key] = job
+        self._turns.add(job)
         self._shares.enter(job.client)
         self._open += job.open
 
@@ -141,6 +144,10 @@ class EmbeddingScheduler:
         """Return no slots, because texts share the cells."""
         return ()
 
+    def queue(self) -> Iterator[int]:
+        """Return no keys, because each request soon has its turn, text by text."""
+        return iter(())
+
     def _next_step(self, *, hurried: bool) -> EmbeddingPlan:
         self._start()
         chunks: list[EmbeddingChunk] = []
@@ -155,26 +162,25 @@ class EmbeddingScheduler:
         return tuple(chunks)
 
     def _start(self) -> None:
-        """Start texts while there is room, one of each request in turn."""
+        """Start texts in turns while there is room."""
         cells = self._limits.cells - sum(len(text.tokens) for text in self._running.values())
-        while self._turns and self._free:
-            key, job = next(iter(self._turns.items()))
+        while self._free and (job := self._turns.first):
             if len(job.waiting[0].tokens) > cells:
                 return
             text = job.waiting.popleft()
+            self._turns.take(again=bool(job.waiting))
+            self._turns.begin(job, text, len(text.tokens))
             cells -= len(text.tokens)
             text.seq_id = heapq.heappop(self._free)
             self._running[text.seq_id] = text
             if not job.started:
                 self._shares.leave(job.client)
             job.started = True
-            self._turns.move_to_end(key)
-            if not job.waiting:
-                del self._turns[key]
 
     def _finish(self, text: EmbeddingText, vector: bytes | None, news: News) -> None:
         job = text.job
         del self._running[text.seq_id]
+        self._turns.end(text)
         heapq.heappush(self._free, text.seq_id)
         if vector is None:
             self._fail(job, "the model gave no numbers for a text")
@@ -193,13 +199,14 @@ class EmbeddingScheduler:
     def _drop(self, job: EmbeddingJob) -> int:
         """Remove a request with its texts. Return the number of cells that it held."""
         del self._jobs[job.key]
-        self._turns.pop(job.key, None)
+        self._turns.discard(job)
         if not job.started:
             self._shares.leave(job.client)
         self._open -= job.open
         held = [text for text in self._running.values() if text.job is job]
         for text in held:
             del self._running[text.seq_id]
+            self._turns.end(text)
             self._dropped.append(text.seq_id)
             self._outbox.changes.append(Removal(text.seq_id, 0))
             self.in_step.leave(text, job.key)

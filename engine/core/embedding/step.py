@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from engine.core.step import Outcome
+from engine.request import EmbeddingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class EmbeddingText:
     """All its tokens."""
     computed: int
     """Number of computed tokens."""
+    charged: int
+    """Number of tokens that its client was charged for it."""
     seq_id: int
     """The embedder's sequence that it holds; -1 before it starts."""
 
@@ -43,7 +46,13 @@ class EmbeddingText:
         self.index = index
         self.tokens = tokens
         self.computed = 0
+        self.charged = 0
         self.seq_id = -1
+
+    @property
+    def work(self) -> int:
+        """Number of tokens that were computed for it."""
+        return self.computed
 
     @property
     def pending(self) -> int:
@@ -60,6 +69,10 @@ class EmbeddingJob:
     """Id of the request in the logs."""
     client: str
     """Client that shares the queue with others."""
+    weight: float
+    """Share of the client, relative to that of others."""
+    priority: int
+    """Requests of the client with lower values start earlier."""
     prompt_tokens: tuple[int, ...]
     """Number of tokens of each text."""
     waiting: deque[EmbeddingText]
@@ -71,10 +84,19 @@ class EmbeddingJob:
     computed: int
     """Number of computed tokens of all its texts."""
 
-    def __init__(self, key: int, request_id: str, inputs: Iterable[list[int]], client: str = "") -> None:
+    def __init__(self, key: int, request: EmbeddingRequest, inputs: Iterable[list[int]]) -> None:
+        """Create a job of texts that wait.
+
+        Args:
+            key: identifies the request in the frames between the processes.
+            request: the request.
+            inputs: the tokens of each text.
+        """
         self.key = key
-        self.request_id = request_id
-        self.client = client
+        self.request_id = request.id
+        self.client = request.client
+        self.weight = request.weight
+        self.priority = request.priority or 0
         self.waiting = deque(EmbeddingText(self, index, tokens) for index, tokens in enumerate(inputs))
         self.prompt_tokens = tuple(len(text.tokens) for text in self.waiting)
         self.open = len(self.waiting)

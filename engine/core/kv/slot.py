@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from engine.core.kv.prefix import Prefix
 from engine.core.sequence import Sequence
+from engine.events import SlotInfo
 
 
 @dataclass(slots=True)
@@ -34,3 +35,11 @@ class Slot:
     def size(self) -> int:
         """Number of resident tokens."""
         return self.holder.computed if self.holder else len(self.cached)
+
+    @property
+    def info(self) -> SlotInfo:
+        """Its state. After a cancel it belongs to the sequence until the cells are dropped."""
+        holder = self.holder or self.leaving
+        if holder is None:
+            return SlotInfo(self.seq_id, "idle", None, 0, len(self.cached))
+        return SlotInfo(self.seq_id, "decode" if holder.generated else "prefill", holder.request.id, holder.computed, 0)

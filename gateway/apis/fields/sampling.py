@@ -137,6 +137,13 @@ class SamplingFields(Fields):
         max_length=MAX_SALT,
         description="Requests share cached prompts only with requests that have the same salt.",
     )
+    priority: int | None = Field(
+        None,
+        ge=-MAX_INT,
+        le=MAX_INT,
+        description="Requests of one client with lower values leave the queue earlier. It does not change "
+        "the turns among clients. `null`: the priority of the API key, or 0.",
+    )
     speculative: bool | None = Field(
         None,
         description="Speculative decoding: several tokens are computed at once where the text seems to repeat earlier "
@@ -194,6 +201,7 @@ class SamplingFields(Fields):
             cache_prompt=self.cache_prompt,
             cache_partition=self.cache_salt or "",
             speculative=self.speculative,
+            priority=self.priority,
         )
 
 

@@ -28,7 +28,7 @@ class GenerateEndpoints:
         envelope = Envelope(options, ids)
         if request.stream:
             source = generations.stream(caller, request, envelope.encode, names, operation=Operation.TEXT_COMPLETION)
-            return EventStream(source, end=b"")
+            return EventStream(source, end=b"", status=source.status)
         answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 

@@ -1,11 +1,12 @@
-"""Endpoint `/slots`: the work of every slot of the engine."""
+"""Endpoints `/slots` and `/slots/queue`: the work of every slot of the engine, and the requests that wait."""
 
+from functools import partial
 from types import NoneType
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from engine import SlotInfo
+from engine import QueuedRequest, SlotInfo
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.shapes import Count, JsonObject
+from gateway.apis.answers.shapes import Count, JsonObject, Time
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
 from gateway.serving.models import Models
 
@@ -21,8 +22,21 @@ class Slot(JsonObject):
     cached_tokens: Count
 
 
+class Queued(JsonObject):
+    """A request that waits for a slot. `position` counts from 1, and `seconds` since it was sent to the engine."""
+
+    position: Count
+    request_id: str | None
+    prompt_tokens: Count
+    priority: int
+    seconds: Time
+
+
+QueueList: TypeAlias = list[Queued]
+
+
 class SlotsEndpoints:
-    """Handlers for the list of slots. The engine answers at any time, even during a long step."""
+    """Handlers for the lists of slots and of waiting requests. The engine answers even during a long step."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -38,6 +52,16 @@ class SlotsEndpoints:
             [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
         )
 
+    async def queue(self, call: Call[None]) -> JsonReply[QueueList]:
+        """Return one object per waiting request in the order of the queue, with ids as in `list`.
+
+        Raises `Unavailable` while the engine is down.
+        """
+        served = await self._models.resolve(call.caller, None)
+        has_sent = partial(served.generations.has_sent, call.caller)
+        waiting = await served.engine.queue()
+        return JsonReply([_encode_queued(one, shown=has_sent(one.request_id)) for one in waiting])
+
 
 def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
     return {
@@ -50,8 +74,19 @@ def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
     }
 
 
+def _encode_queued(one: QueuedRequest, *, shown: bool) -> Queued:
+    return {
+        "position": one.position,
+        "request_id": one.request_id if shown else None,
+        "prompt_tokens": one.prompt_tokens,
+        "priority": one.priority,
+        "seconds": round(one.seconds, 3),
+    }
+
+
 def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
-    """Return the endpoint of `/slots`."""
+    """Return the endpoints of slots and of the queue."""
+    endpoints = SlotsEndpoints(models)
     slots = Endpoint(
         method="GET",
         path="/slots",
@@ -59,7 +94,17 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         summary="List the engine's slots and their work.",
         body=NoneType,
         prepare=no_body,
-        handler=SlotsEndpoints(models).list,
+        handler=endpoints.list,
         answer=list[Slot],
     )
-    return (slots,)
+    queue = Endpoint(
+        method="GET",
+        path="/slots/queue",
+        id="listQueue",
+        summary="List the requests that wait for a slot, in order.",
+        body=NoneType,
+        prepare=no_body,
+        handler=endpoints.queue,
+        answer=QueueList,
+    )
+    return slots, queue

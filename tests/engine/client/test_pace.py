@@ -1,5 +1,7 @@
 """Estimates of waits, as plain arithmetic."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.client.histogram import Histogram
@@ -33,6 +35,15 @@ def test_the_queue_needs_the_time_of_its_requests_in_the_slots(slots: int, waiti
     pace = QueuePace()
     pace.record(ended(GENERATION, started=100, end=107))
     assert pace.seconds(GENERATION, metrics(slots=slots, waiting=waiting), oldest=0) == seconds
+
+
+@pytest.mark.parametrize(("client", "seconds"), [("greedy", 101.0), ("other", 5.0), ("new", 4.0)])
+def test_requests_that_a_client_overtakes_do_not_count(client: str, seconds: float) -> None:
+    """98 requests of one client wait, and one of each of three others."""
+    pace = QueuePace()
+    pace.record(ended(GENERATION, started=0, end=1))
+    waiting = [*["greedy"] * 98, "other", "third", "fourth"]
+    assert pace.seconds(replace(GENERATION, client=client), metrics(slots=1, waiting=101), 0, waiting) == seconds
 
 
 def test_the_wait_in_the_queue_is_no_time_in_a_slot() -> None:

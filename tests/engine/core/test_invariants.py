@@ -55,6 +55,8 @@ class Engine(RuleBasedStateMachine):
                 "cache_prompt": st.sampled_from([True, True, False]),
                 "cache_partition": st.sampled_from(["", "", "other"]),
                 "client": st.sampled_from(["", "", "other"]),
+                "weight": st.sampled_from([1.0, 0.25]),
+                "priority": st.sampled_from([None, -1, 1]),
                 "echo": st.booleans(),
                 "logprobs": st.sampled_from([None, None, None, 2]),
                 "sampling": st.builds(Sampling, min_tokens=st.integers(0, 4)),
@@ -98,6 +100,14 @@ class Engine(RuleBasedStateMachine):
         self.driver.check()
 
     @invariant()
+    def the_queue_has_each_request_once(self) -> None:
+        queue = list(self.driver.scheduler.queue())
+        assert len(queue) == len(set(queue))
+        for key in queue:
+            assert key in self.driver.scheduler
+            assert key not in self.cancelled
+
+    @invariant()
     def cells_are_those_the_ledger_knows(self) -> None:
         if self.driver.ledger.unclean:
             return
@@ -113,6 +123,7 @@ class Engine(RuleBasedStateMachine):
         metrics = self.driver.scheduler.metrics()
         assert (metrics.free, metrics.waiting, metrics.active_tokens) == (metrics.slots, 0, 0)
         assert not self.driver.run.open
+        assert list(self.driver.scheduler.queue()) == []
 
     def check_outcome(self, key: int, choices: int) -> None:
         """Check for exactly one outcome: every choice once, or one failure, or one release, and no event after it."""

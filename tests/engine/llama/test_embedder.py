@@ -17,6 +17,7 @@ from engine.core.step import Outcome
 from engine.errors import LoadError
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
+from engine.request import EmbeddingRequest
 from engine.worker.main import load
 from tests.c_calls import Handles
 from tests.models import model_path
@@ -40,7 +41,7 @@ class Open:
         self.embedder = stack.enter_context(LlamaEmbedder(self.model, self.config, self.limits))
 
     def text(self, text: str, *, seq_id: int = 0) -> EmbeddingText:
-        (one,) = EmbeddingJob(1, "test", [self.model.tokenize(text)]).waiting
+        (one,) = EmbeddingJob(1, EmbeddingRequest(id="test", inputs=(text,)), [self.model.tokenize(text)]).waiting
         one.seq_id = seq_id
         return one
 

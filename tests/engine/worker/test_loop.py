@@ -1,6 +1,6 @@
 """The step loop over three lanes of unknown kinds: turns, faults and cancels."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
@@ -119,6 +119,9 @@ class ErrandLane:
 
     def metrics(self) -> EngineMetrics:
         return EngineMetrics(waiting=len(self.errands))
+
+    def queue(self) -> Iterator[int]:
+        return iter(())
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         return ()

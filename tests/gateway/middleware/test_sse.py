@@ -128,6 +128,25 @@ async def test_keep_alive_comments_fill_silence() -> None:
     assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
+async def test_comments_have_the_status_of_the_source() -> None:
+    reader, release, statuses = Reader(), anyio.Event(), ["", "queued, position 12", "queued, position 3"]
+
+    async def first() -> list[bytes]:
+        await release.wait()
+        return [b"data: 1\n\n"]
+
+    async def status() -> str:
+        await anyio.lowlevel.checkpoint()
+        if len(statuses) == 1:
+            release.set()
+        return statuses.pop()
+
+    with anyio.fail_after(20):
+        await reader.run(EventStream(Script(first, []), keep_alive=0.01, status=status))
+    assert reader.bodies[:3] == [b": queued, position 3\n\n", b": queued, position 12\n\n", KEEP_ALIVE]
+    assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+
+
 async def test_events_that_arrive_with_the_keep_alive_timeout_are_all_sent() -> None:
     def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
         async def take() -> Sequence[bytes]:

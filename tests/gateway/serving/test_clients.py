@@ -1,10 +1,15 @@
 """Clients: the engine gets a name for the sender of each request and query, by which it shares itself fairly."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from starlette.types import Scope
 
-from gateway.middleware.caller import client_of
+from engine import EmbeddingRequest, GenerationRequest
+from gateway.keys.key import Key
+from gateway.middleware.caller import Caller, client_of
+from gateway.serving.generations import in_turns_of
 from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall
@@ -43,6 +48,35 @@ async def test_every_request_and_query_has_its_client(name: str) -> None:
     assert "secret" not in one
     assert nameless == ""
     assert await clients_of(name, "secret") == {one}
+
+
+KEY = Key(id="key_1", name="the team", weight=4.0, priority=-2)
+GENERATION = GenerationRequest(id="r", prompts=("x",))
+
+
+def test_a_request_has_the_weight_and_the_priority_of_its_key() -> None:
+    caller = Caller(request_id="r", client="key_1", key=KEY)
+    for sent in (in_turns_of(GENERATION, caller), in_turns_of(EmbeddingRequest(id="r", inputs=("x",)), caller)):
+        assert (sent.client, sent.weight, sent.priority) == ("key_1", 4.0, -2)
+    assert in_turns_of(replace(GENERATION, priority=0), caller).priority == 0, "its own comes first"
+
+
+def test_without_a_key_all_clients_weigh_the_same() -> None:
+    sent = in_turns_of(replace(GENERATION, priority=3), Caller(request_id="r", client="192.0.2.1"))
+    assert (sent.client, sent.weight, sent.priority) == ("192.0.2.1", 1.0, 3)
+
+
+PRIORITIES = [name for name in BODIES if not any(part in name for part in ("tokens", "token", "embeddings"))]
+
+
+@pytest.mark.parametrize("name", PRIORITIES)
+@pytest.mark.parametrize("priority", [-7, 0, None])
+async def test_every_generation_may_have_a_priority(name: str, priority: int | None) -> None:
+    engine = chatting(answering("a"))
+    body = {**BODIES[name], "priority": priority}
+    call = await AsgiCall(app_of(engine), name.partition(" ")[0], orjson.dumps(body)).run()
+    assert call.status == 200
+    assert [generation.request.priority for generation in engine.generations] == [priority]
 
 
 def scope_of(*headers: tuple[bytes, bytes], address: tuple[str, int] | None) -> Scope:

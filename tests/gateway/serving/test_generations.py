@@ -6,7 +6,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from engine import Finished, FinishReason, SlowReader, Text
+from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text
+from gateway.limits.limiter import Limiter
+from gateway.middleware.caller import Caller
+from gateway.serving.generations import Generations
+from gateway.serving.recorder import Recorder
+from gateway.serving.records import Operation
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
@@ -46,6 +51,26 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     call = await call_of(engine, name, queue_timeout=0.001).run()
     assert (call.status, call.json["error"]["code"]) == (503, "queue_timeout")
     assert engine.generations[0].left == "waited in the queue for too long"
+
+
+async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
+    engine, caller = FakeEngine(wait_in_queue), Caller(request_id="req_1")
+    recorder = Recorder("m", ())
+    generations = Generations(
+        engine.as_engine(), recorder, Limiter(), max_tokens=None, queue_timeout=1000, patience=1000
+    )
+    request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
+    source = generations.stream(caller, request, lambda _prompts, _events: [], operation=Operation.CHAT)
+    assert await source.status() == "", "it is not open"
+    async with source() as take:
+        (generation,) = engine.generations
+        assert await source.status() == "", "the position is unknown"
+        generation.place = 12
+        assert await source.status() == "queued, position 12"
+        generation.start()
+        generation.put(Text(0, "a"))
+        await take()
+        assert await source.status() == ""
 
 
 MESSAGES = [{"role": "user", "content": "Hi"}]

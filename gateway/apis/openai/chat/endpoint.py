@@ -33,7 +33,8 @@ class ChatEndpoints:
         head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode
-            return EventStream(served.generations.stream(caller, request, encode, names, operation=Operation.CHAT))
+            source = served.generations.stream(caller, request, encode, names, operation=Operation.CHAT)
+            return EventStream(source, status=source.status)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
 

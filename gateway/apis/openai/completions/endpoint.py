@@ -33,7 +33,8 @@ class CompletionsEndpoints:
         head = completion_head(served.name, served.fingerprint)
         if request.stream:
             encode = CompletionChunks(head, options, ids).encode
-            return EventStream(generations.stream(caller, request, encode, names, operation=Operation.TEXT_COMPLETION))
+            source = generations.stream(caller, request, encode, names, operation=Operation.TEXT_COMPLETION)
+            return EventStream(source, status=source.status)
         answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(await completion(head, options, ids, answer))
 

@@ -56,7 +56,7 @@ class ResponsesEndpoints:
         elif request.stream:
             events = ResponseEvents(answer, save)
             source = served.generations.stream(caller, request, events.encode, names, operation=Operation.CHAT)
-            return EventStream(source, end=b"", encode_failure=events.fail)
+            return EventStream(source, end=b"", encode_failure=events.fail, status=source.status)
         else:
             whole = await served.generations.run(caller, request, names, operation=Operation.CHAT)
             for end in whole.outcomes:

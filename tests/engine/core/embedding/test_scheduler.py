@@ -13,6 +13,7 @@ from engine.core.step import Removal
 from engine.core.turns import Turn
 from engine.errors import Busy
 from engine.events import Embedded, EngineMetrics, Event, Failed, Released
+from engine.request import EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 
 
@@ -29,7 +30,11 @@ class Driver:
 
     def add(self, key: int, *lengths: int, client: str = "") -> None:
         self.scheduler.check_room(client)
-        self.scheduler.add(EmbeddingJob(key, "test", [[key] * length for length in lengths], client))
+        self.scheduler.add(
+            EmbeddingJob(
+                key, EmbeddingRequest(id="test", inputs=(), client=client), [[key] * length for length in lengths]
+            )
+        )
 
     def cancel(self, key: int) -> Released | None:
         return self.scheduler.cancel(key)

@@ -1,4 +1,4 @@
-"""`GET /slots`."""
+"""`GET /slots` and `GET /slots/queue`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,11 +18,13 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def running(request_id: str, **headers: str) -> AsyncIterator[ASGIApp]:
-    """Run a request with this id and these headers inside the context."""
-    engine = FakeEngine(say_nothing)
+async def running(request_id: str, *, waits: bool = False, **headers: str) -> AsyncIterator[ASGIApp]:
+    """Run a request with this id and these headers inside the context, or let it wait."""
+    engine = FakeEngine(wait_in_queue if waits else say_nothing)
     app = app_of(engine)
-    call = AsgiCall(app, "/v1/completions", b'{"prompt":"x"}', headers={"x-request-id": request_id, **headers})
+    call = AsgiCall(
+        app, "/v1/completions", b'{"prompt":"x","priority":-3}', headers={"x-request-id": request_id, **headers}
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         while not engine.generations:
@@ -35,8 +37,12 @@ def say_nothing(_generation: FakeGeneration) -> None:
     """Leave the queue and generate no token."""
 
 
-async def slots_of(app: ASGIApp, **headers: str) -> list[dict[str, Any]]:
-    slots: list[dict[str, Any]] = (await AsgiCall(app, "/slots", method="GET", headers=headers).run()).json
+def wait_in_queue(generation: FakeGeneration) -> None:
+    generation.has_started = False
+
+
+async def slots_of(app: ASGIApp, path: str = "/slots", **headers: str) -> list[dict[str, Any]]:
+    slots: list[dict[str, Any]] = (await AsgiCall(app, path, method="GET", headers=headers).run()).json
     return slots
 
 
@@ -64,10 +70,11 @@ async def test_slots_are_listed() -> None:
     ]
 
 
-async def test_slots_without_an_engine_are_unavailable() -> None:
+@pytest.mark.parametrize("path", ["/slots", "/slots/queue"])
+async def test_slots_without_an_engine_are_unavailable(path: str) -> None:
     engine = FakeEngine()
     engine.refusal = Unavailable("The model is loading.", code="engine_unavailable")
-    reply = await get(app_of(engine), "/slots")
+    reply = await get(app_of(engine), path)
     assert (reply.status, reply.json["error"]["code"]) == (503, "engine_unavailable")
 
 
@@ -84,3 +91,16 @@ async def test_the_id_of_an_ended_request_is_not_remembered() -> None:
     async with running("req_a") as app:
         assert (await slots_of(app))[0]["request_id"] == "req_a"
     assert (await slots_of(app))[0]["request_id"] is None
+
+
+async def test_the_queue_is_listed_with_the_ids_of_own_requests_only() -> None:
+    async with running("req_a", waits=True, authorization="Bearer alice") as app:
+        own = await slots_of(app, "/slots/queue", authorization="Bearer alice")
+        assert own == [{"position": 1, "request_id": "req_a", "prompt_tokens": 1, "priority": -3, "seconds": 1.5}]
+        others = await slots_of(app, "/slots/queue", authorization="Bearer mallory")
+        assert others == [{**own[0], "request_id": None}]
+
+
+async def test_a_request_with_a_slot_is_not_in_the_queue() -> None:
+    async with running("req_a") as app:
+        assert await slots_of(app, "/slots/queue") == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.shares import Shares
+from engine.core.fair.shares import Shares
 from engine.errors import Busy
 
 

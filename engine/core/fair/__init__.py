@@ -1,0 +1,1 @@
+"""Fair division of an engine among clients: room in the queue, and turns."""
