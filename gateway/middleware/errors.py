@@ -28,6 +28,7 @@ FIRST_SERVER_ERROR = 500
 
 NO_RETRY = {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
+INVALID_HTTP = "invalid_http"
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -98,7 +99,7 @@ PROTOCOL_MESSAGES = {
 def protocol_problem(status: int) -> Problem:
     """Return the problem for bytes that are not a valid request. The connection then closes."""
     message = PROTOCOL_MESSAGES.get(status, "These bytes are no valid HTTP/1.1 request.")
-    return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
+    return Problem(status=status, message=message, code=INVALID_HTTP, headers={**CLOSE, **NO_RETRY})
 
 
 LEAST_WAIT, MOST_WAIT = 1.0, 60.0

@@ -21,7 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.middleware.errors import Problem, RefusedError
 
 ANY = "*"
-EXPOSED_HEADERS = ("x-request-id", "retry-after", "retry-after-ms", "x-should-retry", "x-llama-gateway-ignored")
+EXPOSED_HEADERS = (
+    "x-request-id",
+    "retry-after",
+    "retry-after-ms",
+    "x-should-retry",
+    "x-llama-gateway-ignored",
+    "traceresponse",
+)
 
 
 class OriginGuard:
