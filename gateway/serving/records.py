@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from engine import Sampling
 from gateway.middleware.caller import Caller
 
 
@@ -40,6 +41,8 @@ class RequestRecord:
     """Number of choices, or of inputs to embed."""
     max_tokens: int | None = None
     """Maximum number of generated tokens of each choice; None without a limit."""
+    sampling: Sampling | None = None
+    """Sampling parameters; None for embeddings."""
     arrived_at: float = 0.0
     """The request was sent to the engine."""
     accepted_at: float | None = None
