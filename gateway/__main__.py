@@ -21,12 +21,14 @@ from anyio.abc import TaskStatus
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
-from gateway.middleware.request_id import current_request_id
+from gateway.middleware.access_log import logger as access_logger
+from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.progress import progress_for
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import listen, reason, url
 from gateway.settings import Settings
+from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 logger = logging.getLogger("gateway")
 
@@ -37,7 +39,7 @@ class ExitCode(IntEnum):
     STOPPED = 0
     """Stopped by a signal."""
     SETTINGS = 2
-    """A setting is invalid, or the system allows too few open files."""
+    """A setting is invalid or asks for an extra that is not installed, or the system allows too few open files."""
     LOAD = 3
     """A model cannot be loaded."""
     LISTEN = 4
@@ -58,9 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
-    except (SettingsError, TooManyFilesError) as error:
+        check_traces(settings.traces, os.environ)
+    except (SettingsError, TooManyFilesError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
-    configure(settings.log_level, settings.log_format, current_request_id.get)
+    access_logger.disabled = settings.access_log == "off"
+    configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     try:
         sockets = listen(settings.host, settings.port)
     except OSError as error:
@@ -79,6 +83,8 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
     shutdown = anyio.Event()
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
+    if settings.log_content:
+        logger.warning("prompts and answers are written to the log: --log-content")
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
         clock = LoopClock()

@@ -37,6 +37,8 @@ from gateway.serving.generations import Generations
 from gateway.serving.models import Models, Served, Task
 from gateway.serving.prompts import ChatPrompts
 from gateway.settings import Settings
+from gateway.tracing.journal import Journal, SpanWriter
+from gateway.tracing.opening import open_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def create_gateway(
     *,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
+    spans: SpanWriter | None = None,
 ) -> Gateway:
     """Return the application for one engine, or for two if embeddings have a model of their own.
 
@@ -71,6 +74,7 @@ def create_gateway(
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
+        spans: makes the spans of requests; None if there are no traces.
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
@@ -89,10 +93,13 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    return Gateway(create_app(apis, settings, preparer, clock), apis, models, health, background)
+    app = create_app(apis, settings, preparer, clock, Journal(spans))
+    return Gateway(app, apis, models, health, background)
 
 
-def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock) -> ASGIApp:
+def create_app(
+    apis: tuple[Api, ...], settings: Settings, preparer: Preparer, clock: LoopClock, journal: Journal
+) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
@@ -104,6 +111,8 @@ def create_app(apis: tuple[Api, ...], settings: Settings, preparer: Preparer, cl
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
+        observer=journal,
+        keep_content=settings.log_content,
     )
 
 
@@ -142,13 +151,14 @@ async def open_gateway(
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock)
-    endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
-    async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
-        for served in gateway.models.all:
-            tasks.start_soon(served.prompts.check)
-        yield gateway
-        tasks.cancel_scope.cancel()
+    async with open_traces(settings.traces) as spans:
+        gateway = create_gateway(engine, settings, embedder, preparer=preparer, clock=clock, spans=spans)
+        endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
+        async with pool.open(modules_of(endpoints)), gateway.background.open(), anyio.create_task_group() as tasks:
+            for served in gateway.models.all:
+                tasks.start_soon(served.prompts.check)
+            yield gateway
+            tasks.cancel_scope.cancel()
 
 
 async def serve_engines(

@@ -94,6 +94,9 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "async_backend": "asyncio",
         "log_level": "debug",
         "log_format": "json",
+        "access_log": "off",
+        "log_content": "true",
+        "traces": "on",
     }
     assert values.keys() == Settings.model_fields.keys()
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
