@@ -78,6 +78,8 @@ async def _stop(provider: TracerProvider) -> None:
     thread.start()
     with anyio.CancelScope(shield=True):
         await anyio.to_thread.run_sync(thread.join, STOP_TIMEOUT)
+    if thread.is_alive():
+        logger.warning("the last spans could not be sent in time")
 
 
 def _resource() -> Resource:

@@ -45,9 +45,9 @@ class Journal(ExchangeObserver):
     def record(self, record: RequestRecord) -> None:
         """Note the begin or the end of a request to the engine, as a `RecordObserver`."""
         exchange = record.caller.exchange
-        if record.outcome is None:
+        if exchange.ended_at is None:
             self._records[exchange] = record
-        elif exchange.ended_at is not None:
+        elif record.outcome is not None:
             self._records.pop(exchange, None)
             self._end_background(exchange, record)
 
