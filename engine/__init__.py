@@ -2,7 +2,10 @@
 
 from engine.client.engine import Engine, open_engine
 from engine.client.generation import Generation
+from engine.client.histogram import Histogram
 from engine.client.status import EngineState, EngineStatus
+from engine.client.summary import RequestSummary
+from engine.client.telemetry import Telemetry
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
@@ -58,16 +61,19 @@ __all__ = [
     "GenerationRequest",
     "Grammar",
     "GrammarKind",
+    "Histogram",
     "Infill",
     "LoadError",
     "ModelInfo",
     "Prompt",
     "PromptText",
     "RequestError",
+    "RequestSummary",
     "Sampling",
     "SlotInfo",
     "SlowReader",
     "Supervision",
+    "Telemetry",
     "Text",
     "TextPrompt",
     "TokenDetail",

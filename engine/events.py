@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 
@@ -20,6 +21,10 @@ class _Event(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fiel
 
 class Started(_Event, frozen=True):
     """Admission of a request: its first sequence left the queue and holds a slot."""
+
+
+class FirstToken(_Event, frozen=True):
+    """First generated token of a request, of any choice. Its text may come later, if it is part of a character."""
 
 
 class Alternative(Struct, frozen=True, array_like=True):
@@ -114,6 +119,17 @@ class Released(_Event, frozen=True):
     """Total number of generated tokens."""
     freed: int
     """Number of freed KV cells."""
+    prompt_tokens: int = 0
+    """Number of prompt tokens that were read until the cancel, computed or cached. Each prompt counts once."""
+    cached: int = 0
+    """Number of these with reused KV cells: of each prompt those of its first choice."""
+    wasted: int = 0
+    """Number of tokens that a running step computed for the request after the cancel. They are in no other number.
+    An aborted step counts none."""
+
+    def after_step(self, wasted: int) -> "Released":
+        """Return the release after the step that ran during the cancel and computed `wasted` tokens."""
+        return msgspec.structs.replace(self, wasted=wasted)
 
 
 class Embedded(_Event, frozen=True):
@@ -135,7 +151,7 @@ class EmbeddingResult:
     """Number of tokens of each input."""
 
 
-GenerationEvent: TypeAlias = Started | Text | Finished | Failed | Released
+GenerationEvent: TypeAlias = Started | FirstToken | Text | Finished | Failed | Released
 Event: TypeAlias = GenerationEvent | Embedded
 
 
@@ -181,6 +197,16 @@ class EngineMetrics:
     """Number of embedded inputs."""
     embedding_tokens: int = 0
     """Number of tokens computed for embeddings."""
+    generated_tokens: int = 0
+    """Number of generated tokens, without those of requests that were cancelled in the same step."""
+    computed_prompt_tokens: int = 0
+    """Number of prompt tokens that were computed, of running requests; those of a preempted one count again."""
+    reused_prompt_tokens: int = 0
+    """Number of prompt tokens with reused KV cells."""
+    drafts: int = 0
+    """Number of times that draft tokens of a sequence were computed."""
+    preempted: int = 0
+    """Number of times that a sequence lost its slot before its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The ASGI application: APIs, middleware, and the function that serves it."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,8 @@ from gateway.server.server import serve
 from gateway.serving.generations import Generations
 from gateway.serving.models import Models, Served, Task
 from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
+from gateway.serving.records import RecordObserver
 from gateway.settings import Settings
 from gateway.tracing.journal import Journal, SpanWriter
 from gateway.tracing.opening import open_traces
@@ -78,7 +80,9 @@ def create_gateway(
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
-    models = create_models(engine, settings, embedder, preparer)
+    journal = Journal(spans)
+    observers: list[RecordObserver] = [journal.record]
+    models = create_models(engine, settings, embedder, preparer, observers)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
     store = ResponseStore(
         max_responses=settings.stored_responses,
@@ -93,7 +97,7 @@ def create_gateway(
     )
     described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    app = create_app(apis, settings, preparer, clock, Journal(spans))
+    app = create_app(apis, settings, preparer, clock, journal)
     return Gateway(app, apis, models, health, background)
 
 
@@ -116,10 +120,17 @@ def create_app(
     )
 
 
-def create_models(engine: Engine, settings: Settings, embedder: Engine | None, preparer: Preparer) -> Models:
-    """Return the registry of the models that the settings name."""
+def create_models(
+    engine: Engine,
+    settings: Settings,
+    embedder: Engine | None,
+    preparer: Preparer,
+    observers: Sequence[RecordObserver],
+) -> Models:
+    """Return the registry of the models that the settings name. Observers see the record of every request to them."""
 
     def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
+        recorder = Recorder(name, observers)
         return Served(
             engine,
             name,
@@ -128,10 +139,12 @@ def create_models(engine: Engine, settings: Settings, embedder: Engine | None, p
             prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(
                 engine,
+                recorder,
                 max_tokens=settings.max_tokens,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
             ),
+            recorder=recorder,
         )
 
     main = served(engine, settings.served_name, settings.model, *Task)

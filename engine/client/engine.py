@@ -4,14 +4,18 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import anyio
 
+from engine.client.cancel_log import log_cancel
 from engine.client.generation import Generation
 from engine.client.mailbox import Mailbox
 from engine.client.process import command_for
 from engine.client.status import EngineState, EngineStatus
+from engine.client.summary import RequestSummary, summarize
 from engine.client.supervisor import Supervisor
+from engine.client.telemetry import Telemetry
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
@@ -20,6 +24,9 @@ from engine.protocol.messages import Detokenize, Inspect, Tokenize, Tokenized
 from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
 
 logger = logging.getLogger("engine.client")
+
+OnEnd: TypeAlias = Callable[[RequestSummary], None]
+"""Receives the summary of a request at its end. It must not raise."""
 
 _RESTARTING = {EngineState.STALLED, EngineState.RESTARTING}
 _SERVING = {EngineState.READY, *_RESTARTING}
@@ -83,6 +90,12 @@ class Engine:
         """Latest metrics of the engine process; None until it has sent some."""
         return self._supervisor.metrics
 
+    @property
+    def telemetry(self) -> Telemetry:
+        """Latest measurements. Never waits."""
+        totals, exchange = self._supervisor.totals, self._supervisor.exchange
+        return Telemetry(totals.metrics(), exchange.gaps, totals.step_tokens, exchange.waiting)
+
     async def status_changed(self, known: EngineStatus | None = None) -> EngineStatus:
         """Wait until the status differs from `known` (None: from the current one) and return it."""
         return await self._supervisor.board.changed(known or self.status)
@@ -122,6 +135,7 @@ class Engine:
         why: Callable[[], str] = lambda: "the caller left",
         patience: float | None = None,
         deadline: float = math.inf,
+        on_end: OnEnd | None = None,
     ) -> AsyncIterator[Generation]:
         """Send a request. Entering the context waits until the request is accepted.
 
@@ -135,6 +149,7 @@ class Engine:
             why: Called when the context is left early; returns the reason of the cancel for the log.
             patience: Seconds that an event of a streamed request may be pending before the request is cancelled.
             deadline: Time by the event loop's clock at which the wait for the acceptance ends.
+            on_end: Called once before the context is left, with any end of a request that was sent.
 
         Raises:
             RequestError: The request can never be served.
@@ -142,11 +157,15 @@ class Engine:
             Unavailable: The engine does not serve requests.
             EngineFault: The engine failed.
         """
-        async with self._open(request, why, patience if request.stream else None) as mailbox:
+        async with self._open(request, why, patience if request.stream else None, on_end) as mailbox:
             yield Generation(mailbox, await self._accepted(mailbox, deadline))
 
     async def embed(
-        self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "the caller left"
+        self,
+        request: EmbeddingRequest,
+        *,
+        why: Callable[[], str] = lambda: "the caller left",
+        on_end: OnEnd | None = None,
     ) -> EmbeddingResult:
         """Return a vector for each text. Waits for all of them.
 
@@ -156,11 +175,12 @@ class Engine:
         Args:
             request: Request to send.
             why: As in `generate`.
+            on_end: As in `generate`.
 
         Raises:
             EngineError: As in `generate`.
         """
-        async with self._open(request, why, None) as mailbox:
+        async with self._open(request, why, None, on_end) as mailbox:
             tokens = await mailbox.accepted()
             return EmbeddingResult(await mailbox.vectors(), tokens)
 
@@ -231,7 +251,9 @@ class Engine:
         raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds(mailbox.request))
 
     @asynccontextmanager
-    async def _open(self, request: Request, why: Callable[[], str], patience: float | None) -> AsyncIterator[Mailbox]:
+    async def _open(
+        self, request: Request, why: Callable[[], str], patience: float | None, on_end: OnEnd | None
+    ) -> AsyncIterator[Mailbox]:
         """Send a request and yield its mailbox. Leaving the context cancels a request that has not ended."""
         if self.status.state not in _SERVING:
             raise self._unavailable()
@@ -244,6 +266,8 @@ class Engine:
             yield mailbox
         finally:
             await self._close(mailbox, why)
+            if on_end is not None:
+                on_end(summarize(mailbox, anyio.current_time()))
 
     async def _close(self, mailbox: Mailbox, why: Callable[[], str]) -> None:
         if not (mailbox.ended or mailbox.cancelled):
@@ -251,7 +275,7 @@ class Engine:
         if mailbox.cancelled:
             with anyio.move_on_after(self._supervisor.limits.answer_timeout, shield=True):
                 await mailbox.wait_ended()
-            _log_cancel(mailbox)
+            log_cancel(mailbox)
         elif isinstance(mailbox.error, EngineFault | Unavailable):
             fields = {"request_id": mailbox.request.id, "why": mailbox.error.message}
             logger.error("request failed", extra=fields)
@@ -272,19 +296,3 @@ class Engine:
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self.status.detail, code="engine_unavailable", retry_after=self.seconds_to_ready)
-
-
-def _log_cancel(mailbox: Mailbox) -> None:
-    fields: dict[str, object] = {"request_id": mailbox.request.id, "reason": mailbox.reason}
-    if not mailbox.ended:
-        logger.warning("request cancelled, but not released in time", extra=fields)
-        return
-    fields["phase"] = "dead"
-    if mailbox.released is not None:
-        fields |= {
-            "phase": mailbox.released.phase,
-            "tokens": mailbox.released.tokens,
-            "freed": mailbox.released.freed,
-        }
-    fields["ms"] = round(mailbox.release_seconds * 1000, 1)
-    logger.info("request cancelled", extra=fields)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
+from engine.client.histogram import TOKEN_GAPS, Histogram
 from engine.client.mailbox import Mailbox
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
@@ -23,16 +24,25 @@ class Exchange:
     still has work.
     """
 
-    def __init__(self, capacity: int, clock: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        clock: Callable[[], float] = anyio.current_time,
+        time: Callable[[], float] = anyio.current_time,
+    ) -> None:
         """Create a registry without an engine.
 
         Args:
             capacity: Maximum number of requests that wait while the engine restarts.
             clock: Clock by which the patience with readers is measured. It may stand still during stalls of the event
                 loop, which are not the readers' fault.
+            time: Clock of all other times.
         """
+        self.gaps = Histogram(TOKEN_GAPS)
+        """Times between the tokens of each choice, in seconds."""
         self._capacity = capacity
         self._clock = clock
+        self._time = time
         self._send: Send | None = None
         self._restarts = False
         self._in_flight: dict[int, Mailbox] = {}
@@ -45,6 +55,11 @@ class Exchange:
         """Time of sending of the oldest request in flight; None if there is no request."""
         return next((mailbox.sent_at for mailbox in self._in_flight.values()), None)
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for an engine."""
+        return len(self._waiting)
+
     def connect(self, send: Send) -> None:
         """Connect to an engine that is ready, and send it the requests that wait for it, in their order."""
         self._send = send
@@ -53,7 +68,7 @@ class Exchange:
             try:
                 self._dispatch(mailbox, send)
             except RequestError as error:
-                mailbox.fail(error, self._clock())
+                mailbox.fail(error, self._time())
 
     def open(self, request: Request, patience: float | None) -> Mailbox:
         """Send a request and return its mailbox. Never waits: while the engine restarts, the request is sent later.
@@ -67,7 +82,7 @@ class Exchange:
             Busy: Too many requests wait for the engine.
             RequestError: A frame cannot carry the request.
         """
-        mailbox = Mailbox(request, patience)
+        mailbox = Mailbox(request, patience, self.gaps)
         if self._send is not None:
             self._dispatch(mailbox, self._send)
         elif not self._restarts:
@@ -88,7 +103,7 @@ class Exchange:
         """
         if mailbox.ended or mailbox.cancelled:
             return
-        now = self._clock()
+        now = self._time()
         mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
         if mailbox.key is None:
             del self._waiting[mailbox]
@@ -99,23 +114,23 @@ class Exchange:
     def accept(self, message: Accepted) -> None:
         """Deliver the acceptance of a request."""
         if mailbox := self._in_flight.get(message.key):
-            mailbox.accept(message.prompt_tokens)
+            mailbox.accept(message.prompt_tokens, self._time())
 
     def refuse(self, message: Refused, metrics: EngineMetrics | None) -> None:
         """Deliver the refusal of a request. A cancelled request still waits for the reply to its cancel."""
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
             del self._in_flight[message.key]
-            mailbox.fail(error_from(message, self.queue_seconds(mailbox.request, metrics)), self._clock())
+            mailbox.fail(error_from(message, self.queue_seconds(mailbox.request, metrics)), self._time())
 
     def queue_seconds(self, request: Request, metrics: EngineMetrics | None) -> float | None:
         """Return the time until a request like this one would be served, or None if it is unknown."""
-        now = anyio.current_time()
+        now = self._time()
         return self._pace.seconds(request, metrics, now - (self.oldest_sent_at or now))
 
     def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow."""
-        now = self._clock()
+        now, patient = self._time(), self._clock()
         for key, event in events:
             mailbox = self._in_flight.get(key)
             if mailbox is None:
@@ -124,7 +139,7 @@ class Exchange:
             if mailbox.ended:
                 del self._in_flight[key]
                 self._pace.record(mailbox)
-            elif mailbox.is_overdue(now):
+            elif mailbox.is_overdue(patient):
                 slow = SlowReader("The text was not read in time.", code="slow_reader")
                 self.cancel(mailbox, "the client reads too slowly", slow)
 
@@ -139,7 +154,7 @@ class Exchange:
                 self._waiting[mailbox] = None
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
-                mailbox.fail(error, self._clock())
+                mailbox.fail(error, self._time())
 
     def close(self) -> None:
         """Fail the requests that wait for the engine: no further process starts."""
@@ -147,7 +162,7 @@ class Exchange:
         waiting, self._waiting = self._waiting, {}
         for mailbox in waiting:
             error = Unavailable("The engine was stopped.", code="engine_unavailable")
-            mailbox.fail(error, self._clock())
+            mailbox.fail(error, self._time())
 
     def _dispatch(self, mailbox: Mailbox, send: Send) -> None:
         key = next(self._keys)
@@ -156,5 +171,5 @@ class Exchange:
             send(Generate(key, request) if isinstance(request, GenerationRequest) else Embed(key, request))
         except ValueError as error:
             raise RequestError(f"The request cannot be sent to the engine: {error}") from error
-        mailbox.key, mailbox.sent_at = key, anyio.current_time()
+        mailbox.key, mailbox.sent_at = key, self._time()
         self._in_flight[key] = mailbox

@@ -1,8 +1,10 @@
 """State of one request in flight: its pending events and its outcome."""
 
+from engine.client.histogram import Histogram
 from engine.client.notifier import Notifier
+from engine.client.tally import Tally
 from engine.errors import EngineError, EngineFault
-from engine.events import Embedded, Event, Failed, Finished, Released, Started, Text
+from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
 from engine.request import Request
 
 
@@ -13,12 +15,13 @@ class Mailbox:
     release after a cancel. After a cancel, all other events are dropped.
     """
 
-    def __init__(self, request: Request, patience: float | None) -> None:
+    def __init__(self, request: Request, patience: float | None, gaps: Histogram) -> None:
         """Create the mailbox of a request.
 
         Args:
             request: Request of the caller.
             patience: Seconds that an event may be pending; None sets no limit.
+            gaps: Takes the times between its tokens.
         """
         self.request = request
         """Request of the caller."""
@@ -26,6 +29,8 @@ class Mailbox:
         """Id of the request in the frames; None while it waits for a replay."""
         self.sent_at = 0.0
         """Time of sending, in seconds."""
+        self.accepted_at: float | None = None
+        """Time of the first acceptance; None before."""
         self.started_at: float | None = None
         """Time when the request left the queue; None before."""
         self.ended_at = 0.0
@@ -41,13 +46,16 @@ class Mailbox:
         self.reason = ""
         """Reason of the cancel, for the log."""
         self._patience = patience
+        self.replayed = False
+        """True if the request was sent again to another engine."""
+        self.tally = Tally(request, gaps)
+        """Count of its tokens."""
         self._started = False
         self._delivered = False
-        self._replayed = False
         self._error: EngineError | None = None
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
-        self._oldest_event_at = 0.0
+        self._pending_since: float | None = None
         self._parts_left = request.parts
         self._cancelled_at = 0.0
         self._changed = Notifier()
@@ -60,7 +68,7 @@ class Mailbox:
     @property
     def can_replay(self) -> bool:
         """True if the request can be sent to another engine: only once, and only before its caller read an event."""
-        return not (self._delivered or self._replayed or self.cancelled or self.ended)
+        return not (self._delivered or self.replayed or self.cancelled or self.ended)
 
     @property
     def release_seconds(self) -> float:
@@ -68,20 +76,33 @@ class Mailbox:
         return self.ended_at - self._cancelled_at
 
     def is_overdue(self, now: float) -> bool:
-        """Return True if the oldest pending event has waited longer than `patience`."""
-        return self._patience is not None and bool(self._events) and now - self._oldest_event_at > self._patience
+        """Return True if the oldest pending event has waited longer than `patience`.
+
+        Called after each delivery, so that the first call with a pending event has the time of its arrival.
+
+        Args:
+            now: Time by the clock of the patience.
+        """
+        if self._patience is None or not self._events:
+            return False
+        if self._pending_since is None:
+            self._pending_since = now
+        return now - self._pending_since > self._patience
 
     def reset(self) -> None:
         """Discard all received events, so that the request can be sent again."""
         self.key = self.started_at = None
-        self._replayed = True
+        self.replayed = True
+        self.tally.reset()
         self._events.clear()
+        self._pending_since = None
         self._vectors.clear()
         self._parts_left = self.request.parts
 
-    def accept(self, prompt_tokens: tuple[int, ...]) -> None:
+    def accept(self, prompt_tokens: tuple[int, ...], now: float) -> None:
         """Record the acceptance of the request."""
         self.prompt_tokens = prompt_tokens
+        self.accepted_at = now if self.accepted_at is None else self.accepted_at
         self._changed.notify()
 
     def deliver(self, event: Event, now: float) -> None:
@@ -90,19 +111,18 @@ class Mailbox:
             case Released():
                 self.released = event
                 self.fail(EngineFault("The request was cancelled.", code="cancelled"), now)
+            case Finished() | Embedded():
+                self._finish_part(event, now)
             case _ if self.cancelled:
                 pass
             case Text():
-                self._append(event, now)
-            case Finished():
-                self._append(event, now)
-                self._finish_part(now)
-            case Embedded(index, vector):
-                self._vectors[index] = vector
-                self._finish_part(now)
+                self.tally.time_text(event, now)
+                self._events.append(event)
             case Started():
                 self._started = True
                 self.started_at = now
+            case FirstToken():
+                self.tally.begin_token(now)
             case Failed(message, code):
                 self.fail(EngineFault(message, code=code), now)
         self._changed.notify()
@@ -121,6 +141,7 @@ class Mailbox:
         self._error = error
         self._cancelled_at = now
         self._events.clear()
+        self._pending_since = None
         self._changed.notify()
 
     async def accepted(self) -> tuple[int, ...]:
@@ -188,17 +209,21 @@ class Mailbox:
         if self._error is not None:
             raise self._error
 
-    def _finish_part(self, now: float) -> None:
+    def _finish_part(self, event: Finished | Embedded, now: float) -> None:
+        """Count a part, which may have ended while a cancel was on its way, and keep it for the reader."""
+        self.tally.end_part(event, now)
+        if self.cancelled:
+            return
+        if isinstance(event, Finished):
+            self._events.append(event)
+        else:
+            self._vectors[event.input] = event.vector
         self._parts_left -= 1
         self.ended = self._parts_left == 0
         self.ended_at = now
 
-    def _append(self, event: Text | Finished, now: float) -> None:
-        if not self._events:
-            self._oldest_event_at = now
-        self._events.append(event)
-
     def _drain(self) -> list[Text | Finished]:
         self._delivered = self._delivered or bool(self._events)
         events, self._events = self._events, []
+        self._pending_since = None
         return events

@@ -13,6 +13,7 @@ from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.client.telemetry import Totals
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, ModelInfo
@@ -76,6 +77,7 @@ class Supervisor:
         self.queries = Queries()
         self.model: ModelInfo | None = None
         self.metrics: EngineMetrics | None = None
+        self.totals = Totals()
         self.limits = limits
         self._config = config
         self._repack_cache = RepackCache()
@@ -133,6 +135,7 @@ class Supervisor:
         if self.board.latest.state is EngineState.READY:
             self._post(EngineState.RESTARTING, "The engine process ended.")
         self.metrics = None
+        self.totals.end_process()
         self.exchange.disconnect()
         self.queries.disconnect()
 
@@ -208,6 +211,7 @@ class Supervisor:
     def _record_metrics(self, session: _Session, metrics: EngineMetrics, now: float) -> None:
         """Record metrics. Of them only a finished step is progress: other threads answer when the step thread hangs."""
         self.metrics = metrics
+        self.totals.record(metrics)
         if metrics.steps > session.steps:
             session.steps = metrics.steps
             session.progress_at = now

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from engine.core.kv.ledger import KVLedger
 from engine.core.step import Outcome, StepPlan, StepResult
+from engine.events import EngineMetrics
 
 
 @dataclass(slots=True)
@@ -23,10 +25,44 @@ class Counters:
     """Computed draft tokens."""
     accepted: int = 0
     """Accepted draft tokens."""
+    generated_tokens: int = 0
+    """Generated tokens of running requests."""
+    computed_prompt_tokens: int = 0
+    """Computed prompt tokens of running requests."""
+    drafts: int = 0
+    """Computed drafts, of one or more tokens."""
+    preempted: int = 0
+    """Sequences that lost their slots before their ends."""
     embeddings: int = 0
     """Finished vectors."""
     embedding_tokens: int = 0
     """Computed tokens of texts to embed."""
+
+    def metrics(self, ledger: KVLedger, *, waiting: int) -> EngineMetrics:
+        """Return the metrics of a lane of generations, with `waiting` queued sequences."""
+        return EngineMetrics(
+            slots=ledger.free + ledger.held,
+            free=ledger.free,
+            held=ledger.held,
+            waiting=waiting,
+            active_tokens=ledger.active_tokens,
+            cached_tokens=ledger.cached_tokens,
+            stored_tokens=ledger.store.tokens,
+            saved_tokens=ledger.store.saved,
+            restored_tokens=ledger.store.restored,
+            steps=self.steps,
+            step_seconds=self.step_seconds,
+            rows_decoded=self.rows_decoded,
+            prompt_tokens=self.prompt_tokens,
+            aborted=self.aborted,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            generated_tokens=self.generated_tokens,
+            computed_prompt_tokens=self.computed_prompt_tokens,
+            reused_prompt_tokens=ledger.reused,
+            drafts=self.drafts,
+            preempted=self.preempted,
+        )
 
     def count_step(self, outcome: Outcome) -> None:
         """Add a step of any kind."""
@@ -41,6 +77,7 @@ class Counters:
             decoded = sum(chunk.sample for chunk in plan.chunks) if plan.decode else 0
             drafted = sum(len(chunk.draft) for chunk in plan.chunks)
             self.rows_decoded += decoded
+            self.drafts += sum(bool(chunk.draft) for chunk in plan.chunks)
             self.drafted += drafted
             self.accepted += sum(len(drawn) - 1 for drawn in result.draws)
             self.prompt_tokens += plan.tokens - decoded - drafted

@@ -23,6 +23,8 @@ class SequenceGroup:
     """Number of tokens that all its sequences have generated."""
     started: bool
     """True if a sequence has ever held a slot."""
+    cached_tokens: int
+    """Number of prompt tokens with reused cells: of each prompt those of its first choice, once that has left."""
 
     def __init__(self, key: int, sequences: Iterable[Sequence], prompt_tokens: Iterable[int], client: str = "") -> None:
         self.key = key
@@ -32,6 +34,8 @@ class SequenceGroup:
         self.running: set[Sequence] = set()
         self.generated = 0
         self.started = False
+        self.cached_tokens = 0
+        self._read: dict[int, int] = {}
 
     @property
     def over(self) -> bool:
@@ -45,6 +49,11 @@ class SequenceGroup:
             return "queued"
         return "decode" if self.generated else "prefill"
 
+    @property
+    def read_tokens(self) -> int:
+        """Number of prompt tokens that its sequences had computed or reused when they left. Each prompt counts once."""
+        return sum(self._read.values())
+
     def start(self) -> Sequence:
         """Move the next waiting sequence to the running ones and return it."""
         sequence = self.waiting.popleft()
@@ -55,13 +64,13 @@ class SequenceGroup:
     def put_back(self, sequence: Sequence) -> None:
         """Move a running sequence to the head of the waiting ones. Its known tokens stay."""
         sequence.enter(State.WAITING)
-        self.running.remove(sequence)
+        self._leave(sequence)
         self.waiting.appendleft(sequence)
 
     def end(self, sequence: Sequence) -> None:
         """End a running sequence."""
         sequence.enter(State.ENDED)
-        self.running.remove(sequence)
+        self._leave(sequence)
 
     def end_all(self) -> None:
         """End every sequence."""
@@ -70,3 +79,12 @@ class SequenceGroup:
         for sequence in self.waiting:
             sequence.enter(State.ENDED)
         self.waiting.clear()
+
+    def _leave(self, sequence: Sequence) -> None:
+        """Remove a running sequence, and record how much of its prompt was read."""
+        self.running.remove(sequence)
+        prompt, choice = divmod(sequence.choice, sequence.request.n)
+        before = self._read.get(prompt, 0)
+        self._read[prompt] = max(before, min(sequence.computed, sequence.prompt))
+        if not choice and not before:
+            self.cached_tokens += sequence.cached

@@ -1,5 +1,7 @@
 """The contract between the step loop and the scheduler of one kind of request."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -34,9 +36,31 @@ class Outbox:
     """Changes for sequences that have ended."""
     news: News = field(default_factory=list)
     """Events outside the result of a step: starts, failures and releases."""
+    wasted: Counter[int] = field(default_factory=Counter)
+    """Number of tokens that a step computed for each request that was cancelled during it, by the request's key."""
 
     def __bool__(self) -> bool:
         return bool(self.changes or self.news)
+
+    def count_wasted(self, cancelled: Mapping[RowT, int], computed: Iterable[tuple[RowT, int]]) -> None:
+        """Count the tokens that a step computed for members that were cancelled during it.
+
+        Args:
+            cancelled: the members, each with the key of its request.
+            computed: every member of the step with the number of its tokens.
+        """
+        for member, tokens in computed if cancelled else ():
+            if (key := cancelled.get(member)) is not None:
+                self.wasted[key] += tokens
+
+    def take_news(self) -> News:
+        """Return the news. A step that ran during a cancel has ended, so that its releases are complete."""
+        if not self.wasted:
+            return self.news
+        return [
+            (key, event.after_step(self.wasted[key]) if isinstance(event, Released) else event)
+            for key, event in self.news
+        ]
 
 
 class StepMembers(Generic[RowT]):
@@ -45,6 +69,7 @@ class StepMembers(Generic[RowT]):
     def __init__(self) -> None:
         self._left: set[RowT] | None = None
         self._planned = 0
+        self._ended: dict[RowT, int] = {}
 
     @property
     def abandoned(self) -> bool:
@@ -61,14 +86,17 @@ class StepMembers(Generic[RowT]):
         self._left = members
         self._planned = len(members)
 
-    def leave(self, member: RowT) -> None:
-        """Remove a member that has ended. Ignores others."""
-        if self._left is not None:
-            self._left.discard(member)
+    def leave(self, member: RowT, key: int) -> None:
+        """Remove a member of a request that has ended. Ignores others."""
+        if self._left is not None and member in self._left:
+            self._left.remove(member)
+            self._ended[member] = key
 
-    def end(self) -> None:
-        """Record the end of the step."""
+    def end(self) -> dict[RowT, int]:
+        """Record the end of the step. Return the members that ended before it, each with the key of its request."""
+        ended, self._ended = self._ended, {}
         self._left = None
+        return ended
 
 
 class Job(Protocol):

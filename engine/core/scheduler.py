@@ -19,7 +19,7 @@ from engine.core.sequence import Sequence, State
 from engine.core.speculation import Speculator
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Failed, Finished, Released, SlotInfo, Started, Text
+from engine.events import EngineMetrics, Failed, Finished, FirstToken, Released, SlotInfo, Started, Text
 
 
 class Scheduler:
@@ -80,7 +80,7 @@ class Scheduler:
         group = self._groups[key]
         phase = group.phase
         freed = self._drop(group)
-        released = Released(phase, group.generated, freed)
+        released = Released(phase, group.generated, freed, group.read_tokens, group.cached_tokens)
         if not group.started:
             return released
         self._outbox.news.append((key, released))
@@ -104,17 +104,18 @@ class Scheduler:
         """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
         plan = None if turn is None else self._next_step(turn, contended=contended)
         outbox, self._outbox = self._outbox, Outbox()
-        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.news, plan)
+        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
-        self.in_step.end()
+        cancelled = self.in_step.end()
         self._counters.count(plan, result)
         match result.outcome:
             case Outcome.NO_ROOM:
                 self._make_room()
             case Outcome.DONE:
                 self._learn_speed(plan, result)
+                self._outbox.count_wasted(cancelled, ((chunk.sequence, chunk.rows) for chunk in plan.chunks))
                 return self._advance(plan, result)
         return []
 
@@ -125,25 +126,7 @@ class Scheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        counters, ledger = self._counters, self._ledger
-        return EngineMetrics(
-            slots=ledger.free + ledger.held,
-            free=ledger.free,
-            held=ledger.held,
-            waiting=len(self._queue),
-            active_tokens=ledger.active_tokens,
-            cached_tokens=ledger.cached_tokens,
-            stored_tokens=ledger.store.tokens,
-            saved_tokens=ledger.store.saved,
-            restored_tokens=ledger.store.restored,
-            steps=counters.steps,
-            step_seconds=counters.step_seconds,
-            rows_decoded=counters.rows_decoded,
-            prompt_tokens=counters.prompt_tokens,
-            aborted=counters.aborted,
-            drafted=counters.drafted,
-            accepted=counters.accepted,
-        )
+        return self._counters.metrics(self._ledger, waiting=len(self._queue))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
@@ -189,6 +172,7 @@ class Scheduler:
         group = self._running[sequence]
         self._leave(sequence, keep=sequence.shares)
         group.put_back(sequence)
+        self._counters.preempted += 1
         self._queue.give_way(group)
         return True
 
@@ -202,6 +186,8 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
+            if chunk.start < sequence.prompt:
+                self._counters.computed_prompt_tokens += min(chunk.count, sequence.prompt - chunk.start)
             sequence.advance(chunk.count, result.seconds)
             if chunk.sample:
                 self._accept_all(chunk, drawn, news)
@@ -227,7 +213,10 @@ class Scheduler:
         if isinstance(draw, DrawFailure):
             self._fail(group, draw.message)
             return
+        if not group.generated:
+            news.append((group.key, FirstToken()))
         group.generated += 1
+        self._counters.generated_tokens += 1
         match sequence.accept(draw):
             case Text() as text:
                 news.append((group.key, text))
@@ -258,6 +247,7 @@ class Scheduler:
             return
         self._leave(sequence, keep=False)
         group.put_back(sequence)
+        self._counters.preempted += 1
         self._queue.put_back(group)
         self._crowded = True
 
@@ -277,8 +267,8 @@ class Scheduler:
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence. Return the number of cells that it held."""
-        del self._running[sequence]
-        self.in_step.leave(sequence)
+        group = self._running.pop(sequence)
+        self.in_step.leave(sequence, group.key)
         self._crowded = False
         return self._ledger.release(sequence, keep=keep)
 

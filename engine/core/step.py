@@ -115,6 +115,11 @@ class Chunk:
         object.__setattr__(self, "start", self.sequence.computed)
 
     @property
+    def rows(self) -> int:
+        """Number of tokens to compute."""
+        return self.count + len(self.draft)
+
+    @property
     def tokens(self) -> list[int]:
         """The tokens of its rows."""
         return [*self.sequence.tokens[self.start : self.start + self.count], *self.draft]
@@ -141,7 +146,7 @@ class StepPlan:
     @property
     def tokens(self) -> int:
         """Number of tokens to compute."""
-        return sum(chunk.count + len(chunk.draft) for chunk in self.chunks)
+        return sum(chunk.rows for chunk in self.chunks)
 
     @property
     def depth(self) -> int:

@@ -69,8 +69,8 @@ async def _collect(receive: Receive, body: Body, limits: RequestLimits, client: 
     while more:
         message = await client.wait(receive)
         if message["type"] == "http.disconnect":
-            reason, error = read_disconnect(message)
-            raise error or ClientGoneError(reason)
+            closing = read_disconnect(message)
+            raise closing.error or ClientGoneError(closing.reason)
         part = message.get("body", b"")
         if data.tell() + len(part) > limits.body:
             raise too_large(limits)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from hashlib import blake2b
 from typing import cast
 
@@ -15,12 +16,33 @@ from gateway.middleware.exchange import Exchange
 _KEY = "llama_gateway.caller"
 
 
+class Cause(StrEnum):
+    """Cause of ending a request early, for programs."""
+
+    CLIENT_LEFT = "client_left"
+    """The client closed its connection."""
+    CLIENT_CANCELLED = "client_cancelled"
+    """The client cancelled its background response."""
+    SLOW_READER = "slow_reader"
+    """The client left text unread for too long."""
+    DEADLINE = "deadline"
+    """The time limit of a request passed."""
+    QUEUE_TIMEOUT = "queue_timeout"
+    """The time limit of the queue passed."""
+    SHUTDOWN = "shutdown"
+    """The server stopped."""
+    CANCELLED = "cancelled"
+    """This server ended the work for another reason."""
+
+
 @dataclass(slots=True)
 class Closing:
     """Reason for ending a request before its response is complete. It is set before the request is cancelled."""
 
     reason: str = ""
     """Side that closed the request, and the reason, for the log. Empty while the request runs."""
+    cause: Cause | None = None
+    """The same for programs; None while the request runs."""
     error: Exception | None = None
     """Error for a client that still listens; None if the client is gone."""
 

@@ -7,8 +7,6 @@ from typing import Protocol, TypeAlias
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-CLIENT_LEFT = "client_left"
-"""Value of `Exchange.error` if the client hung up before the response was complete."""
 QUIET_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics"})
 """Paths that programs ask every few seconds. They have a line at the level `debug` only, and no span."""
 MAX_NAME = 256
@@ -56,7 +54,9 @@ class Exchange:
     status: int | None = None
     """Status of the response; None until its head is sent."""
     error: str = ""
-    """Code of the error that ended the exchange. Empty after a success."""
+    """Code of the error or cause of the cancel that ended the exchange. Empty after a success."""
+    cancelled: bool = False
+    """True if the client left, the deadline passed or the server stopped before the response was complete."""
     received: int = 0
     """Bytes of the request's body that were read."""
     sent: int = 0
@@ -67,7 +67,7 @@ class Exchange:
     @property
     def outcome(self) -> str:
         """Outcome as far as HTTP knows it, by the names of `gateway.serving.records.Outcome`."""
-        if self.status is None or self.error == CLIENT_LEFT:
+        if self.status is None or self.cancelled:
             return "cancelled"
         if self.status == HTTPStatus.INTERNAL_SERVER_ERROR or (self.error and self.status < HTTPStatus.BAD_REQUEST):
             return "failed"

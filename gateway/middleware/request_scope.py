@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.middleware import errors
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
-from gateway.middleware.caller import Caller, client_of, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import read_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
-from gateway.middleware.exchange import CLIENT_LEFT, MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
+from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
@@ -86,7 +86,7 @@ class RequestScope:
             await self._run(with_caller(scope, caller), receive, reply)
         except ClientGoneError as gone:
             log_cancel(caller.request_id, gone.reason)
-            exchange.error = CLIENT_LEFT
+            exchange.cancelled, exchange.error = True, Cause.CLIENT_LEFT
         except Exception as error:
             if reply.begun:
                 exchange.error = exchange.error or "internal_error"
@@ -100,8 +100,8 @@ class RequestScope:
 
     def _end(self, caller: Caller) -> None:
         exchange, closing = caller.exchange, caller.closing
-        if closing.reason and closing.error is None:
-            exchange.error = CLIENT_LEFT
+        if closing.cause is not None:
+            exchange.cancelled, exchange.error = True, exchange.error or closing.cause
         exchange.received = caller.body.size
         exchange.ended_at = anyio.current_time()
         if self._observer is not None:
@@ -136,9 +136,9 @@ class RequestScope:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:
-                reason, error = await wait_for_closing(receive, reply.caller.deadline)
+                end = await wait_for_closing(receive, reply.caller.deadline)
                 if not reply.complete:
-                    closing.reason, closing.error = reason, error
+                    closing.reason, closing.cause, closing.error = end.reason, end.cause, end.error
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(watch)
@@ -166,17 +166,13 @@ def _exchange(scope: Scope, request_id: str, content: Content | None) -> Exchang
     )
 
 
-async def wait_for_closing(receive: Receive, deadline: float) -> tuple[str, Exception | None]:
-    """Wait until the client hangs up, the server shuts down, or the deadline passes.
-
-    Returns:
-        The reason, and the error for a client that still listens.
-    """
+async def wait_for_closing(receive: Receive, deadline: float) -> Closing:
+    """Wait until the client hangs up, the server shuts down, or the deadline passes. Return the reason."""
     with anyio.CancelScope(deadline=deadline):
         while (message := await receive())["type"] != "http.disconnect":
             pass
         return read_disconnect(message)
-    return "the request's deadline passed", RefusedError(DEADLINE_PASSED)
+    return Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED))
 
 
 def log_cancel(request_id: str, reason: str) -> None:

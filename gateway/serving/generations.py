@@ -9,8 +9,10 @@ from functools import partial
 import anyio
 
 from engine import Busy, Engine, Finished, Generation, GenerationRequest, RequestError, Text
-from gateway.middleware.caller import Caller, Closing
+from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import EventSource, NextEvents
+from gateway.serving.recorder import Recorder
+from gateway.serving.records import Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,38 +32,54 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
 class Generations:
     """Runs generation requests on one engine within the server's limits. Leaving a request early cancels it.
 
-    The methods' `names` map the engine's field names to the client's, for errors that name a field.
+    The methods' `names` map the engine's field names to the client's, for errors that name a field. `operation` is the
+    kind of the request in its record.
     """
 
-    def __init__(self, engine: Engine, *, max_tokens: int | None, queue_timeout: float, patience: float) -> None:
+    def __init__(
+        self, engine: Engine, recorder: Recorder, *, max_tokens: int | None, queue_timeout: float, patience: float
+    ) -> None:
         """Set the limits of all requests.
 
         Args:
             engine: runs the requests.
+            recorder: records each request, whatever its end.
             max_tokens: maximum length of a choice whose request sets none; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
         """
         self._engine = engine
+        self._recorder = recorder
         self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
         self._open: Counter[tuple[str, str]] = Counter()
 
     async def run(
-        self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
+        self,
+        caller: Caller,
+        request: GenerationRequest,
+        names: Mapping[str, str] | None = None,
+        *,
+        operation: Operation,
     ) -> GenerationResult:
         """Wait for the complete answer and return it.
 
         Raises:
             EngineError: the engine refused or failed the request; `Busy` if it waited too long for a slot.
         """
-        async with self.open(caller, request, names) as admission:
+        async with self.open(caller, request, names, operation=operation) as admission:
             generation = await admission.granted()
             return GenerationResult(generation.prompt_tokens, await generation.outcomes())
 
     def stream(
-        self, caller: Caller, request: GenerationRequest, encode: Encode, names: Mapping[str, str] | None = None
+        self,
+        caller: Caller,
+        request: GenerationRequest,
+        encode: Encode,
+        names: Mapping[str, str] | None = None,
+        *,
+        operation: Operation,
     ) -> EventSource:
         """Return the answer as a source of encoded events.
 
@@ -70,7 +88,7 @@ class Generations:
 
         @asynccontextmanager
         async def source() -> AsyncIterator[NextEvents]:
-            async with self.open(caller, request, names) as admission:
+            async with self.open(caller, request, names, operation=operation) as admission:
 
                 async def take() -> Iterable[bytes]:
                     generation = await admission.granted()
@@ -83,7 +101,12 @@ class Generations:
 
     @asynccontextmanager
     async def open(
-        self, caller: Caller, request: GenerationRequest, names: Mapping[str, str] | None = None
+        self,
+        caller: Caller,
+        request: GenerationRequest,
+        names: Mapping[str, str] | None = None,
+        *,
+        operation: Operation,
     ) -> AsyncIterator["Admission"]:
         """Send a request to the engine. Entering waits until the engine accepts it; leaving early cancels it.
 
@@ -93,9 +116,16 @@ class Generations:
         deadline = anyio.current_time() + self._queue_timeout
         request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
         try:
-            with self._counted((caller.credentials, request.id)):
+            with (
+                self._counted((caller.credentials, request.id)),
+                self._recorder.generation(caller, request, operation) as recording,
+            ):
                 async with self._engine.generate(
-                    request, why=caller.why, patience=self._patience, deadline=deadline
+                    request,
+                    why=caller.why,
+                    patience=self._patience,
+                    deadline=deadline,
+                    on_end=recording.summarize,
                 ) as generation:
                     caller.release_body()
                     queue_seconds = partial(self._engine.queue_seconds, request)
@@ -157,6 +187,7 @@ class Admission:
             if wait.cancelled_caught:
                 message = "The request waited in the queue for longer than this server allows."
                 self.closing.reason = self.closing.reason or "waited in the queue for too long"
+                self.closing.cause = self.closing.cause or Cause.QUEUE_TIMEOUT
                 raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds())
             self.waits = False
         return self.generation

@@ -12,6 +12,7 @@ from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.generations import Generations
 from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
 
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
@@ -40,6 +41,7 @@ class Served:
         tasks: frozenset[Task],
         prompts: ChatPrompts,
         generations: Generations,
+        recorder: Recorder,
     ) -> None:
         self.engine = engine
         """Runs the model."""
@@ -53,6 +55,7 @@ class Served:
         """Converts conversations to the model's prompts."""
         self.generations = generations
         """Runs generation requests."""
+        self._recorder = recorder
         state = file.stat()
         self.created = int(state.st_mtime)
         """Modification time of the file, in seconds since 1970."""
@@ -78,7 +81,9 @@ class Served:
         Raises:
             EngineError: the engine refused or failed the request.
         """
-        return await self.engine.embed(replace(request, client=caller.client), why=caller.why)
+        request = replace(request, client=caller.client)
+        with self._recorder.embedding(caller, request) as recording:
+            return await self.engine.embed(request, why=caller.why, on_end=recording.summarize)
 
 
 class Models:

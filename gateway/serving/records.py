@@ -22,6 +22,17 @@ class Outcome(StrEnum):
     """It was never accepted by the engine."""
 
 
+class Operation(StrEnum):
+    """Kind of a request, by OpenTelemetry's names (`gen_ai.operation.name`)."""
+
+    CHAT = "chat"
+    """Chat completions and responses."""
+    TEXT_COMPLETION = "text_completion"
+    """Continuation of a text."""
+    EMBEDDINGS = "embeddings"
+    """Vectors of texts."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
     """One request for a model, whatever its API. Complete once `outcome` is set.
@@ -33,51 +44,56 @@ class RequestRecord:
     """Sender of the request."""
     model: str
     """Name of the model in answers."""
-    operation: str
-    """`chat`, `text_completion` or `embeddings`, as OpenTelemetry's `gen_ai.operation.name`."""
+    operation: Operation
+    """Kind of the request."""
     stream: bool = False
     """True if the answer is streamed."""
     choices: int = 1
-    """Number of choices, or of inputs to embed."""
+    """Number of choices of all prompts, or of inputs to embed."""
     max_tokens: int | None = None
-    """Maximum number of generated tokens of each choice; None without a limit."""
+    """Maximum number of generated tokens of each choice: its own or the server's; None without a limit."""
     sampling: Sampling | None = None
     """Sampling parameters; None for embeddings."""
     arrived_at: float = 0.0
-    """The request was sent to the engine."""
+    """Time when the request was sent to the engine."""
     accepted_at: float | None = None
-    """The engine accepted it."""
+    """Time when an engine accepted it first."""
     started_at: float | None = None
-    """Its first sequence left the queue."""
+    """Time when its first sequence left the queue. An embedding request has none."""
     first_token_at: float | None = None
-    """Its first text arrived from the engine."""
+    """Time when its first token arrived from the engine, of any choice. Also known without a stream."""
     ended_at: float = 0.0
-    """It ended, and held nothing any more."""
+    """Time when it ended and held nothing in the engine any more."""
+    replayed: bool = False
+    """True if it was sent to another engine after one had died. Its times but `accepted_at` are those of the last."""
     prompt_tokens: int = 0
-    """Tokens of all its prompts or inputs that were read: computed or cached."""
+    """Tokens of all its prompts or inputs that were read: computed or cached. After a cancel, those read until then.
+    After a failure, those of the prompts with a finished choice."""
     cached_tokens: int = 0
-    """Of these, tokens with reused KV cells."""
+    """Those of them with reused KV cells, of each prompt those of its first choice."""
     completion_tokens: int = 0
-    """Generated tokens of all choices."""
+    """Generated tokens of all choices, until the cancel if there was one; after a failure, those of the finished ones.
+    Tokens that the client did not read are counted."""
     wasted_tokens: int = 0
-    """Tokens that were computed after the cancel, prompt and generated. They are in no other number."""
+    """Tokens that a running step computed after the cancel, prompt and generated. They are in no other number. An
+    aborted step counts none."""
     drafted_tokens: int = 0
-    """Computed draft tokens."""
+    """Computed draft tokens of the finished choices."""
     accepted_draft_tokens: int = 0
-    """Accepted draft tokens."""
+    """Accepted draft tokens of these."""
     prefill_seconds: float = 0.0
-    """Duration of its prefill steps."""
+    """Duration of the prefill steps of the finished choices. The times of phases follow from the times above."""
     decode_seconds: float = 0.0
-    """Duration of its decode steps."""
+    """Duration of the decode steps of these."""
     release_seconds: float | None = None
     """Time from the cancel to the release of all it held; None without a cancel."""
     outcome: Outcome | None = None
     """End of the request; None while it runs."""
     phase: str = ""
-    """Phase at its end: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting`, or `done`."""
+    """Phase at its end: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting` while it waited for another
+    engine, or `done`."""
     cause: str = ""
-    """Cause of the end: `client_left`, `slow_reader`, `deadline`, `queue_timeout`, `shutdown`, or an error's code.
-    Empty if it finished."""
+    """Cause of the end: a `Cause` if it was cancelled, otherwise an error's code. Empty if it finished."""
     finish_reasons: tuple[str, ...] = ()
     """Finish reason of each choice that finished."""
 
@@ -85,5 +101,5 @@ class RequestRecord:
 RecordObserver: TypeAlias = Callable[[RequestRecord], None]
 """Called twice for each request: when it is sent to the engine (`outcome` is None), and when it has ended.
 
-It runs in the event loop, so that it must be short, and it must not raise.
+It runs in the event loop, so that it must be short. An exception is logged.
 """

@@ -21,11 +21,14 @@ from engine import (
     Finished,
     FinishReason,
     GenerationRequest,
+    Histogram,
     Infill,
     ModelInfo,
     PromptText,
     RequestError,
+    RequestSummary,
     SlotInfo,
+    Telemetry,
     Text,
     TextPrompt,
     TokenRun,
@@ -57,6 +60,7 @@ class FakeGeneration:
     prompt_tokens: tuple[int, ...]
     left: str | None = None
     has_started: bool = True
+    outcomes_put: list[Finished] = field(default_factory=list)
     _events: list[Text | Finished] = field(default_factory=list)
     _error: EngineError | None = None
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -67,6 +71,7 @@ class FakeGeneration:
 
     def put(self, *events: Text | Finished) -> None:
         self._events += events
+        self.outcomes_put += (event for event in events if isinstance(event, Finished))
         self._open -= sum(isinstance(event, Finished) for event in events)
         self._notify()
 
@@ -81,6 +86,31 @@ class FakeGeneration:
     @property
     def ended(self) -> bool:
         return self._open == 0 or self._error is not None
+
+    def summary(self) -> RequestSummary:
+        """Return what the real engine would summarise, at times that mean nothing."""
+        now = anyio.current_time()
+        ends = sorted(self.outcomes_put, key=lambda end: end.choice)
+        finished = self._open == 0
+        return RequestSummary(
+            finished=finished,
+            phase="done" if finished else "decode",
+            replayed=False,
+            accepted_at=now,
+            started_at=now if self.has_started else None,
+            first_token_at=now if ends else None,
+            ended_at=now,
+            release_seconds=None if self.left is None else 0.0,
+            prompt_tokens=sum(self.prompt_tokens),
+            cached_tokens=sum(end.cached for end in ends[:: self.request.n]),
+            completion_tokens=sum(end.tokens for end in ends),
+            wasted_tokens=0,
+            drafted_tokens=0,
+            accepted_draft_tokens=0,
+            prefill_seconds=0.0,
+            decode_seconds=0.0,
+            finish_reasons=tuple(end.reason for end in ends),
+        )
 
     async def started(self) -> None:
         while not (self.has_started or self.ended):
@@ -128,6 +158,11 @@ class FakeEmbedding:
     request: EmbeddingRequest
     left: str | None = None
 
+    def summary(self) -> RequestSummary:
+        """Return what the real engine would summarise of a success."""
+        done = FakeGeneration(GenerationRequest(id="", prompts=()), tuple(len(part) for part in self.request.inputs))
+        return done.summary()
+
 
 def vector_of(index: int) -> tuple[float, ...]:
     """Return the fake's vector for the input of this index: of length 1, of four numbers."""
@@ -169,6 +204,10 @@ class FakeEngine:
         self.left = 0
         """The number of these queries that were cancelled before their answer."""
 
+    @property
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self.metrics or EngineMetrics(), Histogram((1.0,)), Histogram((1.0,)), 0)
+
     def as_engine(self) -> Engine:
         """Return itself with the type of the real engine."""
         return cast("Engine", self)
@@ -189,6 +228,7 @@ class FakeEngine:
         why: Callable[[], str] = lambda: "left",
         patience: float | None = None,
         deadline: float = math.inf,
+        on_end: Callable[[RequestSummary], None] = lambda _summary: None,
     ) -> AsyncIterator[FakeGeneration]:
         self.patience, self.deadline = patience, deadline
         await anyio.lowlevel.checkpoint()
@@ -204,6 +244,7 @@ class FakeEngine:
         finally:
             if not generation.ended:
                 generation.left = why()
+            on_end(generation.summary())
 
     async def tokenize(
         self,
@@ -231,7 +272,13 @@ class FakeEngine:
             raise RequestError("token id out of range", code="token_out_of_range", param="tokens")
         return b"".join(bytes([token]) if token < BOS else _CONTROLS.get(token, b"") * special for token in tokens)
 
-    async def embed(self, request: EmbeddingRequest, *, why: Callable[[], str] = lambda: "left") -> EmbeddingResult:
+    async def embed(
+        self,
+        request: EmbeddingRequest,
+        *,
+        why: Callable[[], str] = lambda: "left",
+        on_end: Callable[[RequestSummary], None] = lambda _summary: None,
+    ) -> EmbeddingResult:
         embedding = FakeEmbedding(request)
         self.embeddings.append(embedding)
         try:
@@ -239,6 +286,7 @@ class FakeEngine:
         except BaseException as error:
             embedding.left = None if error is self.refusal else why()
             raise
+        on_end(embedding.summary())
         vectors = tuple(struct.pack("<4f", *vector_of(index)) for index in range(len(request.inputs)))
         return EmbeddingResult(vectors, tuple(len(part) for part in request.inputs))
 

@@ -82,7 +82,7 @@ class EmbeddingScheduler:
         """
         job = self._jobs[key]
         freed = self._drop(job)
-        released = Released("embedding" if job.started else "queued", 0, freed)
+        released = Released("embedding" if job.started else "queued", 0, freed, job.computed)
         if not job.started:
             return released
         self._outbox.news.append((key, released))
@@ -104,14 +104,15 @@ class EmbeddingScheduler:
             heapq.heappush(self._free, self._dropped.pop())
         outbox, self._outbox = self._outbox, Outbox()
         plan = None if turn is None else self._next_step(hurried=contended)
-        return Work(tuple(outbox.changes), outbox.news, plan)
+        return Work(tuple(outbox.changes), outbox.take_news(), plan)
 
     def apply(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> News:
         """Process the result of a step and return the news. A step is aborted only if all its members have ended."""
-        self.in_step.end()
+        cancelled = self.in_step.end()
         self._count(plan, result)
         if result.outcome is not Outcome.DONE:
             return []
+        self._outbox.count_wasted(cancelled, ((chunk.text, chunk.count) for chunk in plan))
         news: News = []
         vectors = iter(result.vectors)
         for chunk in plan:
@@ -120,6 +121,7 @@ class EmbeddingScheduler:
             if self._running.get(chunk.seq_id) is not text:  # cancelled during the step
                 continue
             text.computed += chunk.count
+            text.job.computed += chunk.count
             if chunk.last:
                 self._finish(text, vector, news)
         return news
@@ -200,7 +202,7 @@ class EmbeddingScheduler:
             del self._running[text.seq_id]
             self._dropped.append(text.seq_id)
             self._outbox.changes.append(Removal(text.seq_id, 0))
-            self.in_step.leave(text)
+            self.in_step.leave(text, job.key)
         return sum(text.computed for text in held)
 
     def _count(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> None:

@@ -68,6 +68,8 @@ class EmbeddingJob:
     """Number of texts that have not ended."""
     started: bool
     """True if a text has ever started."""
+    computed: int
+    """Number of computed tokens of all its texts."""
 
     def __init__(self, key: int, request_id: str, inputs: Iterable[list[int]], client: str = "") -> None:
         self.key = key
@@ -77,6 +79,7 @@ class EmbeddingJob:
         self.prompt_tokens = tuple(len(text.tokens) for text in self.waiting)
         self.open = len(self.waiting)
         self.started = False
+        self.computed = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,15 @@ class KVLedger:
     """The saved prefixes."""
     traits: ModelTraits
     """The traits of the model."""
+    reused: int
+    """Number of cells that sequences have reused."""
 
     def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> None:
         """Create free, empty slots. Without a `store` no cells are saved."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
         self.traits = traits
+        self.reused = 0
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._copied = 0
@@ -92,6 +95,7 @@ class KVLedger:
             self._changes.append(Removal(slot.seq_id, shared))
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
+        self.reused += shared
 
     def copy_prefix(self, sequence: Sequence) -> bool:
         """Copy the beginning of a sequence's prompt from another slot or the store to its slot, if that saves enough.
@@ -109,6 +113,7 @@ class KVLedger:
             self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
             self._touch(source)
         self._copied += source.size
+        self.reused += shared - sequence.computed
         sequence.begin_at(shared)
         return True
 

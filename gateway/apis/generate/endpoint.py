@@ -10,6 +10,7 @@ from gateway.apis.generate.call import GenerateCall, prepare_generate
 from gateway.apis.generate.request import GenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
+from gateway.serving.records import Operation
 
 
 class GenerateEndpoints:
@@ -23,11 +24,12 @@ class GenerateEndpoints:
         request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(None)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
+        generations, caller, names = served.generations, call.caller, call.prepared.names
         envelope = Envelope(options, ids)
         if request.stream:
-            source = served.generations.stream(call.caller, request, envelope.encode, call.prepared.names)
+            source = generations.stream(caller, request, envelope.encode, names, operation=Operation.TEXT_COMPLETION)
             return EventStream(source, end=b"")
-        answer = await served.generations.run(call.caller, request, call.prepared.names)
+        answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(envelope.success(answer.prompt_tokens, *answer.outcomes))
 
 

@@ -26,7 +26,7 @@ class Line:
     def __init__(self) -> None:
         self.sent: list[ToEngine] = []
         self.now = 0.0
-        self.exchange = Exchange(3, lambda: self.now)
+        self.exchange = Exchange(3, lambda: self.now, lambda: self.now)
         self.exchange.connect(self.sent.append)
 
     def open(self, script: str = "", **fields: Any) -> Mailbox:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.client.histogram import Histogram
 from engine.client.mailbox import Mailbox
 from engine.client.pace import LoadPace, QueuePace
 from engine.events import Embedded, EngineMetrics, Finished, FinishReason, Released, Started
@@ -13,7 +14,7 @@ END = Finished(0, "x", FinishReason.STOP, 1, 0)
 
 
 def ended(request: Request, *, sent: float = 0, started: float | None = None, end: float) -> Mailbox:
-    mailbox = Mailbox(request, None)
+    mailbox = Mailbox(request, None, Histogram(()))
     mailbox.sent_at = sent
     if started is not None:
         mailbox.deliver(Started(), started)
@@ -41,7 +42,7 @@ def test_the_wait_in_the_queue_is_no_time_in_a_slot() -> None:
 
 
 def test_a_request_that_was_cancelled_in_the_queue_does_not_count() -> None:
-    pace, left = QueuePace(), Mailbox(GENERATION, None)
+    pace, left = QueuePace(), Mailbox(GENERATION, None, Histogram(()))
     left.deliver(Released("queued", 0, 0), 50)
     pace.record(left)
     assert pace.seconds(GENERATION, metrics(slots=1, waiting=1), oldest=9) == 9

@@ -145,7 +145,7 @@ def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_g
     embedding_gate.wait()
     embedding_gate._open.release()
     embedding_gate.wait()
-    assert client.cancel(1) == Released("embedding", 0, 64)
+    assert client.cancel(1) == Released("embedding", 0, 64, 64)
     assert client.embedder.cells == {}
 
 

@@ -73,7 +73,7 @@ class ErrandLane:
 
     def cancel(self, key: int) -> None:
         del self.errands[key]
-        self.in_step.leave(key)
+        self.in_step.leave(key, key)
         self._news.append((key, Released("errand", 0, 0)))
 
     def fail_all(self, message: str) -> None:

@@ -13,7 +13,7 @@ import trio.testing
 from openai import AsyncOpenAI
 from typing_extensions import override
 
-from engine import Busy, EngineError, GenerationRequest, Unavailable
+from engine import Busy, EngineError, GenerationRequest, RequestSummary, Unavailable
 from tests.gateway.application import app_of
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
@@ -46,13 +46,15 @@ class BusyFor(FakeEngine):
         why: Callable[[], str] = lambda: "left",
         patience: float | None = None,
         deadline: float = math.inf,
+        on_end: Callable[[RequestSummary], None] = lambda _summary: None,
     ) -> AsyncIterator[FakeGeneration]:
         now = anyio.current_time()
         self._first_at = now if self._first_at is None else self._first_at
         self.attempts.append(now - self._first_at)
         if self.attempts[-1] < self._seconds:
             raise self._refusal(self._seconds - self.attempts[-1])
-        async with super().generate(request, why=why, patience=patience, deadline=deadline) as generation:
+        sent = super().generate(request, why=why, patience=patience, deadline=deadline, on_end=on_end)
+        async with sent as generation:
             yield generation
 
 

@@ -18,12 +18,12 @@ EMBEDDER = Path(__file__)
 
 
 def one_model() -> Models:
-    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer())
+    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer(), ())
 
 
 def two_models() -> Models:
     settings = settings_for(embedding_model=EMBEDDER)
-    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer())
+    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer(), ())
 
 
 @pytest.mark.parametrize("task", Task)
@@ -66,6 +66,6 @@ async def test_an_unknown_name_is_a_404_that_has_the_known_ones(task: Task) -> N
 async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
     engine = FakeEngine()
     engine.model, engine.status = None, EngineStatus(EngineState.LOADING, "The model is loading.", 0.5, 0)
-    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer())
+    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer(), ())
     with pytest.raises(Unavailable, match="loading"):
         _ = models.find("tiny").loaded

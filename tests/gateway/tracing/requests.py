@@ -11,7 +11,7 @@ from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.exchange import Exchange
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_scope import RequestScope
-from gateway.serving.records import Outcome, RequestRecord
+from gateway.serving.records import Operation, Outcome, RequestRecord
 from gateway.tracing.journal import Journal, SpanWriter
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.server.apps import OK, chunk
@@ -48,7 +48,7 @@ def record_of(exchange: Exchange, caller: Changes | None = None, **changes: obje
     values: Changes = {
         "caller": Caller(request_id=exchange.request_id, exchange=exchange, **caller or {}),
         "model": "tiny",
-        "operation": "chat",
+        "operation": Operation.CHAT,
         "stream": True,
         "sampling": Sampling(temperature=0.5, top_p=0.9, top_k=40, seed=7),
         "max_tokens": 100,

@@ -75,7 +75,12 @@ async def test_a_line_has_all_figures_of_a_request(caplog: pytest.LogCaptureFixt
 
 async def test_a_cancel_has_its_phase_cause_and_release(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    ended = {"outcome": Outcome.CANCELLED, "phase": "decode", "cause": "slow_reader", "release_seconds": 0.0042}
+    ended: dict[str, Any] = {
+        "outcome": Outcome.CANCELLED,
+        "phase": "decode",
+        "cause": "slow_reader",
+        "release_seconds": 0.0042,
+    }
     await Served(None, partial(record_of, **ended)).ask()
     line = only(caplog)
     assert (line["outcome"], line["phase"], line["cause"], line["release_ms"]) == (

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from threading import Event
+from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from gateway.keys.key import Key
 from gateway.middleware.exchange import Exchange
@@ -32,7 +34,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 def refuse(exchange: Exchange) -> RequestRecord:
     """Return the record of a request that the engine failed at once."""
-    times = dict.fromkeys(("accepted_at", "started_at", "first_token_at"))
+    times: dict[str, Any] = dict.fromkeys(("accepted_at", "started_at", "first_token_at"))
     return record_of(exchange, outcome=Outcome.FAILED, phase="queued", cause="engine_died", finish_reasons=(), **times)
 
 
@@ -118,7 +120,12 @@ async def test_a_failure_is_an_error_with_its_cause(collector: Collector) -> Non
 
 
 async def test_a_cancel_has_its_phase_and_its_cause_and_is_no_error(collector: Collector) -> None:
-    ended = {"outcome": Outcome.CANCELLED, "phase": "prefill", "cause": "client_left", "release_seconds": 0.01}
+    ended: dict[str, Any] = {
+        "outcome": Outcome.CANCELLED,
+        "phase": "prefill",
+        "cause": "client_left",
+        "release_seconds": 0.01,
+    }
     async with open_traces("auto") as spans:
         await Served(spans, partial(record_of, first_token_at=None, wasted_tokens=64, **ended)).ask()
     span = collector.one("chat tiny")
@@ -270,9 +277,9 @@ async def test_a_collector_that_does_not_answer_holds_up_the_stop_for_a_bounded_
 async def test_a_collector_that_works_again_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
 
-    class Moody(exporter.SpanExporter):
-        def export(self, _spans: object) -> exporter.SpanExportResult:
-            return exporter.SpanExportResult.SUCCESS
+    class Moody(SpanExporter):
+        def export(self, _spans: object) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
 
     quiet = exporter.QuietExporter(Moody())
     line = logging.makeLogRecord({})

@@ -12,6 +12,7 @@ from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
+from gateway.serving.records import Operation
 
 
 class ChatEndpoints:
@@ -32,8 +33,8 @@ class ChatEndpoints:
         head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode
-            return EventStream(served.generations.stream(caller, request, encode, names))
-        answer = await served.generations.run(caller, request, names)
+            return EventStream(served.generations.stream(caller, request, encode, names, operation=Operation.CHAT))
+        answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:

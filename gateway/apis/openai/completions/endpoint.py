@@ -14,6 +14,7 @@ from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
+from gateway.serving.records import Operation
 
 
 class CompletionsEndpoints:
@@ -28,11 +29,12 @@ class CompletionsEndpoints:
         served = await self._models.resolve(call.prepared.model)
         _check_infills(request, served)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
+        generations, caller, names = served.generations, call.caller, call.prepared.names
         head = completion_head(served.name, served.fingerprint)
         if request.stream:
             encode = CompletionChunks(head, options, ids).encode
-            return EventStream(served.generations.stream(call.caller, request, encode, call.prepared.names))
-        answer = await served.generations.run(call.caller, request, call.prepared.names)
+            return EventStream(generations.stream(caller, request, encode, names, operation=Operation.TEXT_COMPLETION))
+        answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(await completion(head, options, ids, answer))
 
 

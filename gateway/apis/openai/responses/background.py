@@ -13,9 +13,10 @@ from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.middleware import errors
-from gateway.middleware.caller import Caller
+from gateway.middleware.caller import Caller, Cause
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
 from gateway.serving.generations import Admission, Generations
+from gateway.serving.records import Operation
 
 SHUTDOWN = "the server is shutting down"
 CANCELLED = "the response was cancelled"
@@ -104,7 +105,7 @@ class BackgroundResponses:
                 self._tasks = None
                 for owned in self._owners.values():
                     for running in owned.values():
-                        running.work.caller.closing.reason = SHUTDOWN
+                        _close(running, SHUTDOWN, Cause.SHUTDOWN)
                 tasks.cancel_scope.cancel()
 
     async def start(self, work: BackgroundWork) -> None:
@@ -149,7 +150,7 @@ class BackgroundResponses:
         """
         if (running := self._owners.get(owner, {}).get(response_id)) is None:
             return False
-        running.work.caller.closing.reason = CANCELLED
+        _close(running, CANCELLED, Cause.CLIENT_CANCELLED)
         running.scope.cancel()
         await running.finished.wait()
         return True
@@ -176,7 +177,9 @@ class BackgroundResponses:
     async def _generate(self, running: _Running, task_status: TaskStatus[None]) -> None:
         work = running.work
         try:
-            async with work.generations.open(work.caller, work.request, work.names) as admission:
+            async with work.generations.open(
+                work.caller, work.request, work.names, operation=Operation.CHAT
+            ) as admission:
                 running.accepted = True
                 task_status.started()
                 await self._answer(running, admission)
@@ -192,8 +195,13 @@ class BackgroundResponses:
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
         if deadline.cancelled_caught:
-            running.work.caller.closing.reason = OVERDUE
+            _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)
+
+
+def _close(running: _Running, reason: str, cause: Cause) -> None:
+    closing = running.work.caller.closing
+    closing.reason, closing.cause = reason, cause
 
 
 def limit_reached(message: str) -> RefusedError:

@@ -21,6 +21,7 @@ from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models, Served
+from gateway.serving.records import Operation
 
 
 class ResponsesEndpoints:
@@ -54,10 +55,10 @@ class ResponsesEndpoints:
             await self._background.start(BackgroundWork(answer, served.generations, caller, request, names, inputs))
         elif request.stream:
             events = ResponseEvents(answer, save)
-            source = served.generations.stream(caller, request, events.encode, names)
+            source = served.generations.stream(caller, request, events.encode, names, operation=Operation.CHAT)
             return EventStream(source, end=b"", encode_failure=events.fail)
         else:
-            whole = await served.generations.run(caller, request, names)
+            whole = await served.generations.run(caller, request, names, operation=Operation.CHAT)
             for end in whole.outcomes:
                 await answer.add_whole(whole.prompt_tokens, end)
             save()

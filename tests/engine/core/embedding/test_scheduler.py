@@ -157,7 +157,7 @@ def test_a_cancel_of_a_running_request_is_answered_when_its_cells_are_dropped() 
     assert driver.cancel(1) is None
     assert driver.scheduler.busy
     driver.plan()
-    assert driver.news[1] == [Released("embedding", 0, 64)]
+    assert driver.news[1] == [Released("embedding", 0, 64, 64)]
     assert 0 not in driver.embedder.cells
     driver.drain()
     assert driver.news[2] == [Embedded(0, vector_of([2] * 100))]

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import ASGIApp
 
-from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest
+from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest, RequestSummary
 from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, settings_for
@@ -192,6 +192,7 @@ class SlowToAccept(FakeEngine):
         why: Callable[[], str] = str,
         patience: float | None = None,
         deadline: float = math.inf,
+        on_end: Callable[[RequestSummary], None] = lambda _summary: None,  # noqa: ARG002 - never called
     ) -> AsyncIterator[FakeGeneration]:
         self.patience, self.deadline = patience, deadline
         self.asked.set()

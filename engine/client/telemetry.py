@@ -1,0 +1,60 @@
+"""Measurements of an engine that need no answer of its process, over all its processes so far."""
+
+from dataclasses import dataclass, fields
+
+from engine.client.histogram import STEP_TOKENS, Histogram
+from engine.events import EngineMetrics
+
+_GAUGES = frozenset(
+    {
+        *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
+        *("stored_tokens", "embedding_waiting"),
+    }
+)
+_COUNTERS = tuple(field.name for field in fields(EngineMetrics) if field.name not in _GAUGES)
+
+
+class Totals:
+    """Adds the counters of each process to those of the processes before it. Gauges are those of the latest process."""
+
+    def __init__(self) -> None:
+        self.step_tokens = Histogram(STEP_TOKENS)
+        """Numbers of computed tokens of the steps."""
+        self._before = dict.fromkeys(_COUNTERS, 0)
+        self._latest = EngineMetrics()
+        self._computed = 0
+
+    def record(self, metrics: EngineMetrics) -> None:
+        """Record metrics of the process. Older ones, which another thread of it sent later, are ignored."""
+        if metrics.steps < self._latest.steps:
+            return
+        self._latest = metrics
+        computed = metrics.prompt_tokens + metrics.rows_decoded + metrics.drafted + metrics.embedding_tokens
+        if computed > self._computed:
+            self.step_tokens.add(computed - self._computed)
+        self._computed = computed
+
+    def end_process(self) -> None:
+        """Keep the counters of the process, which has ended."""
+        for name in _COUNTERS:
+            self._before[name] += getattr(self._latest, name)
+        self._latest, self._computed = EngineMetrics(), 0
+
+    def metrics(self) -> EngineMetrics:
+        """Return the latest metrics, with the counters of all processes. Gauges are 0 while there is no process."""
+        gauges = {name: getattr(self._latest, name) for name in _GAUGES}
+        return EngineMetrics(**gauges, **{name: getattr(self._latest, name) + self._before[name] for name in _COUNTERS})
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Latest measurements of an engine, over all its processes so far."""
+
+    metrics: EngineMetrics
+    """Latest metrics, with the counters of all processes. Gauges are 0 while there is no process."""
+    token_gaps: Histogram
+    """Times between the tokens of each choice, as they arrived in this process, in seconds."""
+    step_tokens: Histogram
+    """Numbers of computed tokens of the steps."""
+    waiting: int
+    """Number of requests that wait for the next process."""
