@@ -1,5 +1,6 @@
 """The error response to every kind of failure."""
 
+import gzip
 import json
 
 import orjson
@@ -11,6 +12,9 @@ from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestErro
 from gateway.middleware import errors
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.request_id import current_request_id
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.fake_engine import FakeEngine
 
 
 class SlowReader(EngineError):
@@ -124,3 +128,11 @@ def test_an_error_response_has_openais_shape() -> None:
     assert response.headers["content-type"] == "application/json"
     assert response.headers["retry-after"] == "1"
     assert orjson.loads(bytes(response.body)) == {"error": {"message": "m", "type": "t", "param": "p", "code": "c"}}
+
+
+@pytest.mark.anyio
+async def test_a_compressed_body_is_not_unpacked() -> None:
+    packed = gzip.compress(b'{"prompt": "' + b"x" * 1000 + b'"}')
+    headers = {"content-encoding": "gzip"}
+    call = await AsgiCall(app_of(FakeEngine()), "/v1/completions", packed, headers=headers).run()
+    assert (call.status, call.json["error"]["code"]) == (400, "invalid_json")
