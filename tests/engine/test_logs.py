@@ -54,8 +54,11 @@ def test_a_log_line_with_an_exception_ends_in_its_traceback() -> None:
 
 
 def test_a_traceback_cannot_forge_a_log_line() -> None:
-    try:
+    def fail() -> None:
         raise ValueError("x\n2026-01-01T00:00:00.000Z INFO gateway forged\x1b[2J")
+
+    try:
+        fail()
     except ValueError:
         failed = record("x", exc_info=sys.exc_info())
     first, *trace = TextFormatter().format(failed).splitlines()
