@@ -39,6 +39,8 @@ class Exchange:
     """Path of the request, without its query, which may have secrets."""
     route: str = ""
     """Path of the endpoint, with its parameters in braces; empty if no endpoint was found."""
+    scheme: str = "http"
+    """Scheme of the request: `http` or `https`."""
     address: str = ""
     """Address of the client; empty if it has none, as over a Unix socket."""
     key: str = ""

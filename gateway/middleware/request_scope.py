@@ -159,6 +159,7 @@ def _exchange(scope: Scope, request_id: str, content: Content | None) -> Exchang
         request_id=request_id,
         method=scope["method"][:MAX_NAME],
         path=scope["path"][:MAX_NAME],
+        scheme=scope.get("scheme", "http"),
         address=address[0] if address else "",
         began_at=anyio.current_time(),
         began_ns=time.time_ns(),

@@ -32,7 +32,7 @@ def method_of(exchange: Exchange) -> str:
 
 def first_attributes(exchange: Exchange) -> Attributes:
     """Return the attributes that a sampler gets."""
-    found = {"http.request.method": method_of(exchange), "url.path": exchange.path, "url.scheme": "http"}
+    found = {"http.request.method": method_of(exchange), "url.path": exchange.path, "url.scheme": exchange.scheme}
     return found | ({"client.address": exchange.address} if exchange.address else {})
 
 
