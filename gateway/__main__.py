@@ -65,11 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
     configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
+    host, port = settings.host, settings.port
+    metrics_sockets: list[socket.socket] = []
     try:
-        sockets = listen(settings.host, settings.port)
+        sockets = listen(host, port)
+        if settings.metrics_port is not None:
+            host, port = settings.metrics_host or host, settings.metrics_port
+            metrics_sockets = listen(host, port)
     except OSError as error:
-        return exit_with(ExitCode.LISTEN, f"cannot listen on {settings.host} port {settings.port}: {reason(error)}")
-    return anyio.run(run, settings, sockets, backend=settings.async_backend)
+        return exit_with(ExitCode.LISTEN, f"cannot listen on {host} port {port}: {reason(error)}")
+    return anyio.run(run, settings, sockets, metrics_sockets, backend=settings.async_backend)
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
@@ -78,9 +83,11 @@ def exit_with(code: ExitCode, message: str) -> ExitCode:
     return code
 
 
-async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
+async def run(settings: Settings, sockets: list[socket.socket], metrics_sockets: list[socket.socket]) -> ExitCode:
     """Serve until a signal arrives or a model fails to load. The server answers HTTP while models load."""
     shutdown = anyio.Event()
+    if metrics_sockets:
+        logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in metrics_sockets))
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     if settings.log_content:
@@ -91,7 +98,8 @@ async def run(settings: Settings, sockets: list[socket.socket]) -> ExitCode:
         async with open_engines(settings, clock) as engines:
             tasks.start_soon(log_loading, engines, [url(sock) for sock in sockets], settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(settings, sockets, shutdown, clock, *(named.engine for named in engines))
+            served = (named.engine for named in engines)
+            await serve_engines(settings, sockets, shutdown, clock, *served, metrics_sockets=metrics_sockets)
             failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
         tasks.cancel_scope.cancel()
     logger.info("stopped")

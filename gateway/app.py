@@ -13,12 +13,17 @@ from starlette.types import ASGIApp
 from engine import Engine
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
-from gateway.apis.llama_server.api import llama_server_api
+from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
+from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.metrics.engines import EngineCollector
+from gateway.metrics.exposition import Exposition
+from gateway.metrics.requests import RequestMetrics
+from gateway.metrics.server import CountedResponses, ServerMetrics
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
@@ -29,6 +34,7 @@ from gateway.preparation.jobs import modules_of
 from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.workers.pool import WorkerPool
+from gateway.server.aside import serving_aside
 from gateway.server.capacity import connections_for
 from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
@@ -57,6 +63,10 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; must be open while the application serves."""
+    observers: list[RecordObserver]
+    """Observers of the records of all requests for a model."""
+    metrics_app: ASGIApp
+    """The ASGI application of a port for metrics alone."""
 
 
 def create_gateway(
@@ -84,6 +94,10 @@ def create_gateway(
     observers: list[RecordObserver] = [journal.record]
     models = create_models(engine, settings, embedder, preparer, observers)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
+    requests = RequestMetrics(served.name for served in models.all)
+    observers.append(requests.observe)
+    server = ServerMetrics(lag=lambda: clock.lag, draining=lambda: health.draining)
+    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
     store = ResponseStore(
         max_responses=settings.stored_responses,
         max_bytes=settings.stored_bytes,
@@ -95,10 +109,12 @@ def create_gateway(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    described = (openai_api(models, store, background), generate_api(models), llama_server_api(models, health))
+    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
+    described = (openai_api(models, store, background), generate_api(models), own_api)
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    app = create_app(apis, settings, preparer, clock, journal)
-    return Gateway(app, apis, models, health, background)
+    app = CountedResponses(create_app(apis, settings, preparer, clock, journal), server)
+    metrics_app = create_app((metrics_api(metrics),), settings, preparer, clock, journal)
+    return Gateway(app, apis, models, health, background, observers, metrics_app)
 
 
 def create_app(
@@ -181,6 +197,8 @@ async def serve_engines(
     clock: LoopClock,
     engine: Engine,
     embedder: Engine | None = None,
+    *,
+    metrics_sockets: Sequence[socket.socket] = (),
 ) -> None:
     """Serve until `shutdown` is set, then wait for open requests as `serve` does.
 
@@ -191,7 +209,12 @@ async def serve_engines(
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
         embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        metrics_sockets: listening sockets of the port for metrics alone.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with open_gateway(engine, settings, embedder, clock) as gateway, running(clock):
+    async with (
+        open_gateway(engine, settings, embedder, clock) as gateway,
+        running(clock),
+        serving_aside(gateway.metrics_app, metrics_sockets, clock.time),
+    ):
         await serve(gateway.app, sockets, limits, shutdown=shutdown, on_draining=gateway.health.drain, clock=clock.time)

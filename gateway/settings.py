@@ -95,6 +95,17 @@ class Settings(BaseModel):
     )
     host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        title="PORT",
+        description="port of its own for /metrics, which --port then does not answer; 0 takes a free port; "
+        "default: /metrics is on --port",
+    )
+    metrics_host: str | None = Field(
+        None, min_length=1, title="ADDRESS", description="address of --metrics-port; default: same as --host"
+    )
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(_origins)] = Field(
         (),
         title="ORIGIN",
@@ -228,9 +239,7 @@ class Settings(BaseModel):
     async_backend: Literal["trio", "asyncio"] = Field("trio", description="event loop")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
     log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
-    access_log: Literal["on", "off"] = Field(
-        "on", description="one line of the log for each request, with its figures, at the level info"
-    )
+    access_log: Literal["on", "off"] = Field("on", description="log one line for each request, at the level info")
     log_content: bool = Field(False, description="log the beginning of each request's and each response's body")
     traces: Literal["auto", "on", "off"] = Field(
         "auto",

@@ -99,6 +99,14 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
+    "gateway.metrics": {
+        "gateway.metrics",
+        "gateway.serving.models",
+        "gateway.serving.records",
+        "engine",
+        "prometheus_client",
+        "starlette",
+    },
     "gateway.apis": {*SERVED, "pydantic_core", "typing_extensions"},
     "gateway.apis.fields": {
         "gateway.apis.fields",
@@ -122,6 +130,7 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
+    "gateway.apis.llama_server.metrics": {"gateway.metrics", *SHARED},
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",

@@ -85,6 +85,7 @@ class StepMembers(Generic[RowT]):
         """Record a planned step. Takes over the set."""
         self._left = members
         self._planned = len(members)
+        self._ended = {}
 
     def leave(self, member: RowT, key: int) -> None:
         """Remove a member of a request that has ended. Ignores others."""

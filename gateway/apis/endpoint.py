@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.text_reply import TextReply
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import EncodeError
 from gateway.middleware.sse import EventStream
@@ -58,10 +59,12 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     It runs in another process if the body is large. So it is a function of a module, depends only on the body,
     and its annotated result is a type that `gateway.preparation.codec` can encode.
     """
-    handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | EventStream]]
+    handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | TextReply | EventStream]]
     """Handler of a call. Returns the response, or raises."""
     answer: type[AnswerT]
-    """Type of the JSON answer with the status 200."""
+    """Type of the answer with the status 200."""
+    media: tuple[str, ...] = ("application/json",)
+    """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
     """Type of the JSON in the stream's events, if the endpoint can stream."""
     ends_with_done: bool = True

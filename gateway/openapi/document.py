@@ -128,7 +128,7 @@ def _path_parameters(path: str) -> list[Described]:
 
 
 def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
-    content = {"application/json": {"schema": schemas.schema_for(endpoint.answer)}}
+    content = {media: {"schema": schemas.schema_for(endpoint.answer)} for media in endpoint.media}
     if endpoint.events is not None:
         content["text/event-stream"] = {"schema": _event(endpoint, schemas)}
     return {"description": "The answer.", "headers": headers(), "content": content}

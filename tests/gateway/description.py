@@ -34,7 +34,7 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], conte
     if kind == EVENTS:
         _check_events(place, content)
     elif method != "HEAD":
-        validator(place).validate(orjson.loads(content))
+        validator(place).validate(orjson.loads(content) if kind == "application/json" else content.decode())
 
 
 def _check_headers(described: Mapping[str, Any], headers: Mapping[str, str]) -> None:

@@ -38,6 +38,7 @@ class Served:
 
     port: int
     engine: Engine
+    gateway: Gateway
     server: Server
     shutdown: anyio.Event
     draining: anyio.Event
@@ -132,7 +133,7 @@ async def serving(
             close_timeout=2.0,
         )
 
-        async def run(*, task_status: TaskStatus[Server]) -> None:
+        async def run(*, task_status: TaskStatus[tuple[Gateway, Server]]) -> None:
             opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings)
             async with opened as gateway:
 
@@ -141,15 +142,15 @@ async def serving(
                     draining.set()
 
                 server = Server(gateway.app, limits)
-                task_status.started(server)
+                task_status.started((gateway, server))
                 await server.run(sockets, shutdown, drain)
             stopped.set()
 
         async with anyio.create_task_group() as tasks:
-            server = await tasks.start(run)
+            gateway, server = await tasks.start(run)
             with anyio.fail_after(GUARD):
                 await engine.ready()
-            served = Served(port, engine, server, shutdown, draining, stopped)
+            served = Served(port, engine, gateway, server, shutdown, draining, stopped)
             try:
                 yield served
             finally:

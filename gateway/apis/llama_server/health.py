@@ -48,6 +48,11 @@ class HealthEndpoints:
         self._lag = lag
         self._draining = False
 
+    @property
+    def draining(self) -> bool:
+        """True once the server is stopping."""
+        return self._draining
+
     def drain(self) -> None:
         """Report `draining` from now on: the server is stopping."""
         self._draining = True

@@ -1,0 +1,35 @@
+"""Endpoint `/metrics`: the metrics of the server and its engines for Prometheus."""
+
+from types import NoneType
+
+from gateway.apis.answers.text_reply import TextReply
+from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.metrics.exposition import Exposition
+
+
+class MetricsEndpoints:
+    """Handlers of the metrics. They use what the engines sent last, so that they never wait for an engine."""
+
+    def __init__(self, exposition: Exposition) -> None:
+        self._exposition = exposition
+
+    async def get(self, call: Call[None]) -> TextReply:
+        """Return all metrics as text, or in the format of OpenMetrics for a client that accepts it."""
+        page = self._exposition.page(",".join(call.http.headers.getlist("accept")))
+        return TextReply(page.text, headers={"content-type": page.content_type})
+
+
+def metrics_endpoints(metrics: MetricsEndpoints) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoint of `/metrics`."""
+    get: Endpoint[None, None, str] = Endpoint(
+        method="GET",
+        path="/metrics",
+        id="getMetrics",
+        summary="Get the metrics for Prometheus.",
+        body=NoneType,
+        prepare=no_body,
+        handler=metrics.get,
+        answer=str,
+        media=("text/plain", "application/openmetrics-text"),
+    )
+    return (get,)

@@ -1,0 +1,1 @@
+"""Metrics of the gateway in Prometheus' format."""

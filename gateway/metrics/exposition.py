@@ -1,0 +1,36 @@
+"""All metrics of a gateway, and their text formats."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
+from prometheus_client.registry import Collector
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The metrics of one moment as text."""
+
+    text: bytes
+    """The text."""
+    content_type: str
+    """Its media type, with the version of the format."""
+
+
+class Exposition:
+    """The metrics of one gateway, in a registry of its own."""
+
+    def __init__(self, collectors: Iterable[Collector]) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        """The collectors of all metrics."""
+        for collector in collectors:
+            self.registry.register(collector)
+
+    def page(self, accept: str) -> Page:
+        """Return the metrics in the format that an `Accept` header asks for: text, or OpenMetrics."""
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # the header has a version that is no number
+            encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
+        return Page(encode(self.registry), content_type)

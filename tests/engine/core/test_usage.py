@@ -1,0 +1,114 @@
+"""What requests used: counted until a cancel, and what a running step still computed after it."""
+
+from engine.core.kv.prefix_store import WORTH_SAVING
+from engine.events import FirstToken, Released
+from engine.testing.fake_runner import FakeModel
+from tests.engine.driver import Driver
+
+LONG = "x" * 4000
+
+
+def released(driver: Driver, key: int) -> Released:
+    """Return the release of a cancelled request, which comes with the next step."""
+    driver.step()
+    event = driver.last(key)
+    assert isinstance(event, Released)
+    return event
+
+
+def until_generated(driver: Driver, tokens: int) -> None:
+    while driver.scheduler.metrics().generated_tokens < tokens:
+        driver.step()
+
+
+def test_a_cancelled_prompt_counts_as_far_as_it_was_computed() -> None:
+    driver = Driver(FakeModel(slots=2, context=8192))
+    key = driver.add(LONG)
+    driver.step()
+    computed = driver.scheduler.metrics().computed_prompt_tokens
+    driver.cancel(key)
+    assert released(driver, key) == Released("prefill", 0, computed, computed)
+    assert 0 < computed < len(LONG)
+
+
+def test_the_prompt_of_several_choices_counts_once() -> None:
+    driver = Driver(FakeModel(slots=4))
+    key = driver.add("abc", "de", n=2, max_tokens=100)
+    until_generated(driver, 12)
+    generated = driver.scheduler.metrics().generated_tokens
+    driver.cancel(key)
+    release = released(driver, key)
+    assert (release.prompt_tokens, release.tokens, release.wasted) == (5, generated, 0)
+
+
+def test_a_choice_that_ended_before_the_cancel_counts() -> None:
+    driver = Driver(FakeModel(slots=1))
+    key = driver.add("abc", "de", max_tokens=3)
+    until_generated(driver, 4)
+    driver.cancel(key)
+    release = released(driver, key)
+    assert (release.prompt_tokens, release.tokens) == (5, 4)
+
+
+def test_reused_cells_of_a_cancelled_request_count_as_cached() -> None:
+    driver = Driver(FakeModel(slots=1))
+    driver.add("x" * WORTH_SAVING, max_tokens=1)
+    driver.drain()
+    key = driver.add("x" * WORTH_SAVING + "y" * 100, max_tokens=50)
+    until_generated(driver, 2)
+    driver.cancel(key)
+    release = released(driver, key)
+    assert release.cached == driver.scheduler.metrics().reused_prompt_tokens == WORTH_SAVING
+    assert release.prompt_tokens == WORTH_SAVING + 100
+
+
+def test_tokens_of_the_running_step_are_wasted_and_in_no_other_count() -> None:
+    driver = Driver(FakeModel(slots=2))
+    stays, leaves = driver.add("stays", max_tokens=50), driver.add("leaves", max_tokens=50)
+    until_generated(driver, 6)
+    before = driver.scheduler.metrics()
+    plan = driver.step(during=lambda: driver.cancel(leaves))
+    after = driver.scheduler.metrics()
+    assert plan is not None
+    assert plan.decode
+    assert after.generated_tokens == before.generated_tokens + 1
+    assert released(driver, leaves).wasted == 1
+    driver.cancel(stays)
+    assert released(driver, stays).wasted == 0
+
+
+def test_a_prompt_chunk_of_the_running_step_is_wasted_as_a_whole() -> None:
+    driver = Driver(FakeModel(slots=2, context=8192))
+    stays, leaves = driver.add("y" * 4000), driver.add(LONG)
+    plans = [driver.step(), driver.step(during=lambda: driver.cancel(leaves))]
+    counts = [chunk.count for plan in plans if plan for chunk in plan.chunks if chunk.sequence.tokens[0] == ord("x")]
+    release = released(driver, leaves)
+    assert [release.prompt_tokens, release.wasted] == counts
+    driver.cancel(stays)
+
+
+def test_a_cancel_between_plan_and_pass_wastes_nothing() -> None:
+    driver = Driver(FakeModel(slots=2))
+    driver.add("stays", max_tokens=50)
+    leaves = driver.add("leaves", max_tokens=50)
+    until_generated(driver, 6)
+    driver.step(before=lambda: driver.cancel(leaves))
+    assert released(driver, leaves).wasted == 0
+
+
+def test_a_request_has_one_first_token() -> None:
+    driver = Driver(FakeModel(slots=2))
+    keys = [driver.add("abc", n=2, max_tokens=5, stream=stream) for stream in (True, False)]
+    driver.drain()
+    assert [driver.news[key].count(FirstToken()) for key in keys] == [1, 1]
+
+
+def test_read_tokens_are_computed_or_reused() -> None:
+    driver = Driver(FakeModel(slots=1))
+    for _ in range(3):
+        driver.add("x" * 300, max_tokens=2)
+        driver.drain()
+    metrics = driver.scheduler.metrics()
+    assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 900
+    assert metrics.reused_prompt_tokens == 2 * 299
+    assert metrics.generated_tokens == 6

@@ -1,0 +1,138 @@
+"""`GET /metrics`."""
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from starlette.types import ASGIApp
+from typing_extensions import override
+
+from engine import EngineMetrics, EngineState, EngineStatus, Histogram, Telemetry
+from gateway.app import create_gateway
+from gateway.server.lag import LoopClock
+from tests.gateway.application import app_of, settings_for
+from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.fake_engine import MODEL, FakeEngine
+from tests.gateway.metrics.scraped import Scrape, scrape
+
+pytestmark = pytest.mark.anyio
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+MINIMUM = {
+    *("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"),
+    *("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:request_success_total"),
+    *("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:num_preemptions_total"),
+    *("vllm:time_to_first_token_seconds_bucket", "vllm:inter_token_latency_seconds_bucket"),
+    *("vllm:e2e_request_latency_seconds_bucket", "vllm:request_queue_time_seconds_sum"),
+    *("vllm:request_prefill_time_seconds_sum", "vllm:request_decode_time_seconds_sum"),
+    *("vllm:request_inference_time_seconds_sum", "vllm:request_time_per_output_token_seconds_bucket"),
+    *("vllm:request_prompt_tokens_bucket", "vllm:request_generation_tokens_bucket"),
+    *("vllm:request_params_max_tokens_bucket", "vllm:request_params_n_bucket", "vllm:iteration_tokens_total_bucket"),
+    *("vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total"),
+    *("vllm:spec_decode_num_accepted_tokens_total", "vllm:prompt_tokens_cached_total", "http_requests_total"),
+}
+"""Names of vLLM's dashboards and autoscalers."""
+
+
+async def read(app: ASGIApp) -> Scrape:
+    call = await get(app, "/metrics")
+    assert (call.status, call.header("content-type")) == (200, TEXT)
+    return scrape(call.content)
+
+
+class Measured(FakeEngine):
+    """An engine with chosen metrics."""
+
+    def __init__(self, **metrics: int) -> None:
+        super().__init__()
+        self.values = EngineMetrics(**metrics)
+        self.waiting = 0
+
+    @property
+    @override
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self.values, Histogram((1.0,)), Histogram((1.0,)), self.waiting)
+
+
+async def test_every_name_of_the_dashboards_of_vllm_is_there_before_the_first_request() -> None:
+    assert (await read(app_of(FakeEngine()))).names >= MINIMUM
+
+
+async def test_only_active_cells_are_used() -> None:
+    found = await read(app_of(Measured(slots=2, active_tokens=1024, cached_tokens=3000)))
+    assert found.value("vllm:kv_cache_usage_perc") == 1024 / (MODEL.slots * MODEL.context)
+    assert found.value("llama_gateway_cached_kv_tokens") == 3000
+    cells = {"block_size": "16", "num_gpu_blocks": str(MODEL.slots * MODEL.context // 16)}
+    assert found.value("vllm:cache_config_info", **cells) == 1
+
+
+async def test_requests_that_wait_for_a_restart_wait() -> None:
+    engine = Measured(waiting=2)
+    engine.waiting = 3
+    assert (await read(app_of(engine))).value("vllm:num_requests_waiting") == 5
+
+
+@pytest.mark.parametrize("state", EngineState)
+async def test_a_scrape_needs_no_engine(state: EngineState) -> None:
+    engine = FakeEngine()
+    engine.status, engine.model, engine.metrics = EngineStatus(state, "So it is.", 0.5, 3), None, None
+    found = await read(app_of(engine))
+    assert found.value("llama_gateway_engine_ready") == (state is EngineState.READY)
+    assert found.value("llama_gateway_engine_restarts_total") == 3
+    assert found.value("vllm:kv_cache_usage_perc") == 0
+
+
+async def test_each_model_has_its_own_values() -> None:
+    settings = settings_for(embedding_model=settings_for().model)
+    generator, embedder = Measured(generated_tokens=5), Measured(embedding_tokens=7)
+    app = create_gateway(generator.as_engine(), settings, embedder.as_engine()).app
+    found = await read(app)
+    assert found.value("vllm:generation_tokens_total", model_name="tiny") == 5
+    assert found.value("llama_gateway_embedding_tokens_total", model_name=settings.model.stem) == 7
+    assert found.value("llama_gateway_embedding_tokens_total", model_name="tiny") == 0
+
+
+async def test_responses_are_counted_by_the_class_of_their_status() -> None:
+    app = app_of(FakeEngine())
+    await post(app, "/v1/completions", {"prompt": "x"})
+    await post(app, "/v1/completions", b"{")
+    await get(app, "/health")
+    found = await read(app)
+    counts = {status: found.value("http_requests_total", status=status) for status in ("2xx", "4xx", "5xx")}
+    assert counts == {"2xx": 1, "4xx": 1, "5xx": 0}
+
+
+async def test_the_state_of_the_server_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopClock, "lag", 1.5)
+    gateway = create_gateway(FakeEngine().as_engine(), settings_for(), clock=LoopClock())
+    assert (await read(gateway.app)).value("llama_gateway_draining") == 0
+    gateway.health.drain()
+    found = await read(gateway.app)
+    assert (found.value("llama_gateway_draining"), found.value("llama_gateway_loop_lag_seconds")) == (1, 1.5)
+
+
+async def test_openmetrics_is_answered_to_a_client_that_accepts_it() -> None:
+    app = app_of(FakeEngine())
+    call = await AsgiCall(app, "/metrics", method="GET", headers={"accept": OPENMETRICS}).run()
+    assert (call.header("content-type") or "").startswith("application/openmetrics-text")
+    assert "vllm:generation_tokens" in {family.name for family in read_openmetrics(call.content.decode())}
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/plain;version=no number", "application/openmetrics-text;version=x"])
+async def test_text_is_answered_to_any_other_client(accept: str) -> None:
+    call = await AsgiCall(app_of(FakeEngine()), "/metrics", method="GET", headers={"accept": accept}).run()
+    assert (call.status, call.header("content-type")) == (200, TEXT)
+
+
+async def test_a_port_for_metrics_alone_has_nothing_else() -> None:
+    gateway = create_gateway(FakeEngine().as_engine(), settings_for(metrics_port=0))
+    for app, path in ((gateway.app, "/metrics"), (gateway.metrics_app, "/v1/models")):
+        assert (await AsgiCall(app, path, method="DELETE").run()).status == 404
+    assert (await AsgiCall(gateway.metrics_app, "/metrics", method="DELETE").run()).status == 405
+    assert (await read(gateway.metrics_app)).names >= MINIMUM
+
+
+async def test_two_gateways_share_no_metrics() -> None:
+    one, other = app_of(FakeEngine()), app_of(FakeEngine())
+    await post(one, "/v1/completions", {"prompt": "x"})
+    assert [(await read(app)).value("llama_gateway_requests_total") for app in (one, other)] == [1, 0]
