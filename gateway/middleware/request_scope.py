@@ -102,6 +102,7 @@ class RequestScope:
         exchange, closing = caller.exchange, caller.closing
         if closing.cause is not None:
             exchange.cancelled, exchange.error = True, exchange.error or closing.cause
+        exchange.key = caller.key.id if caller.key is not None else ""
         exchange.received = caller.body.size
         exchange.ended_at = anyio.current_time()
         if self._observer is not None:

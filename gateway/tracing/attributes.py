@@ -68,8 +68,6 @@ def record_attributes(record: RequestRecord) -> Attributes:
         "llama_gateway.tokens.wasted": record.wasted_tokens,
         **_generation_attributes(record),
     }
-    if record.caller.key is not None:
-        found["llama_gateway.key.id"] = record.caller.key.id
     if record.outcome is not None:
         found["llama_gateway.outcome"] = record.outcome.value
     if record.cause:

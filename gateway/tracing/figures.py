@@ -11,7 +11,7 @@ BACKGROUND_ENDED = "background response ended"
 def figures_of(record: RequestRecord) -> dict[str, object]:
     """Return the fields of a record. One that has not ended is a background response, which gets another line."""
     if record.outcome is None:
-        return {"model": record.model, "background": True, **_key(record)}
+        return {"model": record.model, "background": True}
     begun = record.started_at if record.started_at is not None else record.ended_at
     figures: dict[str, object] = {
         "model": record.model,
@@ -25,13 +25,8 @@ def figures_of(record: RequestRecord) -> dict[str, object]:
         "release_ms": None if record.release_seconds is None else round(record.release_seconds * 1000, 1),
         "outcome": record.outcome.value,
         "phase": record.phase or None,
-        **_key(record),
     }
     return figures | ({"cause": record.cause} if record.cause else {})
-
-
-def _key(record: RequestRecord) -> dict[str, object]:
-    return {} if record.caller.key is None else {"key": record.caller.key.id}
 
 
 def log_background(exchange: Exchange, record: RequestRecord) -> None:
@@ -40,6 +35,7 @@ def log_background(exchange: Exchange, record: RequestRecord) -> None:
         "request_id": exchange.request_id,
         "trace_id": exchange.trace_id,
         "client": exchange.address or None,
+        "key": exchange.key or None,
         **figures_of(record),
         "total_ms": milliseconds(record.arrived_at, record.ended_at),
     }

@@ -7,6 +7,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from engine import Sampling
+from gateway.keys.key import Key
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.exchange import Exchange
 from gateway.middleware.limits import RequestLimits
@@ -39,14 +40,11 @@ def exchange_of(**changes: object) -> Exchange:
     return Exchange(**values | changes)
 
 
-def record_of(exchange: Exchange, caller: Changes | None = None, **changes: object) -> RequestRecord:
-    """Return the record of a streamed chat that was accepted, started, had its first token and ended in half seconds.
-
-    Its `caller` argument changes fields of its caller.
-    """
+def record_of(exchange: Exchange, **changes: object) -> RequestRecord:
+    """Return the record of a streamed chat, each phase of which took half a second."""
     begin = exchange.began_at
     values: Changes = {
-        "caller": Caller(request_id=exchange.request_id, exchange=exchange, **caller or {}),
+        "caller": Caller(request_id=exchange.request_id, exchange=exchange),
         "model": "tiny",
         "operation": Operation.CHAT,
         "stream": True,
@@ -68,10 +66,25 @@ def record_of(exchange: Exchange, caller: Changes | None = None, **changes: obje
     return RequestRecord(**values | changes)
 
 
+class KeyedScope(RequestScope):
+    """A scope whose requests all have the same key."""
+
+    key: Key | None = None
+
+    def _caller(self, scope: Scope) -> Caller:
+        return replace(super()._caller(scope), key=self.key)
+
+
 class Served:
     """An application whose requests each have a record, made by hand from the request's exchange."""
 
-    def __init__(self, spans: SpanWriter | None, make: Callable[[Exchange], RequestRecord] | None = None) -> None:
+    def __init__(
+        self,
+        spans: SpanWriter | None,
+        make: Callable[[Exchange], RequestRecord] | None = None,
+        key: Key | None = None,
+    ) -> None:
+        self.key = key
         self.journal = Journal(spans)
         self.exchanges: list[Exchange] = []
         self._make = make
@@ -88,5 +101,6 @@ class Served:
         await send(chunk(b"hello", more=False))
 
     async def ask(self, path: str = PATH, **headers: str) -> AsgiCall:
-        app = RequestScope(self._serve, RequestLimits(), observer=self.journal)
+        app = KeyedScope(self._serve, RequestLimits(), observer=self.journal)
+        app.key = self.key
         return await AsgiCall(app, path, b"{}", headers=headers).run()

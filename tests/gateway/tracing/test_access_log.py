@@ -47,7 +47,7 @@ def seen(line: dict[str, Any]) -> tuple[Any, ...]:
 
 async def test_a_line_has_all_figures_of_a_request(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    served = Served(None, partial(record_of, caller={"key": Key(id="key_1", name="one")}))
+    served = Served(None, record_of, key=Key(id="key_1", name="one"))
     await served.ask(**{"x-request-id": "req_mine"})
     line = only(caplog)
     assert (line["levelname"], line["message"], seen(line)) == (

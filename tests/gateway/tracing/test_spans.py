@@ -70,7 +70,7 @@ async def test_a_request_is_a_server_span_with_its_phases(collector: Collector) 
 
 async def test_the_attributes_of_a_chat(collector: Collector) -> None:
     async with open_traces("auto") as spans:
-        served = Served(spans, partial(record_of, caller={"key": Key(id="key_1", name="one")}, choices=2))
+        served = Served(spans, partial(record_of, choices=2), key=Key(id="key_1", name="one"))
         await served.ask()
     found = values_of(collector.one("chat tiny").attributes)
     assert found.pop("llama_gateway.request.id") == served.exchanges[0].request_id
@@ -231,6 +231,20 @@ async def test_the_service_has_a_name_of_its_own(collector: Collector) -> None:
     async with open_traces("on") as spans:
         await Served(spans, record_of).ask()
     assert collector.resources[0]["service.name"] == "llama-gateway"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_BSP_SCHEDULE_DELAY", "0"), ("OTEL_BSP_MAX_QUEUE_SIZE", "1")], ids=["delay", "size"]
+)
+async def test_a_wrong_variable_is_one_line_and_no_trace(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    async with open_traces("auto") as spans:
+        assert spans is None
+    (line,) = caplog.records
+    assert line.getMessage().startswith("no traces are sent, since a variable of OpenTelemetry is wrong: ")
+    assert collector.spans == []
 
 
 async def test_a_failing_collector_is_one_line_and_harms_no_request(
