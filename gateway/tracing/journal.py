@@ -1,6 +1,8 @@
 """Journal of all requests: joins the HTTP side of each with its use of the engine, and writes both at the end."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from typing_extensions import override
@@ -53,26 +55,34 @@ class Journal(ExchangeObserver):
 
     @override
     def begin(self, exchange: Exchange, headers: Headers) -> Headers:
-        return () if self._spans is None else self._spans.begin(exchange, headers)
+        if self._spans is not None:
+            with _failures_logged():
+                return self._spans.begin(exchange, headers)
+        return ()
 
     @override
     def end(self, exchange: Exchange) -> None:
         record = self._records.get(exchange)
         if record is not None and record.outcome is not None:
             del self._records[exchange]
-        try:
+        with _failures_logged():
             log_exchange(exchange, {} if record is None else figures_of(record))
             if exchange.content is not None:
                 log_content(exchange.request_id, exchange.content)
             if self._spans is not None:
                 self._spans.end(exchange, record)
-        except Exception:
-            logger.exception("a request could not be logged")  # it has ended well, and must not fail for that
 
     def _end_background(self, exchange: Exchange, record: RequestRecord) -> None:
-        try:
+        with _failures_logged():
             log_background(exchange, record)
             if self._spans is not None:
                 self._spans.end_background(exchange, record)
-        except Exception:
-            logger.exception("a background response could not be logged")
+
+
+@contextmanager
+def _failures_logged() -> Iterator[None]:
+    """Log an exception and go on: no request fails because it cannot be logged."""
+    try:
+        yield
+    except Exception:
+        logger.exception("a request could not be logged")
