@@ -6,6 +6,7 @@ from typing import Final
 
 _CLONE_NEWUSER: Final = 0x10000000
 _CLONE_NEWNET: Final = 0x40000000
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 
@@ -23,4 +24,8 @@ def confine() -> bool:
         return False
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    return any(libc.unshare(flags) == 0 for flags in (_CLONE_NEWNET, _CLONE_NEWUSER | _CLONE_NEWNET))
+    confined = any(libc.unshare(flags) == 0 for flags in (_CLONE_NEWNET, _CLONE_NEWUSER | _CLONE_NEWNET))
+    libc.prctl(
+        _PR_SET_DUMPABLE, 1, 0, 0, 0
+    )  # a new user namespace ends it, and workers then cannot write to /proc/self
+    return confined

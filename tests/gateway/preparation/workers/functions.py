@@ -78,6 +78,10 @@ def privileges(_argument: bytes, _payload: bytes) -> bytes:
     return next(line for line in lines if line.startswith(b"NoNewPrivs"))
 
 
+def oom_score(_argument: bytes, _payload: bytes) -> bytes:
+    return Path("/proc/self/oom_score_adj").read_bytes().strip()
+
+
 def write_garbage(argument: bytes, _payload: bytes) -> bytes:
     """Write bytes to every socket of this process, as a template that escaped from its sandbox could."""
     for descriptor in range(3, 64):

@@ -45,6 +45,10 @@ async def test_a_worker_gains_no_privileges(pool: WorkerPool) -> None:
     assert (await run(pool, functions.privileges)).split() == [b"NoNewPrivs:", b"1"]
 
 
+async def test_the_kernel_takes_a_worker_before_the_engine(pool: WorkerPool) -> None:
+    assert await run(pool, functions.oom_score) == b"1000"
+
+
 async def test_a_kernel_that_refuses_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def prctl(self, *_: int) -> int:
