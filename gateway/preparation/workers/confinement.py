@@ -25,7 +25,6 @@ def confine() -> bool:
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     confined = any(libc.unshare(flags) == 0 for flags in (_CLONE_NEWNET, _CLONE_NEWUSER | _CLONE_NEWNET))
-    libc.prctl(
-        _PR_SET_DUMPABLE, 1, 0, 0, 0
-    )  # a new user namespace ends it, and workers then cannot write to /proc/self
+    # A new user namespace ends this attribute, without which a process cannot write to its files in /proc.
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
     return confined
