@@ -1,6 +1,6 @@
 """Attributes of spans, by OpenTelemetry's conventions for HTTP and for generative AI.
 
-None of them is text of a client, except the path and the names of the method and the model.
+None of them is text of a client, except the path and the id of the request.
 """
 
 from collections.abc import Mapping
