@@ -11,7 +11,12 @@ from typing_extensions import override
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(level: str, log_format: str, current_request: Callable[[], str | None] = lambda: None) -> None:
+def configure(
+    level: str,
+    log_format: str,
+    current_request: Callable[[], str | None] = lambda: None,
+    current_trace: Callable[[], str | None] = lambda: None,
+) -> None:
     """Send every logger of this process to standard error only.
 
     Args:
@@ -19,11 +24,14 @@ def configure(level: str, log_format: str, current_request: Callable[[], str | N
         log_format: `text` for people, `json` for one object per line.
         current_request: Returns the id of the request that the calling task serves, or None. It is the default of
             the field `request_id`.
+        current_trace: Returns the id of that request's trace, or None. It is the default of the field `trace_id`.
     """
 
     def name_request(record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
             record.request_id = current_request()
+        if not hasattr(record, "trace_id"):
+            record.trace_id = current_trace()
         return True
 
     handler = logging.StreamHandler()
@@ -36,14 +44,14 @@ def configure(level: str, log_format: str, current_request: Callable[[], str | N
 class TextFormatter(logging.Formatter):
     """Lines such as `2026-01-31T12:00:00.000Z INFO engine.client request cancelled request_id=… freed=12`.
 
-    A traceback follows on its own lines.
+    A traceback follows on its own lines, each indented, so that none of them looks like a line of the log.
     """
 
     @override
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname} {record.name} {_one_line(record.getMessage())}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{_indented(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -82,5 +90,11 @@ def _plain(value: object) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Escape line breaks, so that text from a client cannot forge a log line."""
-    return message.replace("\r", "\\r").replace("\n", "\\n")
+    """Escape control characters, so that text from a client can neither forge a line nor control a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
+def _indented(trace: str) -> str:
+    return "\n".join(f"  {_one_line(line)}" for line in trace.splitlines())

@@ -21,7 +21,8 @@ from anyio.abc import TaskStatus
 from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
-from gateway.middleware.request_id import current_request_id
+from gateway.middleware.access_log import logger as access_logger
+from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.progress import progress_for
 from gateway.reloading import Reloadable, SettingsReload, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
@@ -30,6 +31,7 @@ from gateway.server.listen import ListenError, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
+from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.keys.ring import KeyRing
@@ -44,7 +46,7 @@ class ExitCode(IntEnum):
     STOPPED = 0
     """Stopped by a signal."""
     SETTINGS = 2
-    """A setting is invalid, or the system allows too few open files."""
+    """A setting is invalid or asks for an extra that is not installed, or the system allows too few open files."""
     LOAD = 3
     """A model cannot be loaded."""
     LISTEN = 4
@@ -70,9 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
         certificates = certificates_for(settings)
-    except (SettingsError, TooManyFilesError, TlsError) as error:
+        check_traces(settings.traces, os.environ)
+    except (SettingsError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
-    configure(settings.log_level, settings.log_format, current_request_id.get)
+    access_logger.disabled = settings.access_log == "off"
+    configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     try:
         listening = listen_as(settings)
     except ListenError as error:
@@ -145,6 +149,8 @@ async def run(
         logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in listening.metrics))
     if settings.model == embedded_model():
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
+    if settings.log_content:
+        logger.warning("prompts and answers are written to the log: --log-content")
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
         await tasks.start(reload_on_signal, reloadables)

@@ -49,6 +49,8 @@ from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
 from gateway.settings import Settings
+from gateway.tracing.journal import Journal, SpanWriter
+from gateway.tracing.opening import open_traces
 from gateway.usage.store import UsageStore
 from gateway.usage.writer import UsageWriter
 
@@ -100,6 +102,7 @@ def create_gateway(
     usage: UsageStore | None = None,
     preparer: Preparer | None = None,
     clock: LoopClock | None = None,
+    spans: SpanWriter | None = None,
 ) -> Gateway:
     """Return the application for one engine, or for two if embeddings have a model of their own.
 
@@ -111,11 +114,13 @@ def create_gateway(
         usage: keeps the usage of requests; None keeps none.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
+        spans: makes the spans of requests; None if there are no traces.
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
+    journal = Journal(spans)
     limiter, writer = Limiter(), None if usage is None else UsageWriter(usage)
-    observers: list[RecordObserver] = [] if writer is None else [writer.observe]
+    observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
     models = create_models(engine, settings, embedder, preparer, observers, limiter)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
     requests = RequestMetrics(served.name for served in models.all)
@@ -136,8 +141,8 @@ def create_gateway(
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
     described = (openai_api(models, store, background), generate_api(models), own_api)
     apis = (*described, Description(described, strict=settings.strict_fields).api)
-    app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock), server)
-    metrics_app = create_app((metrics_api(metrics),), settings, keys, limiter, preparer, clock)
+    app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock, journal), server)
+    metrics_app = create_app((metrics_api(metrics),), settings, keys, limiter, preparer, clock, journal)
     return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
 
 
@@ -148,6 +153,7 @@ def create_app(
     limiter: Limiter,
     preparer: Preparer,
     clock: LoopClock,
+    journal: Journal,
 ) -> ASGIApp:
     """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
     app = OriginGuard(
@@ -161,6 +167,8 @@ def create_app(
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
+        observer=journal,
+        keep_content=settings.log_content,
     )
 
 
@@ -217,13 +225,16 @@ async def open_gateway(
     """
     pool = WorkerPool()
     preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    gateway = create_gateway(engine, settings, embedder, keys=keys, usage=usage, preparer=preparer, clock=clock)
-    endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
-    async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
-        for served in gateway.models.all:
-            tasks.start_soon(served.prompts.check)
-        yield gateway
-        tasks.cancel_scope.cancel()
+    async with open_traces(settings.traces) as spans:
+        gateway = create_gateway(
+            engine, settings, embedder, keys=keys, usage=usage, preparer=preparer, clock=clock, spans=spans
+        )
+        endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
+        async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
+            for served in gateway.models.all:
+                tasks.start_soon(served.prompts.check)
+            yield gateway
+            tasks.cancel_scope.cancel()
 
 
 async def serve_engines(  # noqa: PLR0913 - what the main program has opened

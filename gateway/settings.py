@@ -324,6 +324,12 @@ class Settings(BaseModel):
     async_backend: Literal["trio", "asyncio"] = Field("trio", description="event loop")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
     log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
+    access_log: Literal["on", "off"] = Field("on", description="log one line for each request, at the level info")
+    log_content: bool = Field(False, description="log the beginning of each request's and each response's body")
+    traces: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="send OpenTelemetry spans; auto sends them if OTEL_EXPORTER_OTLP_ENDPOINT is set",
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -64,9 +64,9 @@ class Embedded:
 
 
 @contextmanager
-def serving_embedded() -> Iterator[Embedded]:
+def serving_embedded(*arguments: str) -> Iterator[Embedded]:
     """Run the program without a model path; yield it once it serves."""
-    with program("--threads", "1") as process:
+    with program("--threads", "1", *arguments) as process:
         yield Embedded(process, f"http://127.0.0.1:{_port(process)}")
 
 

@@ -169,6 +169,21 @@ RULES: dict[str, set[str]] = {
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},
     "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},
     "gateway.bench.plot": {"gateway.bench", "matplotlib", "plotille"},
+    "gateway.tracing": {
+        "gateway.tracing",
+        "gateway.middleware",
+        "gateway.serving.records",
+        "engine",
+        "typing_extensions",
+    },
+    "gateway.tracing.spans": {
+        "gateway.tracing",
+        "gateway.middleware",
+        "gateway.serving.records",
+        "opentelemetry",
+        "typing_extensions",
+    },
+    "gateway.tracing.exporter": {"gateway.tracing", "gateway", "anyio", "opentelemetry", "typing_extensions"},
     "gateway.progress": {"gateway", "tqdm"},
     "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio"},
 }

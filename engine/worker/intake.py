@@ -106,7 +106,8 @@ class Intake:
             self._queue(arrival, lane, job)
         except EngineError as error:
             if self.cancel_request(arrival.key):
-                logger.debug("request refused", extra={"request_id": arrival.request.id, "why": error.message})
+                # Not the message, which may quote the request.
+                logger.debug("request refused", extra={"request_id": arrival.request.id, "code": error.code})
                 self._write(_refused(arrival, error))
 
     def _lane_for(self, request: Request) -> AnyLane:

@@ -26,6 +26,7 @@ def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
+        caller.exchange.route = endpoint.path
         if not has_body(endpoint):
             return await endpoint.handler(Call(http, caller, None))
         return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, caller.body.take())))

@@ -74,13 +74,14 @@ class Body:
         """Bytes of the whole body, until `take` or `release`."""
         self.charged = 0
         """Bytes taken from the budget."""
+        self.size = 0
+        """Bytes that have arrived."""
         self._budget = budget or BodyBudget()
-        self._size = 0
 
     async def grow(self, size: int) -> None:
         """Wait until the budget has room for `size` more bytes."""
-        self._size += size
-        missing = self._size - FREE - self.charged
+        self.size += size
+        missing = self.size - FREE - self.charged
         if missing > 0:
             await self._budget.take(self, missing)
 

@@ -11,6 +11,7 @@ from starlette.types import Scope
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
 from gateway.middleware.errors import EncodeError, encode_error
+from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
 
@@ -66,6 +67,8 @@ class Caller:
     """Encoder of errors in the shape of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
     """Reason for closing the request early."""
+    exchange: Exchange = field(default_factory=Exchange)
+    """Request and response as HTTP sees them, for the access log and for traces."""
     body: Body = field(default_factory=Body)
     """Body of the request, until `release_body`."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)

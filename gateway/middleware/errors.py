@@ -30,6 +30,7 @@ TEMPORARY = {408, 429}
 
 RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
+INVALID_HTTP = "invalid_http"
 CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -102,7 +103,7 @@ PROTOCOL_MESSAGES = {
 def protocol_problem(status: int) -> Problem:
     """Return the problem for bytes that are not a valid request. The connection then closes."""
     message = PROTOCOL_MESSAGES.get(status, "These bytes are no valid HTTP/1.1 request.")
-    return Problem(status=status, message=message, code="invalid_http", headers={**CLOSE, **NO_RETRY})
+    return Problem(status=status, message=message, code=INVALID_HTTP, headers={**CLOSE, **NO_RETRY})
 
 
 PLAIN_HTTP = Problem(

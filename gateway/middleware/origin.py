@@ -28,6 +28,7 @@ EXPOSED_HEADERS = (
     "retry-after-ms",
     "x-should-retry",
     *(f"x-ratelimit-{part}-{unit}" for unit in ("requests", "tokens") for part in ("limit", "remaining", "reset")),
+    "traceresponse",
 )
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Callable
 
 import anyio
@@ -14,6 +15,7 @@ from gateway.middleware.body_budget import Body, BodyBudget
 from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
 from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
 from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
+from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
@@ -46,6 +48,8 @@ class RequestScope:
         partition_cache: bool = False,
         budget: BodyBudget | None = None,
         clock: Clock = anyio.current_time,
+        observer: ExchangeObserver | None = None,
+        keep_content: bool = False,
     ) -> None:
         """Wrap an application.
 
@@ -57,6 +61,8 @@ class RequestScope:
             partition_cache: Share cached prompts only among callers with the same credentials.
             budget: Memory of all bodies; None sets no limit.
             clock: Clock by which the time of a body is measured.
+            observer: Follows every exchange; None if nothing does.
+            keep_content: Keep the bodies of each exchange for the observer.
         """
         self._app = app
         self._limits = limits
@@ -65,6 +71,8 @@ class RequestScope:
         self._partition_cache = partition_cache
         self._budget = budget or BodyBudget()
         self._clock = clock
+        self._observer = observer
+        self._keep_content = keep_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Waits until it has ended and has released all its resources."""
@@ -72,7 +80,10 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         caller = self._caller(scope)
+        exchange = caller.exchange
         current_request_id.set(caller.request_id)
+        if self._observer is not None:
+            caller.reply_headers.extend(self._observer.begin(exchange, scope["headers"]))
         reply = Reply(send, caller)
         try:
             if (key := self._authenticate(scope)) is not None:
@@ -81,13 +92,27 @@ class RequestScope:
             await self._run(with_caller(scope, caller), receive, reply)
         except ClientGoneError as gone:
             log_cancel(caller.request_id, gone.reason)
+            exchange.cancelled, exchange.error = True, Cause.CLIENT_LEFT
         except Exception as error:
             if reply.begun:
+                exchange.error = exchange.error or "internal_error"
                 raise
-            response = errors.response_for(errors.report(error), caller.encode_error)
-            await response(scope, receive, reply.send)
+            problem = errors.report(error)
+            exchange.error = problem.code or ""
+            await errors.response_for(problem, caller.encode_error)(scope, receive, reply.send)
         finally:
             caller.release_body()
+            self._end(caller)
+
+    def _end(self, caller: Caller) -> None:
+        exchange, closing = caller.exchange, caller.closing
+        if closing.cause is not None:
+            exchange.cancelled, exchange.error = True, exchange.error or closing.cause
+        exchange.key = caller.key.id if caller.key is not None else ""
+        exchange.received = caller.body.size
+        exchange.ended_at = anyio.current_time()
+        if self._observer is not None:
+            self._observer.end(exchange)
 
     async def _read_body(self, scope: Scope, receive: Receive, caller: Caller) -> None:
         await read_body(
@@ -99,6 +124,8 @@ class RequestScope:
             clock=self._clock,
             on_disconnect=on_disconnect_of(scope),
         )
+        if (content := caller.exchange.content) is not None:
+            content.request = caller.body.data[:MAX_CONTENT]
 
     def _caller(self, scope: Scope) -> Caller:
         timeout = self._limits.request_timeout
@@ -111,6 +138,7 @@ class RequestScope:
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             encode_error=self._encoder_for(scope["path"]),
+            exchange=_exchange(scope, request_id, Content() if self._keep_content else None),
             body=Body(self._budget),
             reply_headers=[(HEADER, request_id.encode())],
         )
@@ -136,6 +164,20 @@ class RequestScope:
             failure = closing.error if closing.reason else RuntimeError("the application ended without a response")
         if failure is not None:
             raise failure
+
+
+def _exchange(scope: Scope, request_id: str, content: Content | None) -> Exchange:
+    address = scope.get("client")
+    return Exchange(
+        request_id=request_id,
+        method=scope["method"][:MAX_NAME],
+        path=scope["path"][:MAX_NAME],
+        scheme=scope.get("scheme", "http"),
+        address=address[0] if address else "",
+        began_at=anyio.current_time(),
+        began_ns=time.time_ns(),
+        content=content,
+    )
 
 
 async def wait_for_closing(receive: Receive, deadline: float) -> Closing:
@@ -167,8 +209,16 @@ class Reply:
         """Send a message as ASGI's `send` does, and add the caller's headers to the head."""
         if message["type"] == "http.response.start":
             self.begun = True
+            self.caller.exchange.status = message["status"]
             logger.debug("response begins", extra={"status": message["status"]})
             message = {**message, "headers": [*message.get("headers", ()), *self.caller.reply_headers]}
         elif message["type"] == "http.response.body":
+            self._count(message.get("body", b""))
             self.complete = not message.get("more_body", False)
         await self._send(message)
+
+    def _count(self, body: bytes) -> None:
+        exchange = self.caller.exchange
+        exchange.sent += len(body)
+        if (content := exchange.content) is not None:
+            content.response += body[: MAX_CONTENT - len(content.response)]

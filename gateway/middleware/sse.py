@@ -121,6 +121,7 @@ class EventStream:
 
     async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
         problem = errors.report(error)
+        caller.exchange.error = problem.code or ""
         if self._encode_failure is not None:
             last_events = self._encode_failure(problem)
         else:

@@ -93,6 +93,7 @@ class Recorder:
             operation=operation,
             stream=request.stream,
             choices=request.parts,
+            sampling=request.sampling,
             max_tokens=request.max_tokens if request.max_tokens is not None else request.default_max_tokens,
             arrived_at=anyio.current_time(),
         )

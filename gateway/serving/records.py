@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from engine import Sampling
 from gateway.middleware.caller import Caller
 
 
@@ -51,6 +52,8 @@ class RequestRecord:
     """Number of choices of all prompts, or of inputs to embed."""
     max_tokens: int | None = None
     """Maximum number of generated tokens of each choice: its own or the server's; None without a limit."""
+    sampling: Sampling | None = None
+    """Sampling parameters; None for embeddings."""
     arrived_at: float = 0.0
     """Time when the request was sent to the engine."""
     accepted_at: float | None = None

@@ -53,6 +53,19 @@ def test_a_log_line_with_an_exception_ends_in_its_traceback() -> None:
     assert json.loads(JsonFormatter().format(failed))["exception"].endswith("'broken'")
 
 
+def test_a_traceback_cannot_forge_a_log_line() -> None:
+    def fail() -> None:
+        raise ValueError("x\n2026-01-01T00:00:00.000Z INFO gateway forged\x1b[2J")
+
+    try:
+        fail()
+    except ValueError:
+        failed = record("x", exc_info=sys.exc_info())
+    first, *trace = TextFormatter().format(failed).splitlines()
+    assert first.endswith(" x")
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
+
+
 @pytest.fixture
 def root_logger() -> Iterator[None]:
     root = logging.getLogger()
@@ -64,15 +77,15 @@ def root_logger() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("root_logger")
-def test_log_lines_have_the_id_of_the_current_request(capsys: pytest.CaptureFixture[str]) -> None:
-    configure("info", "json", lambda: "req_now")
+def test_log_lines_have_the_ids_of_the_current_request_and_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("info", "json", lambda: "req_now", lambda: "trace_now")
     logging.getLogger("a").info("from the context")
     logging.getLogger("a").info("from extra", extra={"request_id": "req_own"})
     logging.getLogger("a").debug("not shown")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(line["message"], line["request_id"]) for line in lines] == [
-        ("from the context", "req_now"),
-        ("from extra", "req_own"),
+    assert [(line["message"], line["request_id"], line["trace_id"]) for line in lines] == [
+        ("from the context", "req_now", "trace_now"),
+        ("from extra", "req_own", "trace_now"),
     ]
 
 

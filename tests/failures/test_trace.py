@@ -14,7 +14,13 @@ import pytest
 from tests.program import GUARD, engines_of, serving_program
 from tests.system.served import completion
 
-ABOUT_REQUESTS = {"engine.worker.intake", "engine.worker.loop", "engine.client", "gateway.middleware.request_scope"}
+ABOUT_REQUESTS = {
+    "engine.worker.intake",
+    "engine.worker.loop",
+    "engine.client",
+    "gateway.access",
+    "gateway.middleware.request_scope",
+}
 """Loggers with lines about requests only."""
 
 
@@ -48,15 +54,16 @@ def ask(port: int, request_id: str | None, status: int, **body: Any) -> str:
     return told
 
 
-SERVED = {"engine: request checked", "engine: sequence ended", "gateway: response begins"}
+ANSWERED = {"gateway: response begins", "gateway: request ended"}
+SERVED = ANSWERED | {"engine: request checked", "engine: sequence ended"}
 NOTE = "gateway: the unknown field 'unheard_of' of a request is ignored, now and later"
 TRACES = {
     "served": SERVED,
     "noted": SERVED | {NOTE},
-    "malformed": {"gateway: response begins"},
-    "refused": {"engine: request refused", "gateway: response begins"},
+    "malformed": ANSWERED,
+    "refused": ANSWERED | {"engine: request refused"},
     "cancelled": SERVED | {"gateway: request cancelled"},
-    "failed": {"engine: request checked", "gateway: response begins", "gateway: request failed"},
+    "failed": ANSWERED | {"engine: request checked", "gateway: request failed"},
 }
 
 

@@ -96,6 +96,9 @@ VALUES = {
     "async_backend": "asyncio",
     "log_level": "debug",
     "log_format": "json",
+    "access_log": "off",
+    "log_content": "true",
+    "traces": "on",
 }
 """A value of each setting that is not a file."""
 

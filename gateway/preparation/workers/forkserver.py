@@ -1,7 +1,7 @@
 """Fork server: a small process that imports modules once, and forks a worker in milliseconds.
 
 It runs no job itself, so that a job cannot harm it, and has one thread, so that a fork is safe. Workers share its
-memory until they write to it.
+memory until they write to it. They inherit its confinement.
 """
 
 import gc
@@ -17,6 +17,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
+from gateway.preparation.workers.confinement import confine
 from gateway.preparation.workers.worker import work
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ def main() -> None:
     The end of the commands is the end of the gateway, and of all workers.
     """
     gc.disable()
+    confine()
     with socket.socket(fileno=os.dup(0)) as control:
         _close_standard_input()
         workers: dict[int, int] = {}

@@ -23,6 +23,8 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from gateway.middleware import errors
+from gateway.middleware.access_log import log_exchange
+from gateway.middleware.exchange import MAX_NAME, Exchange
 from gateway.middleware.request_id import HEADER, request_id_from
 from gateway.server.hypercorn.context import PausedError, ServerContext
 from gateway.server.hypercorn.framing import Framing
@@ -228,15 +230,33 @@ class Http1(H11Protocol):
         # Before the head is complete, there is no request yet that this response belongs to.
         request = self._request if self.connection.our_state is h11.SEND_RESPONSE else None
         response = errors.response_for(errors.protocol_problem(status_code))
+        request_id = request_id_from(request.headers if request else ())
         headers = [
             *response.raw_headers,
-            (HEADER, request_id_from(request.headers if request else ()).encode()),
+            (HEADER, request_id.encode()),
             *self.config.response_headers("h11"),
         ]
         await self._send_h11_event(h11.Response(status_code=status_code, headers=headers))
         if request is None or request.method != b"HEAD":
             await self._send_h11_event(h11.Data(data=bytes(response.body)))
         await self._send_h11_event(h11.EndOfMessage())
+        if self.stream is None:  # otherwise the application logs its request
+            log_exchange(self._refused(request, request_id, status_code, len(response.body)), {})
+
+    def _refused(self, request: h11.Request | None, request_id: str, status: int, sent: int) -> Exchange:
+        """Return the exchange of a request that no application gets."""
+        now = anyio.current_time()
+        return Exchange(
+            request_id=request_id,
+            method=request.method.decode()[:MAX_NAME] if request else "",
+            path=request.target.partition(b"?")[0].decode("latin-1")[:MAX_NAME] if request else "",
+            address=self._wire.client[0],
+            began_at=now,
+            ended_at=now,
+            status=status,
+            error=errors.INVALID_HTTP,
+            sent=sent,
+        )
 
     @override
     async def _maybe_recycle(self) -> None:

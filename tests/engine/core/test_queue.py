@@ -7,7 +7,8 @@ import pytest
 from engine.core.fair.turns import QUANTUM
 from engine.errors import Busy
 from engine.events import Finished, Released, Started
-from engine.testing.fake_model import FakeModel, FakeRunner
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
 

@@ -1,5 +1,6 @@
 """The error response to every kind of failure."""
 
+import gzip
 import json
 
 import orjson
@@ -11,6 +12,9 @@ from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestErro
 from gateway.middleware import errors
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.request_id import current_request_id
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.fake_engine import FakeEngine
 
 
 class SlowReader(EngineError):
@@ -145,3 +149,11 @@ def test_a_client_error_that_a_retry_would_repeat_says_so(
 ) -> None:
     response = errors.response_for(Problem(status=status, message="m", headers=headers))
     assert response.headers.get("x-should-retry") == retries
+
+
+@pytest.mark.anyio
+async def test_a_compressed_body_is_not_unpacked() -> None:
+    packed = gzip.compress(b'{"prompt": "' + b"x" * 1000 + b'"}')
+    headers = {"content-encoding": "gzip"}
+    call = await AsgiCall(app_of(FakeEngine()), "/v1/completions", packed, headers=headers).run()
+    assert (call.status, call.json["error"]["code"]) == (400, "invalid_json")

@@ -1,8 +1,10 @@
 """Functions that workers call in the tests."""
 
+import errno
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -59,6 +61,25 @@ def die(_argument: bytes, _payload: bytes) -> bytes:
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
     raise AssertionError
+
+
+def connect(argument: bytes, _payload: bytes) -> bytes:
+    """Connect to a port of this machine, and return the name of the error or `connected`."""
+    try:
+        socket.create_connection(("127.0.0.1", int(argument)), timeout=10).close()
+    except OSError as error:
+        return errno.errorcode[error.errno or 0].encode()
+    return b"connected"
+
+
+def privileges(_argument: bytes, _payload: bytes) -> bytes:
+    """Return the line of the process's status that says whether it can gain privileges."""
+    lines = Path("/proc/self/status").read_bytes().splitlines()
+    return next(line for line in lines if line.startswith(b"NoNewPrivs"))
+
+
+def oom_score(_argument: bytes, _payload: bytes) -> bytes:
+    return Path("/proc/self/oom_score_adj").read_bytes().strip()
 
 
 def write_garbage(argument: bytes, _payload: bytes) -> bytes:

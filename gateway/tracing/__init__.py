@@ -1,0 +1,1 @@
+"""Access log and OpenTelemetry traces: what an operator sees of each request."""

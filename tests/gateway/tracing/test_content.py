@@ -1,0 +1,30 @@
+"""Bodies in the log, which an operator can ask for."""
+
+import logging
+
+import pytest
+
+from gateway.middleware.exchange import MAX_CONTENT
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.fake_engine import FakeEngine
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_bodies_are_in_the_log_only_if_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    await post(app_of(FakeEngine()), "/v1/completions", {"prompt": "canary"})
+    assert "canary" not in str([vars(record) for record in caplog.records])
+    call = await post(app_of(FakeEngine(), log_content=True), "/v1/completions", {"prompt": "canary", "stream": True})
+    (line,) = [vars(record) for record in caplog.records if record.name == "gateway.content"]
+    assert line["request"] == '{"prompt":"canary","stream":true}'
+    assert line["response"] == call.content.decode()
+    assert line["request_id"] == call.header("x-request-id")
+
+
+async def test_long_bodies_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    await AsgiCall(app_of(FakeEngine(), log_content=True), "/v1/completions", b"x" * (MAX_CONTENT + 1)).run()
+    (line,) = [vars(record) for record in caplog.records if record.name == "gateway.content"]
+    assert line["request"] == "x" * MAX_CONTENT
