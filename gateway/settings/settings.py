@@ -1,0 +1,91 @@
+"""All settings of the server."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gateway.settings.network import NetworkSettings
+from gateway.settings.values import store_place
+
+
+class Settings(NetworkSettings):
+    """All settings of the operator. Times are in seconds unless the name has another unit."""
+
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        title="TOKENS",
+        description="maximum length of an answer whose request sets none; default: up to the end of its slot",
+    )
+    request_timeout: float = Field(
+        600, gt=0, le=604_800, title="SECONDS", description="maximum total time of a request, including its answer"
+    )
+    queue_timeout: float = Field(
+        300, gt=0, le=604_800, title="SECONDS", description="maximum time that a request waits for a slot"
+    )
+    client_patience: float = Field(
+        30,
+        gt=0,
+        le=604_800,
+        title="SECONDS",
+        description="maximum time that a client leaves text unread; its request is then cancelled",
+    )
+    body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="maximum size of a request body")
+    body_budget: int = Field(
+        64 * 2**20,
+        ge=1,
+        le=2**50,
+        title="BYTES",
+        description="total size of the request bodies in memory; further large bodies wait to be read",
+    )
+    strict_fields: bool = Field(
+        False, description="refuse requests with unknown fields instead of reporting them in a header"
+    )
+    stored_responses: int = Field(
+        1024,
+        ge=1,
+        le=100_000,
+        title="N",
+        description="stored responses of /v1/responses; beyond that, the client with the most loses its least recently "
+        "used",
+    )
+    stored_bytes: int = Field(
+        64 * 2**20,
+        ge=1,
+        le=2**40,
+        title="BYTES",
+        description="total size of the stored responses, as JSON with their inputs",
+    )
+    background_limit: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        title="N",
+        description="background responses of one client that may run or wait; further ones get status 429; default: a "
+        "quarter of --slots and --queue-limit",
+    )
+    usage: Annotated[str | None, AfterValidator(store_place)] = Field(
+        None,
+        repr=False,
+        min_length=1,
+        title="STORE",
+        description="store of one row of usage for each request: an SQLite file, or the URL of a PostgreSQL database; "
+        "default: the store of --keys",
+    )
+    grace: float = Field(
+        20, ge=0, le=3600, title="SECONDS", description="maximum time that open requests continue after SIGTERM"
+    )
+
+    async_backend: Literal["trio", "asyncio"] = Field("trio", description="event loop")
+    access_log: Literal["on", "off"] = Field("on", description="log one line for each request, at the level info")
+    log_content: bool = Field(False, description="log the beginning of each request's and each response's body")
+    traces: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="send OpenTelemetry spans; auto sends them if OTEL_EXPORTER_OTLP_ENDPOINT is set",
+    )
+
+    @property
+    def background_responses(self) -> int:
+        """Number of background responses of one client. The default leaves room for other clients."""
+        return self.background_limit or max(1, (self.slots + self.queue_limit) // 4)

@@ -1,0 +1,94 @@
+"""Checks of the settings' values."""
+
+import re
+from pathlib import Path
+
+_GGUF_HEADER = 24
+_ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
+_SECRET = re.compile(r"[!-~]+")
+
+
+def expanded(path: Path | None) -> Path | None:
+    """Return a path with the home directory in place of `~`."""
+    try:
+        return path and path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+
+
+def readable_gguf(path: Path) -> Path:
+    """Return the path of a file that begins as GGUF files do."""
+    try:
+        str(path).encode()  # sent to the engine as JSON
+    except UnicodeEncodeError as error:
+        raise ValueError("the path is not UTF-8") from error
+    try:
+        path = path.expanduser()
+        if not path.exists():
+            raise ValueError("there is no such file")
+        if not path.is_file():
+            raise ValueError("this is not a file")
+        with path.open("rb") as file:
+            header = file.read(_GGUF_HEADER)
+    except OSError as error:
+        raise ValueError(f"the file cannot be read: {error.strerror}") from error
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+    if not header.startswith(b"GGUF"):
+        raise ValueError("this is not a GGUF file")
+    if len(header) < _GGUF_HEADER:
+        raise ValueError("this GGUF file is truncated")
+    return path
+
+
+def readable_gguf_if_any(path: Path | None) -> Path | None:
+    """Return what `readable_gguf` does, or None."""
+    return None if path is None else readable_gguf(path)
+
+
+def readable_template(path: str) -> str:
+    """Return the chat template in a file."""
+    from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
+
+    return read_template(path)
+
+
+def _split(value: object) -> list[str]:
+    """Return all items of one value or several, split at commas."""
+    parts = value if isinstance(value, list) else [value]
+    return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+
+
+def api_keys(value: object) -> object:
+    """Split values at commas and check that each can be sent in a header."""
+    keys = _split(value)
+    if not keys:
+        raise ValueError("there is no key")
+    if not all(_SECRET.fullmatch(key) for key in keys):
+        raise ValueError("a key may have only visible ASCII characters, and no space")
+    return keys
+
+
+def store_place(place: str | None) -> str | None:
+    """Return the place of a database that `gateway.storage` can open, or None."""
+    from gateway.storage.place import check_place  # noqa: PLC0415 - few servers have a store
+
+    return None if place is None else check_place(place)
+
+
+def paths(value: object) -> object:
+    """Split values at commas and check that each is a path."""
+    paths = _split(value)
+    for path in paths:
+        if not path.startswith("/"):
+            raise ValueError(f"{path!r} does not begin with a slash")
+    return paths
+
+
+def origins(value: object) -> object:
+    """Split values at commas and check that each is an origin or `*`."""
+    origins = _split(value)
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
+    return origins
