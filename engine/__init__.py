@@ -1,11 +1,12 @@
 """A language model in its own process, shared by many requests."""
 
-from engine.client.engine import Engine, open_engine
+from engine.client.engine import Engine
 from engine.client.generation import Generation
-from engine.client.histogram import Histogram
+from engine.client.measurements.histogram import Histogram
+from engine.client.measurements.summary import RequestSummary
+from engine.client.measurements.telemetry import Telemetry
+from engine.client.opening import open_engine
 from engine.client.status import EngineState, EngineStatus
-from engine.client.summary import RequestSummary
-from engine.client.telemetry import Telemetry
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
 from engine.config import EngineConfig

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-from engine import Engine, EngineState, ModelInfo, embedded_model, open_engine
+from engine import EngineState, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
+from gateway.loading import NamedEngine, log_loading
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
-from gateway.progress import progress_for
 from gateway.reloading import Reloadable, SettingsReload, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
@@ -243,15 +243,6 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
             shutdown.set()
 
 
-class NamedEngine(NamedTuple):
-    """An engine with the name of its model."""
-
-    name: str
-    """The model's name for clients."""
-    engine: Engine
-    """Runs the model."""
-
-
 @asynccontextmanager
 async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[list[NamedEngine]]:
     """Start the engine for generation, then the one for embeddings if a separate model is configured."""
@@ -263,41 +254,6 @@ async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[li
             return
         async with open_engine(config, clock=clock.time) as embedder:
             yield [*engines, NamedEngine(Path(config.model).stem, embedder)]
-
-
-async def log_loading(
-    engines: Sequence[NamedEngine], urls: list[str], settings: Settings, shutdown: anyio.Event
-) -> None:
-    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded."""
-    for name, engine in engines:
-        if await wait_until_loaded(name, engine) is not EngineState.READY:
-            shutdown.set()
-            return
-    loaded = [(name, await engine.ready()) for name, engine in engines]
-    if settings.max_tokens is None and any(model.generates for _, model in loaded):
-        logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
-    served = [describe(name, model) for name, model in loaded]
-    logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
-
-
-async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
-    """Wait until the model is loaded or has failed, show the progress, and return the state."""
-    progress = progress_for(name)
-    try:
-        while (status := engine.status).state is EngineState.LOADING:
-            progress.show(status.progress)
-            await engine.status_changed(status)
-    finally:
-        progress.close()
-    if status.state is EngineState.FAILED:
-        logger.error("cannot serve %s: %s", name, status.detail)
-    return status.state
-
-
-def describe(name: str, model: ModelInfo) -> str:
-    """Return one log phrase: the model's name, description, and slots or use."""
-    use = f"{model.slots} slots of {model.context} tokens each" if model.generates else "embeddings only"
-    return f"{name} ({model.description}): {use}"
 
 
 if __name__ == "__main__":

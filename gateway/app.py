@@ -118,7 +118,7 @@ def create_gateway(
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
-    journal = Journal(spans)
+    journal = Journal(spans, keeps_content=settings.log_content)
     limiter, writer = Limiter(), None if usage is None else UsageWriter(usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
     models = create_models(engine, settings, embedder, preparer, observers, limiter)
@@ -168,7 +168,6 @@ def create_app(
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         clock=clock.time,
         observer=journal,
-        keep_content=settings.log_content,
     )
 
 

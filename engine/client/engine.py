@@ -12,14 +12,11 @@ import anyio
 from engine.client.cancel_log import log_cancel
 from engine.client.generation import Generation
 from engine.client.mailbox import Mailbox
-from engine.client.process import command_for
+from engine.client.measurements.summary import RequestSummary, summarize
+from engine.client.measurements.telemetry import Telemetry
 from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
-from engine.client.summary import RequestSummary, summarize
 from engine.client.supervisor import Supervisor
-from engine.client.telemetry import Telemetry
-from engine.client.timeouts import Supervision
-from engine.config import EngineConfig
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
 from engine.protocol.messages import Detokenize, Inspect, InspectQueue, Tokenize, Tokenized
@@ -33,43 +30,6 @@ OnEnd: TypeAlias = Callable[[RequestSummary], None]
 _RESTARTING = {EngineState.STALLED, EngineState.RESTARTING}
 _SERVING = {EngineState.READY, *_RESTARTING}
 """States in which requests are accepted. During the first load they are refused: the model is not known yet."""
-
-
-@asynccontextmanager
-async def open_engine(
-    config: EngineConfig,
-    *,
-    command: Sequence[str] | None = None,
-    limits: Supervision | None = None,
-    clock: Callable[[], float] = anyio.current_time,
-) -> AsyncIterator["Engine"]:
-    """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
-
-    Leaving the context ends the process within twice `limits.drain_timeout`, even when cancelled. An exception from
-    the context is raised unchanged, not in an exception group.
-
-    Args:
-        config: Configuration that the engine process receives at its start.
-        command: Command of the process; None runs `engine.worker.main`.
-        limits: Timeouts of the supervision; None takes the defaults.
-        clock: Clock by which the patience with readers and with the process is measured. It may stand still during
-            stalls of the event loop.
-    """
-    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision(), clock)
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(supervisor.run)
-            try:
-                yield Engine(supervisor)
-            finally:
-                supervisor.stop()
-    except BaseExceptionGroup as failures:
-        if len(failures.exceptions) > 1:
-            raise
-        failure = failures.exceptions[0]
-    if failure is not None:
-        raise failure
 
 
 class Engine:

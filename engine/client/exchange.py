@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import anyio
 
-from engine.client.histogram import TOKEN_GAPS, Histogram
 from engine.client.mailbox import Mailbox
+from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable

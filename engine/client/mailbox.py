@@ -1,8 +1,8 @@
 """State of one request in flight: its pending events and its outcome."""
 
-from engine.client.histogram import Histogram
+from engine.client.measurements.histogram import Histogram
+from engine.client.measurements.tally import Tally
 from engine.client.notifier import Notifier
-from engine.client.tally import Tally
 from engine.errors import EngineError, EngineFault
 from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
 from engine.request import Request

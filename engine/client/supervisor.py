@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import anyio
 
 from engine.client.exchange import Exchange
+from engine.client.measurements.telemetry import Totals
 from engine.client.pace import LoadPace
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard
-from engine.client.telemetry import Totals
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, ModelInfo

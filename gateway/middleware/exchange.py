@@ -83,6 +83,9 @@ class Exchange:
 class ExchangeObserver(Protocol):
     """Interface of what follows every exchange. Its methods run in the event loop and must be short."""
 
+    keeps_content: bool
+    """True to keep the beginning of each body with its exchange."""
+
     def begin(self, exchange: Exchange, headers: Headers) -> Headers:
         """Note the begin of an exchange with these request headers. Returns headers for its response."""
 

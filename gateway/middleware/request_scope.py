@@ -49,7 +49,6 @@ class RequestScope:
         budget: BodyBudget | None = None,
         clock: Clock = anyio.current_time,
         observer: ExchangeObserver | None = None,
-        keep_content: bool = False,
     ) -> None:
         """Wrap an application.
 
@@ -62,7 +61,6 @@ class RequestScope:
             budget: Memory of all bodies; None sets no limit.
             clock: Clock by which the time of a body is measured.
             observer: Follows every exchange; None if nothing does.
-            keep_content: Keep the bodies of each exchange for the observer.
         """
         self._app = app
         self._limits = limits
@@ -72,7 +70,7 @@ class RequestScope:
         self._budget = budget or BodyBudget()
         self._clock = clock
         self._observer = observer
-        self._keep_content = keep_content
+        self._keep_content = observer is not None and observer.keeps_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Waits until it has ended and has released all its resources."""

@@ -35,12 +35,14 @@ class Journal(ExchangeObserver):
     response ends after its exchange, and gets a line and spans of its own.
     """
 
-    def __init__(self, spans: SpanWriter | None = None) -> None:
+    def __init__(self, spans: SpanWriter | None = None, *, keeps_content: bool = False) -> None:
         """Create a journal.
 
         Args:
             spans: Makes spans; None if there are no traces.
+            keeps_content: Write the beginning of each body into the log.
         """
+        self.keeps_content = keeps_content
         self._spans = spans
         self._records: dict[Exchange, RequestRecord] = {}
 

@@ -15,9 +15,9 @@ import anyio
 
 from engine import GenerationRequest
 from engine.client.exchange import Exchange
-from engine.client.histogram import Histogram
-from engine.client.tally import Tally
-from engine.client.telemetry import Totals
+from engine.client.measurements.histogram import Histogram
+from engine.client.measurements.tally import Tally
+from engine.client.measurements.telemetry import Totals
 from engine.events import EngineMetrics, FirstToken, Text
 from engine.testing.fake_model import FakeModel
 from gateway.app import create_gateway

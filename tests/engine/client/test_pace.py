@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.client.histogram import Histogram
 from engine.client.mailbox import Mailbox
+from engine.client.measurements.histogram import Histogram
 from engine.client.pace import LoadPace, QueuePace
 from engine.events import Embedded, EngineMetrics, Finished, FinishReason, Released, Started
 from engine.request import EmbeddingRequest, GenerationRequest, Request

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.client.histogram import Histogram
-from engine.client.tally import Tally
-from engine.client.telemetry import Totals
+from engine.client.measurements.histogram import Histogram
+from engine.client.measurements.tally import Tally
+from engine.client.measurements.telemetry import Totals
 from engine.events import Embedded, EngineMetrics, Finished, FinishReason, Text
 from engine.request import EmbeddingRequest, GenerationRequest
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from engine.client.histogram import STEP_TOKENS, Histogram
+from engine.client.measurements.histogram import STEP_TOKENS, Histogram
 from engine.events import EngineMetrics
 
 _GAUGES = frozenset(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from engine.client.histogram import Histogram
+from engine.client.measurements.histogram import Histogram
 from engine.events import Embedded, Finished, FinishReason, Text
 from engine.request import GenerationRequest, Request
 

@@ -1,0 +1,1 @@
+"""Measurements of requests and of an engine, from the frames that arrive."""

@@ -1,0 +1,49 @@
+"""Start and end of an engine."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from engine.client.engine import Engine
+from engine.client.process import command_for
+from engine.client.supervisor import Supervisor
+from engine.client.timeouts import Supervision
+from engine.config import EngineConfig
+
+
+@asynccontextmanager
+async def open_engine(
+    config: EngineConfig,
+    *,
+    command: Sequence[str] | None = None,
+    limits: Supervision | None = None,
+    clock: Callable[[], float] = anyio.current_time,
+) -> AsyncIterator[Engine]:
+    """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
+
+    Leaving the context ends the process within twice `limits.drain_timeout`, even when cancelled. An exception from
+    the context is raised unchanged, not in an exception group.
+
+    Args:
+        config: Configuration that the engine process receives at its start.
+        command: Command of the process; None runs `engine.worker.main`.
+        limits: Timeouts of the supervision; None takes the defaults.
+        clock: Clock by which the patience with readers and with the process is measured. It may stand still during
+            stalls of the event loop.
+    """
+    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision(), clock)
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(supervisor.run)
+            try:
+                yield Engine(supervisor)
+            finally:
+                supervisor.stop()
+    except BaseExceptionGroup as failures:
+        if len(failures.exceptions) > 1:
+            raise
+        failure = failures.exceptions[0]
+    if failure is not None:
+        raise failure

@@ -1,0 +1,57 @@
+"""Progress of loading in the log and on the terminal."""
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import anyio
+
+from engine import Engine, EngineState, ModelInfo
+from gateway.progress import progress_for
+from gateway.settings import Settings
+
+logger = logging.getLogger("gateway")
+
+
+class NamedEngine(NamedTuple):
+    """An engine with the name of its model."""
+
+    name: str
+    """The model's name for clients."""
+    engine: Engine
+    """Runs the model."""
+
+
+async def log_loading(
+    engines: Sequence[NamedEngine], urls: list[str], settings: Settings, shutdown: anyio.Event
+) -> None:
+    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded."""
+    for name, engine in engines:
+        if await wait_until_loaded(name, engine) is not EngineState.READY:
+            shutdown.set()
+            return
+    loaded = [(name, await engine.ready()) for name, engine in engines]
+    if settings.max_tokens is None and any(model.generates for _, model in loaded):
+        logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
+    served = [describe(name, model) for name, model in loaded]
+    logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
+
+
+async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
+    """Wait until the model is loaded or has failed, show the progress, and return the state."""
+    progress = progress_for(name)
+    try:
+        while (status := engine.status).state is EngineState.LOADING:
+            progress.show(status.progress)
+            await engine.status_changed(status)
+    finally:
+        progress.close()
+    if status.state is EngineState.FAILED:
+        logger.error("cannot serve %s: %s", name, status.detail)
+    return status.state
+
+
+def describe(name: str, model: ModelInfo) -> str:
+    """Return one log phrase: the model's name, description, and slots or use."""
+    use = f"{model.slots} slots of {model.context} tokens each" if model.generates else "embeddings only"
+    return f"{name} ({model.description}): {use}"
