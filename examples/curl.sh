@@ -96,6 +96,12 @@ show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!
 show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 
 show "$url/slots"
+show "$url/slots/queue"
+
+# For probes: the process lives, and it is ready for requests.
+show "$url/livez"
+show "$url/readyz"
+show "$url/v1/health"
 
 # The metrics for Prometheus: only their size.
 show "$url/metrics" --output /dev/null --write-out '%{http_code}, %{size_download} bytes of metrics'

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ class SQLiteDatabase(Database):
     async def create(self, statements: Sequence[str]) -> None:
         def create() -> None:
             with _reported():
-                os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, mode=0o600))  # the owner's alone
+                self._make_file()
                 self._connect().execute("PRAGMA journal_mode = WAL")  # a property of the file
             self._run("IMMEDIATE", lambda execute: [execute(statement) for statement in statements])
 
@@ -76,6 +76,15 @@ class SQLiteDatabase(Database):
             )
             self._file = (state.st_dev, state.st_ino)
         return self._connection
+
+    def _make_file(self) -> None:
+        """Make the file, for its owner alone, if there is none.
+
+        A file that exists must not be opened here: to close it would drop the locks of every connection of this process
+        (POSIX), and another process would then delete the log of changes as if it were the last one.
+        """
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, mode=0o600))
 
     def _disconnect(self) -> None:
         if self._connection is not None:

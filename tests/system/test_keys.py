@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import orjson
@@ -60,13 +61,18 @@ def is_accepted(client: OpenAI) -> bool:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = tmp_path_factory.mktemp("keys") / "keys.db"
     with serving_program(
-        *("--keys", str(keys), "--api-key", "sk-given", "--log-level", "debug", "--slots", "2", "--context", "256")
+        *("--keys", str(keys), "--api-key", "sk-given", "--slots", "2", "--context", "256"),
+        *("--log-level", "debug", "--access-log", "on"),
     ) as (process, port):
+        log: list[str] = []
+        reader = Thread(target=log.extend, args=(process.stderr,))  # a full pipe would stop the server
+        reader.start()
         yield Server(port, keys)
         process.terminate()
-        _, log = process.communicate(timeout=GUARD)
-    assert not any(secret in log for secret in SECRETS)
-    assert "Traceback" not in log
+        process.wait(GUARD)
+        reader.join(GUARD)
+    assert not any(secret in line for line in log for secret in SECRETS)
+    assert not any("Traceback" in line for line in log)
 
 
 def test_a_valid_key_is_served_and_another_is_not(server: Server) -> None:

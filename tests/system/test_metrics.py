@@ -104,7 +104,9 @@ async def test_gauges_follow_the_running_requests() -> None:
         clients = [served.client() for _ in range(3)]
         for client in clients:
             await client.send(completion("runs", max_tokens=MANY))
-        await served.until(lambda _, metrics: metrics.waiting == 2)
+        await served.until(
+            lambda _, metrics: metrics.waiting == 2 and served.engine.telemetry.metrics.active_tokens > 0
+        )
         found = await read(served)
         for client in clients:
             client.close()

@@ -22,6 +22,7 @@ from gateway.preparation.preparer import InlinePreparer
 from gateway.server.limits import ServerLimits
 from tests.gateway.application import NAME, app_of
 from tests.gateway.asgi import AsgiCall
+from tests.gateway.chat import templates
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.server.apps import OK, chunk, hello
 from tests.gateway.server.sockets import Client, get, post, serving
@@ -311,7 +312,7 @@ async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: 
     engine.answers = anyio.Event()
     budget = BodyBudget()
     with mock.patch("gateway.app.BodyBudget", return_value=budget):
-        app = app_of(engine)
+        app = app_of(engine, chat_template=templates.CHATML)
     call = AsgiCall(app, path, orjson.dumps(fields))
     with mock.patch.object(budget, "take", wraps=budget.take) as take, anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:

@@ -1,5 +1,6 @@
 """The file of an SQLite database: who may read it, and what happens when it is lost."""
 
+import sys
 from pathlib import Path
 
 import anyio
@@ -107,3 +108,24 @@ async def test_a_path_may_have_characters_of_urls(tmp_path: Path) -> None:
     await database.write(add)
     assert (tmp_path / "a?mode=memory#%41 b.db").stat().st_size
     await database.close()
+
+
+OTHER_PROCESS = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("INSERT INTO numbers VALUES (2)")
+connection.commit()
+connection.close()
+"""
+
+
+async def test_two_databases_of_one_process_keep_their_locks_on_a_file(path: Path) -> None:
+    """Without them another process that closes the file takes itself for the last, and deletes the log of changes."""
+    keys, usage = await created(path), await created(path)
+    assert await keys.read(count) == 0
+    await usage.create(SCHEMA)
+    await anyio.run_process([sys.executable, "-c", OTHER_PROCESS, str(path)], stderr=None)
+    assert path.with_name("a.db-wal").exists()
+    assert await keys.read(count) == await usage.read(count) == 1
+    await keys.close()
+    await usage.close()

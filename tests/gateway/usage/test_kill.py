@@ -25,6 +25,7 @@ async def test_a_killed_process_loses_less_than_one_batch(place: str) -> None:
         process.kill()
     store = usage_store(place)
     await store.create()
-    assert await store.charged(0, 1e12) == {"key_1": rows - waiting}
+    charged = await store.charged(0, 1e12)
+    assert rows - waiting <= charged["key_1"] <= rows, "what waited may have been on its way"
     assert waiting < BATCH
     await store.close()
