@@ -1,7 +1,4 @@
-"""Repetitions of the tests that search for rare failures.
-
-The README's command does few of them, because a newcomer waits for it. `.ci/run` does eight times as many.
-"""
+"""Tests that search for rare failures, and their repetitions."""
 
 import os
 
@@ -10,4 +7,6 @@ import pytest
 TIMES = int(os.environ.get("LLAMA_GATEWAY_TEST_REPEAT", "1"))
 
 repeated = pytest.mark.repeated
-"""Marks the tests whose length depends on `TIMES`; `-m repeated` selects them."""
+"""Marks the tests whose length depends on `TIMES`."""
+thorough = pytest.mark.thorough
+"""Marks the tests that take long. `pytest` leaves them out, `.ci/run` runs them."""

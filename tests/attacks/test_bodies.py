@@ -8,10 +8,10 @@ from gateway.preparation import jobs
 from tests.attacks.bodies import BODIES, Body
 from tests.attacks.watched import attacked
 from tests.failures.processes import needs_proc
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.served import GUARD
 
-pytestmark = [pytest.mark.anyio, repeated, needs_proc]
+pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 SIZE = min(1_900_000 * TIMES, 8_300_000)
 """Bytes of a body. The default limit is 8 MiB."""

@@ -10,11 +10,11 @@ import pytest
 from tests.attacks.watched import Attacked, attacked
 from tests.failures.processes import needs_proc
 from tests.gateway.server.sockets import Client
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED
 from tests.system.served import GUARD, completion
 
-pytestmark = [pytest.mark.anyio, repeated, needs_proc]
+pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 CONNECTIONS = 16
 CHUNKED = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"

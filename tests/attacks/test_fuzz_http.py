@@ -9,9 +9,9 @@ import pytest
 
 from tests.gateway.server.apps import hello, scoped
 from tests.gateway.server.sockets import Client, get, listen, post, serving
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 
-pytestmark = [pytest.mark.anyio, repeated]
+pytestmark = [pytest.mark.anyio, thorough]
 
 SEEDS = 10 * TIMES
 REQUESTS = 40

@@ -9,14 +9,14 @@ import pytest
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.gateway.server.sockets import Client, get
 from tests.program import serving_program
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED
 from tests.system.served import GUARD, completion, post
 
-pytestmark = [pytest.mark.anyio, repeated, needs_proc]
+pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 CLIENTS = 10
-ROUNDS = 8 * TIMES
+ROUNDS = 6 * TIMES
 GROWTH = 4 << 20
 """Bytes that the gateway may grow by after the warm-up: the room that allocators keep."""
 

@@ -13,10 +13,10 @@ from tests.attacks.test_connections import ATTACKS, CONNECTIONS, Attack
 from tests.failures.processes import needs_proc, peak_bytes, reset_peak, resident_bytes
 from tests.gateway.server.sockets import Client
 from tests.program import serving_program
-from tests.repeat import TIMES, repeated
+from tests.repeat import thorough
 from tests.system.served import GUARD
 
-pytestmark = [pytest.mark.anyio, repeated, needs_proc]
+pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 SIZE = 8_000_000
 """Bytes of a body. The default limit is 8 MiB."""
@@ -90,7 +90,7 @@ async def attack_and_leave(client: Client, attack: Attack) -> None:
     await client.read_to_the_close()
 
 
-@pytest.mark.parametrize("name", LASTING if TIMES == 1 else BODIES)
+@pytest.mark.parametrize("name", LASTING)
 async def test_a_body_takes_at_most_four_times_its_bytes(gateway: tuple[int, int], name: str) -> None:
     port, pid = gateway
     path, make = BODIES[name]

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from tests.gateway.server.sockets import Answer
-from tests.repeat import repeated
+from tests.repeat import thorough
 from tests.system.served import GUARD, Served, by, completion, post, serving
 
-pytestmark = [pytest.mark.anyio, repeated]
+pytestmark = [pytest.mark.anyio, thorough]
 
 MANY = 8
 

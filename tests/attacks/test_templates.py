@@ -3,12 +3,13 @@
 import anyio
 import pytest
 
+from gateway.preparation import jobs
 from tests.attacks.watched import attacked
 from tests.failures.processes import needs_proc
-from tests.repeat import repeated
+from tests.repeat import thorough
 from tests.system.served import GUARD, post
 
-pytestmark = [pytest.mark.anyio, repeated, needs_proc]
+pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 CHAT = "/v1/chat/completions"
 HOSTILE = {
@@ -21,6 +22,12 @@ HOSTILE = {
     "endless recursion": "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
     "a wide format": '{% set n = 10 ** 9 %}{{ "x".center(n) | length }}',
 }
+
+
+@pytest.fixture(autouse=True)
+def _less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a template have less time than usual, because the attacks take all of it."""
+    monkeypatch.setattr(jobs, "_SECONDS", 2)
 
 
 def chat(content: str) -> bytes:

@@ -13,14 +13,14 @@ import pytest
 from engine.events import Failed, Finished, Released
 from engine.protocol.messages import Accepted, Generate, Message, Refused, Step
 from tests.alone import Alone, alone
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, continuation, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, repeated]
+pytestmark = [pytest.mark.anyio, thorough]
 
-CLIENTS, REQUESTS, ROUNDS = 24, 9 * TIMES, 3
+CLIENTS, REQUESTS, ROUNDS = 24, 18 * TIMES, 3
 MAX_TOKENS = 4
 SLOTS = 8
 PROMPTS = ["Once upon a time", "The dog", "Lily and her mom went", "One day, a little", "He was very", "The sun"]

@@ -15,12 +15,12 @@ import pytest
 from engine.events import EngineMetrics
 from engine.protocol.messages import Message, Step, Working
 from tests.failures.processes import needs_proc, resident_bytes
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED
 from tests.system.frames import NO_FIGURES, size, watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = [pytest.mark.anyio, thorough]
 
 SETTLED, REQUESTS = 50, 100 * min(TIMES, 2)
 GUARD = 120.0
@@ -86,7 +86,6 @@ def live_objects() -> Counter[str]:
     return Counter(name for name in names if name.startswith(("engine.", "gateway.")))
 
 
-@repeated
 @needs_proc
 @pytest.mark.parametrize("cache", [False, True], ids=["computed each time", "resident from the second on"])
 async def test_equal_requests_cost_the_same_each(monkeypatch: pytest.MonkeyPatch, cache: bool) -> None:

@@ -14,15 +14,15 @@ import pytest
 from engine.protocol.messages import Cancel, Message
 from tests.alone import Alone, alone
 from tests.gateway.server.sockets import LEAVE, Client, get
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED, Choice, Completion, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long, repeated]
+pytestmark = [pytest.mark.anyio, thorough]
 
 SEED = 2
-BURSTS, CLIENTS, REQUESTS = 3, 24, 4 * TIMES
+BURSTS, CLIENTS, REQUESTS = 3, 24, 8 * TIMES
 SLOTS, CONTEXT = 8, 2048
 MOST_TOKENS = 30
 SHARE_THAT_LEAVES = 0.4
