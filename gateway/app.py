@@ -142,7 +142,7 @@ def create_gateway(
     described = (openai_api(models, store, background), generate_api(models), own_api)
     apis = (*described, Description(described, strict=settings.strict_fields).api)
     app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock, journal), server)
-    metrics_app = create_app((metrics_api(metrics),), settings, keys, limiter, preparer, clock, journal)
+    metrics_app = create_app((metrics_api(metrics),), settings, None, limiter, preparer, clock, journal)
     return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
 
 

@@ -4,8 +4,10 @@
 
 Runs the program with its engine, TLS and a Unix socket. In each round, clients send random requests to all routes,
 well-formed or not; they stay, leave at some moment, read slowly or not at all. Meanwhile the engine is killed, crashes
-or hangs, and the certificate changes. After each round everything must be idle: each request has had its one outcome,
-no slot is in use, no token is active. A line of the table has the memory, the open files and the tasks of that moment.
+or hangs, the certificate and an API key change, and the store has no room for a while. After each round everything must
+be idle: each request has had its one outcome, no slot is in use, no token is active, and the metrics count one end for
+each request. A line of the table has the memory, the open files and the tasks of that moment. At the end each request
+has its row of usage.
 
 It ends with 0, or with 1 and a line for everything that was wrong. The same seed sends the same requests.
 """
@@ -32,7 +34,13 @@ CALM = (1.0, 4.0)
 """Least and most seconds between two disturbances."""
 SETTLING = 2.0
 """Seconds for which nothing may change before the first round."""
-EXPECTED_ERRORS = ("engine process lost", 'why="The engine ', "cannot reload", "the certificate stays")
+EXPECTED_ERRORS = (
+    "engine process lost",
+    'why="The engine ',
+    "cannot reload",
+    "the certificate stays",
+    "cannot store the usage",
+)
 """Words in the errors of the log that the disturbances cause."""
 
 
@@ -47,6 +55,7 @@ class Soak:
         self._target = target
         self._seed = seed
         self._clients = clients
+        self._accepted = 0
 
     async def run(self, seconds: float) -> None:
         """Run rounds until the time is over, and stop the server."""
@@ -63,6 +72,8 @@ class Soak:
         code = await anyio.to_thread.run_sync(self._target.stop)
         if code:
             self.wrong.append(f"the gateway ended with {code}")
+        if (rows := self._target.usage_rows()) != self._accepted:
+            self.wrong.append(f"usage: {rows} of {self._accepted} requests")
         self.wrong += unexpected(self._target.lines())
 
     async def _round(self, name: str, seconds: float) -> None:
@@ -93,6 +104,10 @@ class Soak:
                 await anyio.sleep(PAUSE)
                 sample = await self._target.sample()
         self.samples.append(sample)
+        requests, ended = await self._target.outcomes()
+        if requests != ended.total():
+            self.wrong.append(f"metrics: {requests} requests, {ended} have ended, and none runs")
+        self._accepted = int(requests) - ended["refused"]
         sys.stdout.write(f"{row(sample, self.outcomes.total())}\n")
         sys.stdout.flush()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
+import orjson
 
 from tests.gateway.server.tls.certificates import authority, files_in
 from tests.soak.target import Target
@@ -72,6 +73,26 @@ async def break_certificate(target: Target, rng: random.Random) -> None:
     target.files.certificate.write_bytes(whole)
 
 
+async def change_key(target: Target, rng: random.Random) -> None:
+    """Add a key, change its limits, its secret, or its models, or revoke it. Some of its requests are running."""
+    change = rng.choice(["add", "rotate", "limits", "revoke"])
+    more = {
+        "add": ["--requests-per-minute", "600", "--priority", "1"],
+        "limits": rng.choice([["--tokens-per-minute", "2000"], ["--concurrent-requests", "1"], ["--models", "none"]]),
+    }.get(change, [])
+    name = ["--name", "soak"] if change == "add" else ["soak"]
+    output = await target.keys(change, *name, *more, *([] if change in {"limits", "revoke"} else ["--json"]))
+    if change in {"add", "rotate"} and output.startswith("{"):
+        target.changing_key = orjson.loads(output)["secret"]
+
+
+async def fill_disk(target: Target, rng: random.Random) -> None:
+    """Leave the store no room for a while. Its rows wait in memory then."""
+    _send(target.process.pid, signal.SIGUSR2)
+    await anyio.sleep(rng.uniform(1, 4))
+    _send(target.process.pid, signal.SIGUSR2)
+
+
 DISTURBANCES: Mapping[Disturbance, int] = {
     kill_engine: 3,
     crash_engine: 2,
@@ -80,5 +101,7 @@ DISTURBANCES: Mapping[Disturbance, int] = {
     reload: 1,
     renew_certificate: 1,
     break_certificate: 1,
+    change_key: 2,
+    fill_disk: 1,
 }
 """All disturbances, with their weights."""

@@ -3,21 +3,23 @@
 import json
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import orjson
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.server.tls.certificates import TlsFiles
 from tests.failures.processes import resident_bytes
-from tests.gateway.server.sockets import Client, get
+from tests.gateway.server.sockets import Answer, Client, get
 from tests.gateway.server.tls.certificates import files_in
 from tests.gateway.server.tls.clients import TlsClient
 from tests.gateway.server.unix_client import UnixClient
@@ -35,6 +37,15 @@ FLAGS = (
     *("--client-patience", "2", "--request-timeout", "60", "--grace", "5"),
 )
 """Small limits, so that each is reached in every round."""
+
+
+KEY = "sk-of-the-soak"
+"""Secret of the key that stays."""
+
+
+def with_key(request: bytes, secret: str) -> bytes:
+    """Return a request with an API key, if it is HTTP as far as its host."""
+    return request.replace(b"\r\nhost:", b"\r\nauthorization: Bearer %b\r\nhost:" % secret.encode(), 1)
 
 
 @dataclass(frozen=True)
@@ -58,9 +69,13 @@ class Sample:
 class Target:
     """The program on the embedded model, with TLS on a port and without it on a Unix socket."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, files: TlsFiles, unix: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, files: TlsFiles, unix: Path, store: Path) -> None:
         self.process = process
         self.log = log
+        self.store = store
+        """Database of keys and usage."""
+        self.changing_key = "sk-none"
+        """Secret of a key that comes and goes."""
         self.files = files
         """Files of its certificate."""
         self._unix = unix
@@ -106,14 +121,20 @@ class Target:
                 await anyio.sleep(PAUSE)
         return found[after]
 
+    async def get(self, path: str) -> Answer:
+        """Return the answer to a GET with the key that stays."""
+        client = UnixClient(self._unix)
+        try:
+            await client.send(with_key(get(path), KEY))
+            return await client.answer()
+        finally:
+            client.close()
+
     async def until_idle(self) -> None:
         """Wait until no slot is in use; then no token of the KV cache may be active."""
         with anyio.fail_after(GUARD):
             while True:
-                client = UnixClient(self._unix)
-                await client.send(get("/slots"))
-                answer = await client.answer()
-                client.close()
+                answer = await self.get("/slots")
                 slots = orjson.loads(answer.body)
                 if answer.status == 200 and all(slot["state"] == "idle" for slot in slots):
                     break
@@ -136,6 +157,29 @@ class Target:
             objects=counts["objects"],
         )
 
+    async def outcomes(self) -> tuple[float, Counter[str]]:
+        """Return the number of requests for a model that the metrics count, and of those that have ended."""
+        text = (await self.get("/metrics")).body.decode()
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        total = sum(sample.value for sample in samples if sample.name == "llama_gateway_requests_total")
+        ended: Counter[str] = Counter()
+        for sample in samples:
+            if sample.name == "llama_gateway_request_outcomes_total":
+                ended[sample.labels["outcome"]] += int(sample.value)
+        return total, ended
+
+    def usage_rows(self) -> int:
+        """Return the number of requests in the usage store."""
+        with closing(sqlite3.connect(self.store)) as connection:
+            (count,) = connection.execute("SELECT COALESCE(SUM(requests), 0) FROM usage").fetchone()
+        return int(count)
+
+    async def keys(self, *arguments: str) -> str:
+        """Run `llama-gateway keys` and return its output."""
+        command = [sys.executable, "-m", "gateway", "keys", *arguments, "--keys", str(self.store)]
+        run = await anyio.run_process(command, cwd=ROOT, check=False)
+        return run.stdout.decode()
+
     def open_files(self) -> int:
         return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
@@ -150,7 +194,21 @@ def running(folder: Path, backend: str) -> Iterator[Target]:
     """Run the program. It is killed if it has not ended by itself."""
     files = files_in(folder)
     unix, log = folder / "gateway.sock", folder / "log"
-    flags = ["--port", "0", "--unix-socket", unix, "--tls-certificate", files.certificate, "--tls-key", files.key]
+    store = folder / "store.db"
+    flags = [
+        "--port",
+        "0",
+        "--api-key",
+        KEY,
+        "--keys",
+        store,
+        "--unix-socket",
+        unix,
+        "--tls-certificate",
+        files.certificate,
+        "--tls-key",
+        files.key,
+    ]
     command = [
         sys.executable,
         "-m",
@@ -163,6 +221,6 @@ def running(folder: Path, backend: str) -> Iterator[Target]:
     ]
     with log.open("wb") as output, subprocess.Popen(command, cwd=ROOT, stderr=output) as process:
         try:
-            yield Target(process, log, files, unix)
+            yield Target(process, log, files, unix, store)
         finally:
             process.kill()

@@ -5,6 +5,7 @@ import itertools
 import random
 import ssl
 from collections import Counter
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -13,8 +14,10 @@ import h11
 from tests.gateway.server.sockets import LEAVE, Client
 from tests.gateway.server.tls.clients import LEAVE_TLS, TlsClient
 from tests.soak.requests import Asked, check, random_request
-from tests.soak.target import GUARD, Target
+from tests.soak.target import GUARD, KEY, Target, with_key
 
+REFUSED_KEYS = frozenset({401, 403, 429})
+"""Statuses for a key that is wrong or revoked, that may not use a model, or that has reached a limit."""
 LONGEST_STAY = 0.6
 """Seconds after which a client that leaves has left."""
 STALL = 4.0
@@ -45,12 +48,19 @@ class Visitors:
         for turn in itertools.count():
             if self._stopped:
                 return
-            asked = random_request(rng, f"{self._seed}-{number}-{turn}")
+            asked = self._with_some_key(random_request(rng, f"{self._seed}-{number}-{turn}"), rng)
             try:
                 self.outcomes[await self._ask(asked, rng)] += 1
             except (AssertionError, OSError, TimeoutError, h11.RemoteProtocolError) as error:
                 self.violations.append(f"{asked.name} ({self._seed}-{number}-{turn}): {error!r}")
             await anyio.lowlevel.checkpoint()
+
+    def _with_some_key(self, asked: Asked, rng: random.Random) -> Asked:
+        """Return the request with the key that stays, or with the one that comes and goes."""
+        if rng.random() < 0.7:
+            return replace(asked, data=with_key(asked.data, KEY))
+        statuses = asked.statuses | REFUSED_KEYS
+        return replace(asked, data=with_key(asked.data, self._target.changing_key), statuses=statuses)
 
     async def _ask(self, asked: Asked, rng: random.Random) -> str:
         (behaviour,) = rng.choices(

@@ -7,15 +7,17 @@ import asyncio
 import gc
 import json
 import signal
+import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import trio
 
 import gateway.__main__ as program
 from engine import Supervision, open_engine
+from gateway.storage.sqlite import SQLiteDatabase
 
 MARK = "soak: "
 """Beginning of a line with counts on standard error."""
@@ -44,7 +46,30 @@ def report(*_: object) -> None:
     sys.stderr.flush()
 
 
+class Disk:
+    """The room of the store. SIGUSR2 takes all that is free, and gives it back."""
+
+    full = False
+
+    @classmethod
+    def toggle(cls, *_: object) -> None:
+        cls.full = not cls.full
+
+    @classmethod
+    def limited(cls, connect: Callable[[SQLiteDatabase], sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+        """Return `SQLiteDatabase._connect` with SQLite's own limit of pages: the file cannot grow while it is full."""
+
+        def limited_connect(database: SQLiteDatabase) -> sqlite3.Connection:
+            connection = connect(database)
+            connection.execute(f"PRAGMA max_page_count = {1 if cls.full else 2**30}")
+            return connection
+
+        return limited_connect
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, report)
+    signal.signal(signal.SIGUSR2, Disk.toggle)
+    SQLiteDatabase._connect = Disk.limited(SQLiteDatabase._connect)  # type: ignore[method-assign]
     program.open_engine = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT))  # type: ignore[attr-defined]
     sys.exit(program.main())
