@@ -1,5 +1,6 @@
 """Fixtures of every test."""
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -28,6 +29,12 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first, so that none of them is alone at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from the modules, which each full collection would scan."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -1,5 +1,7 @@
 """An observer that checks the order of the records it sees."""
 
+import anyio
+
 from gateway.serving.records import Outcome, RequestRecord
 
 
@@ -9,6 +11,8 @@ class Records:
     def __init__(self) -> None:
         self.begun: list[RequestRecord] = []
         self.ended: list[RequestRecord] = []
+        self.has_ended = anyio.Event()
+        """Set once a request has ended."""
 
     def __call__(self, record: RequestRecord) -> None:
         known = [any(record is other for other in others) for others in (self.begun, self.ended)]
@@ -18,6 +22,7 @@ class Records:
         else:
             assert known == [True, False], "a request ends before it begins, or twice"
             self.ended.append(record)
+            self.has_ended.set()
 
     def of(self, request_id: str) -> RequestRecord:
         """Return the record of the only request with this id that has ended."""

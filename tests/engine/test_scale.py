@@ -27,7 +27,7 @@ from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from tests.engine.driver import at_once
 from tests.engine.work import Work, assert_same, blocks, work_of
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 
 SLOTS, CONTEXT, QUEUE = 32, 4096, 1200
 FEW, MANY = 20, 1000
@@ -217,7 +217,7 @@ def test_a_long_prompt_adds_no_work_to_a_prompt_pass() -> None:
     assert_same(work(LONG // 4), work(LONG))
 
 
-@repeated
+@thorough
 def test_past_requests_leave_no_work_or_memory_behind() -> None:
     steps = Steps(4)
     firsts = count(100)

@@ -13,7 +13,7 @@ import pytest
 from engine.events import Finished, Released
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, repeated, thorough
 
 SLOTS = 32
 CLIENTS = (1, 8, 16, 24, 32)
@@ -84,7 +84,7 @@ def walks_for_each_token(clients: int, seed: int, *, cache: bool) -> float:
     return sum(map(walks, crowd.driver.run.passes)) / crowd.driver.scheduler.metrics().rows_decoded
 
 
-@repeated
+@thorough
 @pytest.mark.parametrize("cache", [True, False], ids=["prefixes reused", "nothing kept"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_more_clients_never_need_more_weight_passes_per_token(seed: int, cache: bool) -> None:
@@ -92,7 +92,7 @@ def test_more_clients_never_need_more_weight_passes_per_token(seed: int, cache: 
     assert needed == sorted(needed, reverse=True)
 
 
-@repeated
+@thorough
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("most", [8, 16, 24, 32])
 def test_rows_are_neighbours_while_clients_come_and_go(most: int, seed: int) -> None:

@@ -213,8 +213,7 @@ async def test_a_slow_reader_is_recorded() -> None:
         await client.send(completion("slow", max_tokens=MANY, stream=True))
         await served.until_in("decode", "slow")
         with anyio.fail_after(GUARD):
-            while not records.ended:
-                await anyio.sleep(0.001)
+            await records.has_ended.wait()
         client.close()
     assert (records.of("slow").outcome, records.of("slow").cause) == (Outcome.CANCELLED, "slow_reader")
 

@@ -12,6 +12,7 @@ from engine.embedded.training.corpus.talk import GREETING, REFUSAL
 from engine.embedded.training.evaluation import THRESHOLDS, Case
 from engine.embedded.training.llama_cpp_reader import Reader
 from engine.embedded.training.template import TEMPLATE
+from tests.repeat import thorough
 
 LARGEST = 8_000_000
 CASES = {"counts": 10, "answers late in a long chat": 10}
@@ -45,6 +46,7 @@ def test_the_file_describes_a_llama_with_a_chat_template_and_room_for_2048_token
     assert special == {"bos": "<|begin|>", "eos": "<|endoftext|>", "eot": "<|im_end|>"}
 
 
+@thorough
 @pytest.mark.parametrize("skill", THRESHOLDS)
 def test_the_model_reaches_its_threshold(reader: Reader, skill: str) -> None:
     chosen = [case for case in evaluation.cases(CASES.get(skill, 40), seed=SEED) if case.skill == skill]
