@@ -38,8 +38,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one process more than there are cores: many tests wait for the processes that they start."""
-    return (os.cpu_count() or 1) + 1
+    """Return two processes more than there are cores: many tests wait for the processes that they start."""
+    return (os.cpu_count() or 1) + 2
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,7 +16,7 @@ from tests.system.served import GUARD, completion, post
 pytestmark = [pytest.mark.anyio, thorough, needs_proc]
 
 CLIENTS = 10
-ROUNDS = 6 * TIMES
+ROUNDS = 4 * TIMES
 GROWTH = 4 << 20
 """Bytes that the gateway may grow by after the warm-up: the room that allocators keep."""
 
