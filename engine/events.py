@@ -46,7 +46,7 @@ class TokenDetail(Struct, frozen=True, array_like=True):
     piece: bytes
     """Bytes of the token, which may be part of a character."""
     logprob: float | None = None
-    """Log-probability as in `Alternative`; None if not requested, and for the first token of a prompt."""
+    """Log-probability as in `Alternative`; unset if not requested, and for the first token of a prompt."""
     top: tuple[Alternative, ...] = ()
     """The most probable alternatives in descending order, as many as requested."""
 

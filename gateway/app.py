@@ -76,7 +76,7 @@ class Gateway:
     limiter: Limiter
     """Limits of all keys."""
     usage: UsageWriter | None
-    """Stores the usage of requests; None without a store."""
+    """Stores the usage of requests; unset without a store."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -109,12 +109,12 @@ def create_gateway(
     Args:
         engine: runs `settings.model`.
         settings: configure APIs, limits and middleware.
-        embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
-        keys: API keys that requests need; None needs none.
-        usage: keeps the usage of requests; None keeps none.
+        embedder: runs `settings.embedding_model`; unset if `engine` also computes embeddings.
+        keys: API keys that requests need; without them, no request needs one.
+        usage: keeps the usage of requests, if it is given.
         preparer: prepares requests; None prepares them in this process.
         clock: measures the event loop's lag and the time of clients; None makes one that does not run.
-        spans: makes the spans of requests; None if there are no traces.
+        spans: makes the spans of requests; unset if there are no traces.
     """
     preparer = preparer or InlinePreparer(strict=settings.strict_fields)
     clock = clock or LoopClock()
@@ -257,10 +257,10 @@ async def serve_engines(  # noqa: PLR0913 - what the main program has opened
         shutdown: starts the graceful stop once set.
         clock: measures the event loop's lag; it runs while the server serves.
         engine: runs `settings.model`.
-        embedder: runs `settings.embedding_model`; None if `engine` also computes embeddings.
+        embedder: runs `settings.embedding_model`; unset if `engine` also computes embeddings.
         tls: returns the TLS context for a new connection; None serves without TLS.
-        keys: API keys that requests need; None needs none.
-        usage: keeps the usage of requests; None keeps none.
+        keys: API keys that requests need; without them, no request needs one.
+        usage: keeps the usage of requests, if it is given.
         metrics_sockets: listening sockets of the port for metrics alone.
     """
     limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)

@@ -46,12 +46,12 @@ class Engine:
 
     @property
     def model(self) -> ModelInfo | None:
-        """Description of the model; None until it was loaded for the first time."""
+        """Description of the model; unset until it was loaded for the first time."""
         return self._supervisor.model
 
     @property
     def metrics(self) -> EngineMetrics | None:
-        """Latest metrics of the engine process; None until it has sent some."""
+        """Latest metrics of the engine process; unset until it has sent some."""
         return self._supervisor.metrics
 
     @property

@@ -52,7 +52,7 @@ class Exchange:
 
     @property
     def oldest_sent_at(self) -> float | None:
-        """Time of sending of the oldest request in flight, by `clock`; None if there is no request."""
+        """Time of sending of the oldest request in flight, by `clock`; unset if there is no request."""
         return next((mailbox.watched_since for mailbox in self._in_flight.values()), None)
 
     @property

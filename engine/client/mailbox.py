@@ -26,19 +26,19 @@ class Mailbox:
         self.request = request
         """Request of the caller."""
         self.key: int | None = None
-        """Id of the request in the frames; None while it waits for a replay."""
+        """Id of the request in the frames; unset while it waits for a replay."""
         self.sent_at = 0.0
         """Time of sending, in seconds."""
         self.watched_since = 0.0
         """Time of sending by the clock of the patience with the engine."""
         self.accepted_at: float | None = None
-        """Time of the first acceptance; None before."""
+        """Time of the first acceptance; unset before."""
         self.started_at: float | None = None
-        """Time when the request left the queue; None before."""
+        """Time when the request left the queue; unset before."""
         self.ended_at = 0.0
         """Time of the end."""
         self.prompt_tokens: tuple[int, ...] | None = None
-        """Number of tokens of each prompt or input; None until the request is accepted."""
+        """Number of tokens of each prompt or input; unset until the request is accepted."""
         self.ended = False
         """True once the engine has released everything that the request held."""
         self.cancelled = False
@@ -64,7 +64,7 @@ class Mailbox:
 
     @property
     def error(self) -> EngineError | None:
-        """Error of the end or of the cancel; None while the request runs, and after its success."""
+        """Error of the end or of the cancel; unset while the request runs, and after its success."""
         return self._error
 
     @property

@@ -51,7 +51,7 @@ class _Session:
     steps: int = 0
     """Number of finished steps."""
     ready_at: float | None = None
-    """Time when the model was loaded; None before."""
+    """Time when the model was loaded; unset before."""
     failure: str = ""
     """Failure of the process, as a sentence; empty if it has not failed."""
 

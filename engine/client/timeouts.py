@@ -26,7 +26,7 @@ class Supervision:
         """Return the wait before a restart. It grows only while no process works.
 
         Args:
-            previous: Wait before the last restart; None before the first one.
+            previous: Wait before the last restart; unset before the first one.
             steps: Number of steps that the dead process had finished.
             ready: Time that it had been ready.
         """
@@ -40,7 +40,7 @@ class Supervision:
         Args:
             ready: True if the model is loaded.
             progress_at: Time of the last progress: loading advanced, or a step finished.
-            oldest_sent_at: Time of sending of the oldest request in flight; None if there is no request.
+            oldest_sent_at: Time of sending of the oldest request in flight; unset if there is no request.
             now: Current time.
         """
         if not ready:

@@ -40,7 +40,7 @@ class Queue:
 
     @property
     def next_client(self) -> str | None:
-        """The client of the next request that is not in the last rank; None if there is no such request."""
+        """The client of the next request that is not in the last rank; unset if there is no such request."""
         group = next(iter(self._preempted.values()), None) or self._turns.first
         return None if group is None else group.client
 

@@ -65,7 +65,7 @@ class Sequence:
     echo: Echo | None
     """The prompt as part of the output, shared by its choices."""
     drafter: NgramDrafter | None
-    """Source of draft tokens; None if the request forbids speculation or needs repeatable results."""
+    """Source of draft tokens; unset if the request forbids speculation or needs repeatable results."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Sequence:
 
     @property
     def partition(self) -> str | None:
-        """The cache partition that may reuse its cells; None if its cells are not shared."""
+        """The cache partition that may reuse its cells; unset if its cells are not shared."""
         return self.request.cache_partition if self.request.cache_prompt else None
 
     @property

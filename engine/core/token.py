@@ -20,6 +20,6 @@ class Token:
     ends: bool
     """True if it is one of the model's end tokens."""
     logprob: float | None = None
-    """Its log-probability under the model's unchanged distribution; None if not requested."""
+    """Its log-probability under the model's unchanged distribution; unset if not requested."""
     top: tuple[Alternative, ...] = ()
     """The most probable alternatives in descending order, as many as requested."""

@@ -132,7 +132,7 @@ def kv_stores(config: EngineConfig, layers: int, weights: int, available: int, g
         layers: layers of the model.
         weights: bytes of the weights. Mapped from their file they count as available, so they are subtracted.
         available: bytes of host memory that were available before the weights were loaded.
-        gpu_free: bytes of GPU memory that are free after that; None without a GPU.
+        gpu_free: bytes of GPU memory that are free after that; unset without a GPU.
     """
     offloaded = 0.0
     if gpu_free is not None:

@@ -71,7 +71,7 @@ class Backlog:
             self._wait(arrival, Effort.LIGHT)
 
     def take(self, effort: Effort) -> Arrival | None:
-        """Wait for an arrival with a piece of this effort, and return it; None after `close`."""
+        """Wait for an arrival with a piece of this effort, and return it; unset after `close`."""
         turns = self._turns[effort]
         with self._lock:
             while not (turns or self._closed):

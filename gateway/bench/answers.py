@@ -25,7 +25,7 @@ class Answer(Protocol):
 
     @property
     def usage(self) -> Usage | None:
-        """Token counts of the server; None if it sent no usage."""
+        """Token counts of the server; unset if it sent no usage."""
 
     @property
     def server_error(self) -> Failure | None:
@@ -105,7 +105,7 @@ class WholeAnswer:
 
     @property
     def usage(self) -> Usage | None:
-        """Token counts of the server; None if it sent no usage."""
+        """Token counts of the server; unset if it sent no usage."""
         return _usage(_json_object(self.body) or {})
 
     @property

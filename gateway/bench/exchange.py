@@ -24,7 +24,7 @@ class Exchange:
         self.over = False
         """True once the answer has ended or failed."""
         self.answer: Answer | None = None
-        """The body; None until the head of the response has arrived."""
+        """The body; unset until the head of the response has arrived."""
         self._streamed = streamed
         self._response = Response()
         self._failure: Failure | None = None

@@ -35,9 +35,9 @@ class Outcome:
     arrivals: tuple[tuple[float, int], ...] = ()
     """Reads that contained text: time of the read, and number of its chunks with text."""
     usage: Usage | None = None
-    """Token counts of the server; None if it sent no usage."""
+    """Token counts of the server; unset if it sent no usage."""
     failure: Failure | None = None
-    """Reason for the failure; None if the request succeeded."""
+    """Reason for the failure; unset if the request succeeded."""
 
     @property
     def chunks(self) -> int:
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def to_first_token(self) -> float | None:
-        """Seconds from the request to its first text; None without streamed text."""
+        """Seconds from the request to its first text; unset without streamed text."""
         return self.arrivals[0][0] - self.begun if self.arrivals else None
 
     @property

@@ -93,7 +93,7 @@ class ChatModel:
 
         Args:
             source: the template's Jinja source.
-            tool_source: source of the template for conversations with tools; None if it is the same.
+            tool_source: source of the template for conversations with tools; unset if it is the same.
             bos: text of the model's token for the beginning of a sequence.
             eos: text of the model's token for the end of a sequence.
             special_tokens: ids of the model's special tokens by their names.

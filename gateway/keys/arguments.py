@@ -36,7 +36,7 @@ class Arguments:
     usage_store: str
     """Place of the store of usage."""
     action: Action
-    """What to do."""
+    """Action of the command."""
     key: str | None
     """Id or name of a key. `usage` of all keys has None, as have `add` and `list`."""
     changes: Mapping[str, Any]

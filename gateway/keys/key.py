@@ -36,4 +36,4 @@ class Key:
     priority: int = 0
     """Priority of its requests that have none of their own. Lower values are served earlier (as in vLLM)."""
     expires_at: float | None = None
-    """Time from which it is refused, in seconds since 1970; None if it does not expire."""
+    """Time from which it is refused, in seconds since 1970; unset if it does not expire."""

@@ -17,7 +17,7 @@ class MemoryKeyStore(KeyStore):
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self.failure: str | None = None
-        """Reason for which the store cannot be used; None if it can."""
+        """Reason for which the store cannot be used; unset if it can."""
         self.reads = 0
         """Number of times that all keys were read."""
         self._now = now

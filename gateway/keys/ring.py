@@ -39,7 +39,7 @@ class KeyRing:
 
         Args:
             given: secrets of the command line. Each is a key without limits, and the first has the id `api-key-1`.
-            store: has the other keys; None if there are no others.
+            store: has the other keys; unset if there are no others.
             now: returns the time in seconds since 1970.
             sleep: waits for a number of seconds.
         """
@@ -118,7 +118,7 @@ async def open_ring(given: Sequence[str], place: str | None) -> KeyRing:
 
     Args:
         given: secrets of the command line.
-        place: place of the key store, created if it does not exist; None without a store.
+        place: place of the key store, created if it does not exist; unset without a store.
 
     Raises:
         StorageError: the store cannot be used.

@@ -36,7 +36,7 @@ class StoredKey:
     created_at: float
     """Time of its creation, in seconds since 1970."""
     revoked_at: float | None = None
-    """Time from which it is refused for ever, in seconds since 1970; None while it is active."""
+    """Time from which it is refused for ever, in seconds since 1970; unset while it is active."""
 
 
 Edit = Callable[[Key], Key]

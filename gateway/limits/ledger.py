@@ -14,7 +14,7 @@ class Hold:
     """Tokens that one open request holds."""
 
     taken: Taken | None
-    """Tokens that it took from the rate; None without this limit."""
+    """Tokens that it took from the rate; unset without this limit."""
     day: int
     """Tokens reserved of the day's budget."""
     month: int

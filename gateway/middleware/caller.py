@@ -42,9 +42,9 @@ class Closing:
     reason: str = ""
     """Side that closed the request, and the reason, for the log. Empty while the request runs."""
     cause: Cause | None = None
-    """The same for programs; None while the request runs."""
+    """The same for programs; unset while the request runs."""
     error: Exception | None = None
-    """Error for a client that still listens; None if the client is gone."""
+    """Error for a client that still listens; unset if the client is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Caller:
     credentials: str = ""
     """Owner of what the request stores: the key's id, or without a key the digest of the `Authorization` headers."""
     key: Key | None = None
-    """API key of the request; None on a server without keys, and on a path that needs none."""
+    """API key of the request; unset on a server without keys, and on a path that needs none."""
     client: str = ""
     """Client that shares the engine fairly with others: its credentials, else the address of its connection."""
     cache_partition: str = ""

@@ -46,15 +46,15 @@ class Exchange:
     key: str = ""
     """Public id of the API key; empty without one."""
     trace_id: str | None = None
-    """Id of the request's trace; None without traces."""
+    """Id of the request's trace; unset without traces."""
     began_at: float = 0.0
     """Time of the complete head, in seconds by the event loop's clock."""
     began_ns: int = 0
     """The same moment in nanoseconds since 1970."""
     ended_at: float | None = None
-    """Time of the end; None while the exchange lasts."""
+    """Time of the end; unset while the exchange lasts."""
     status: int | None = None
-    """Status of the response; None until its head is sent."""
+    """Status of the response; unset until its head is sent."""
     error: str = ""
     """Code of the error or cause of the cancel that ended the exchange. Empty after a success."""
     cancelled: bool = False

@@ -11,7 +11,7 @@ MAX_LENGTH = 128
 current_request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the request that the current task serves; None outside a request."""
 current_trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
-"""Id of that request's trace; None without traces."""
+"""Id of that request's trace; unset without traces."""
 
 
 def new_request_id() -> str:

@@ -60,7 +60,7 @@ class RequestScope:
             partition_cache: Share cached prompts only among callers with the same credentials.
             budget: Memory of all bodies; None sets no limit.
             clock: Clock by which the time of a body is measured.
-            observer: Follows every exchange; None if nothing does.
+            observer: Follows every exchange; unset if nothing does.
         """
         self._app = app
         self._limits = limits

@@ -32,7 +32,7 @@ class Connection:
         self.client = client
         """Address of the client."""
         self.server: Address | None = None
-        """Address of the server; None until the connection runs, or if it is unknown."""
+        """Address of the server; unset until the connection runs, or if it is unknown."""
         self.secure = isinstance(transport, TlsTransport)
         """True if the connection is encrypted."""
         self.reason = ""

@@ -57,7 +57,7 @@ class Generations:
             engine: runs the requests.
             recorder: records each request, whatever its end.
             limiter: admits each request within the limits of its key.
-            max_tokens: maximum length of a choice whose request sets none; None sets no limit.
+            max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
         """

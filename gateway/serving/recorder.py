@@ -51,7 +51,7 @@ class Recording:
         """Set the end of the record.
 
         Args:
-            error: exception that left the request's context; None without one.
+            error: exception that left the request's context; unset without one.
         """
         record = self.record
         record.ended_at = anyio.current_time() if self._summary is None else self._summary.ended_at

@@ -51,7 +51,7 @@ class RequestRecord:
     choices: int = 1
     """Number of choices of all prompts, or of inputs to embed."""
     max_tokens: int | None = None
-    """Maximum number of generated tokens of each choice: its own or the server's; None without a limit."""
+    """Maximum number of generated tokens of each choice: its own or the server's; unset without a limit."""
     sampling: Sampling | None = None
     """Sampling parameters; None for embeddings."""
     arrived_at: float = 0.0
@@ -86,9 +86,9 @@ class RequestRecord:
     decode_seconds: float = 0.0
     """Duration of the decode steps of these."""
     release_seconds: float | None = None
-    """Time from the cancel to the release of all it held; None without a cancel."""
+    """Time from the cancel to the release of all it held; unset without a cancel."""
     outcome: Outcome | None = None
-    """End of the request; None while it runs."""
+    """End of the request; unset while it runs."""
     phase: str = ""
     """Phase at its end: `intake`, `queued`, `prefill`, `decode`, `embedding`, `restarting` while it waited for another
     engine, or `done`."""

@@ -39,7 +39,7 @@ class Journal(ExchangeObserver):
         """Create a journal.
 
         Args:
-            spans: Makes spans; None if there are no traces.
+            spans: Makes spans; unset if there are no traces.
             keeps_content: Write the beginning of each body into the log.
         """
         self.keeps_content = keeps_content

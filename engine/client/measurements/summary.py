@@ -9,7 +9,7 @@ from engine.request import EmbeddingRequest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSummary:
-    """Use of the engine by one request. Times are in seconds by the event loop's clock; None if it did not get so far.
+    """Use of the engine by one request. Times are in seconds by the event loop's clock; unset if it did not get so far.
 
     If the engine failed or died, the numbers of tokens are those of the choices that had ended.
     """
@@ -29,7 +29,7 @@ class RequestSummary:
     ended_at: float
     """Time when the engine had released everything that it held."""
     release_seconds: float | None
-    """Time from the cancel to the release; None without a release after a cancel."""
+    """Time from the cancel to the release; unset without a release after a cancel."""
     prompt_tokens: int
     """Number of prompt tokens that were read, computed or cached. Each prompt counts once."""
     cached_tokens: int

@@ -20,7 +20,7 @@ class Tally:
     def reset(self) -> None:
         """Forget all events, so that the request can be sent again."""
         self.first_token_at: float | None = None
-        """Time of the first token; None before."""
+        """Time of the first token; unset before."""
         self.reasons: dict[int, FinishReason] = {}
         """Finish reason of each choice that has ended."""
         self.ended = 0

@@ -16,7 +16,7 @@ class _Place(Generic[ItemT]):
     """Place of one item in the heap."""
 
     item: ItemT | None
-    """The item; None after its removal."""
+    """The item; unset after its removal."""
 
 
 class KeyedHeap(Generic[ItemT]):
@@ -41,7 +41,7 @@ class KeyedHeap(Generic[ItemT]):
 
     @property
     def first(self) -> ItemT | None:
-        """The item with the smallest key; None if the heap is empty."""
+        """The item with the smallest key; unset if the heap is empty."""
         while self._heap and self._heap[0][2].item is None:
             heappop(self._heap)
         return self._heap[0][2].item if self._heap else None

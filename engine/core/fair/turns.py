@@ -97,7 +97,7 @@ class FairTurns(Generic[ItemT, WorkT]):
 
     @property
     def first(self) -> ItemT | None:
-        """The item that `take` returns next; None if no item waits."""
+        """The item that `take` returns next; unset if no item waits."""
         client = self._due.first
         return None if client is None else client.waiting.first
 

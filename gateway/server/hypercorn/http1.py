@@ -45,7 +45,7 @@ class Wire(Protocol):
     client: Address
     """Address of the client."""
     server: Address | None
-    """Address of the server; None if it is unknown."""
+    """Address of the server; unset if it is unknown."""
     secure: bool
     """True if the connection is encrypted. Its requests then have the scheme `https`."""
 

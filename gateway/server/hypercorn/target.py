@@ -17,7 +17,7 @@ class Target(NamedTuple):
     path: bytes
     """Path with the query, or the target itself where it has no path (`*`, or the authority of CONNECT)."""
     host: bytes | None
-    """Host that replaces the `Host` header (3.2.2); None if the target does not name one."""
+    """Host that replaces the `Host` header (3.2.2); unset if the target does not name one."""
 
 
 def is_authority(host: bytes) -> bool:

@@ -29,9 +29,9 @@ class TlsFiles:
     certificate: Path
     """Certificate of the server, followed by the certificates up to the root."""
     key: Path | None = None
-    """Private key; None if it is in the file of the certificate."""
+    """Private key; unset if it is in the file of the certificate."""
     client_ca: Path | None = None
-    """Certificates, of which one must have signed a client's certificate; None if clients need no certificate."""
+    """Certificates, of which one must have signed a client's certificate; unset if clients need no certificate."""
 
     def stamp(self) -> Stamp:
         """Return a value that differs once a file has changed."""
