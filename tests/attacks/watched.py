@@ -80,6 +80,19 @@ class Gaps:
         return metrics.steps
 
 
+def unchunked(response: bytes) -> bytes:
+    """Return the body of a response as far as it has come. An event may be in two chunks of the transfer coding."""
+    _head, _, rest = response.partition(b"\r\n\r\n")
+    body = b""
+    while rest:
+        size, found, rest = rest.partition(b"\r\n")
+        if not found:
+            break
+        body += rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
+    return body
+
+
 @dataclass
 class Neighbour:
     """A client of the fake model that reads an endless stream."""
@@ -93,8 +106,8 @@ class Neighbour:
 
     @property
     def text(self) -> str:
-        chunks = [orjson.loads(event) for event in EVENT.findall(self._received)]
-        return "".join(choice["text"] for chunk in chunks for choice in chunk["choices"])
+        events = [orjson.loads(event) for event in EVENT.findall(unchunked(bytes(self._received)))]
+        return "".join(choice["text"] for event in events for choice in event["choices"])
 
     async def read(self) -> None:
         """Read until the stream is cancelled. Raises `AssertionError` if it ends by itself."""
