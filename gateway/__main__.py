@@ -145,12 +145,7 @@ async def run(
     except StorageError as error:
         return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
     warn_of_strangers(listening.all, keys)
-    if listening.metrics:
-        logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in listening.metrics))
-    if settings.model == embedded_model():
-        logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
-    if settings.log_content:
-        logger.warning("prompts and answers are written to the log: --log-content")
+    log_choices(settings, listening)
     async with anyio.create_task_group() as tasks:
         await tasks.start(stop_on_signal, shutdown)
         await tasks.start(reload_on_signal, reloadables)
@@ -182,6 +177,16 @@ async def run(
         await keys.close()
     logger.info("stopped")
     return ExitCode.LOAD if failed else ExitCode.STOPPED
+
+
+def log_choices(settings: Settings, listening: Listening) -> None:
+    """Log what an operator may not expect of the settings."""
+    if listening.metrics:
+        logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in listening.metrics))
+    if settings.model == embedded_model():
+        logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
+    if settings.log_content:
+        logger.warning("prompts and answers are written to the log: --log-content")
 
 
 async def open_keys(settings: Settings) -> "KeyRing | None":

@@ -99,7 +99,7 @@ class Transport:
     def peer_has_closed(self) -> bool:
         """Return True if FIN or a reset has come, even behind bytes that `receive` has not returned.
 
-        Only Linux tells, and only of TCP: else it returns False.
+        Linux reports it, for TCP only: elsewhere the answer is False.
         """
         if self._sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
             return False
