@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens per second of one stream on a quiet machine, on a busy one, and inside a CPU quota.
 
-python -m tests.benchmarks.busy_machine --model MODEL.gguf [--seconds 3] [--rounds 3]
+python -m tests.benchmarks.busy_machine --model MODEL.gguf [--seconds 3] [--rounds 3] [--machines quiet busy ...]
 
 Compares the engine's own choices with libgomp's defaults and all cores, and with one thread. The settings take turns,
 each in a process of its own. The quota needs root and control groups of version 1; it is left out where they are
@@ -102,6 +102,9 @@ def half_a_core() -> Iterator[Enter]:
         GROUP.rmdir()
 
 
+MACHINES = {machine.__name__: machine for machine in (quiet, busy, half_a_core)}
+
+
 def child(model: str, threads: int | None, spins: str | None, seconds: float, enter: Enter) -> dict[str, float]:
     """Return what a process of its own measures."""
     environment = child_environment(os.environ) if spins is None else {**os.environ, "GOMP_SPINCOUNT": spins}
@@ -117,6 +120,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--machines", nargs="+", choices=MACHINES, default=list(MACHINES))
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -128,16 +132,17 @@ def main() -> None:
         "one thread": (1, None),
         "default": (None, None),
     }
-    for machine in (quiet, busy, half_a_core):
-        results: dict[str, list[dict[str, float]]] = {name: [] for name in settings}
+    for name in args.machines:
+        machine = MACHINES[name]
+        results: dict[str, list[dict[str, float]]] = {setting: [] for setting in settings}
         with suppress(OSError), machine() as enter:
             for _ in range(args.rounds):
-                for name, (threads, spins) in settings.items():
-                    results[name].append(child(args.model, threads, spins, args.seconds, enter))
-        for name, rounds in results.items():
+                for setting, (threads, spins) in settings.items():
+                    results[setting].append(child(args.model, threads, spins, args.seconds, enter))
+        for setting, rounds in results.items():
             if rounds:
                 rate, p99 = (statistics.median(one[key] for one in rounds) for key in ("rate", "p99"))
-                print(f"{machine.__name__:12} {name:28} {rate:9.1f} tokens/s  step p99 {p99:8.1f} ms", flush=True)
+                print(f"{name:12} {setting:28} {rate:9.1f} tokens/s  step p99 {p99:8.1f} ms", flush=True)
 
 
 if __name__ == "__main__":
