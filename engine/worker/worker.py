@@ -189,6 +189,7 @@ def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
 
     def leave(code: int) -> None:
         writer.close(STOP_SECONDS)
+        logging.shutdown()
         os._exit(code)
 
     worker = Worker(config, load, writer.write, leave)
