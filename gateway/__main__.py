@@ -82,7 +82,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ListenError as error:
         return exit_with(ExitCode.LISTEN, str(error))
     reloadables: list[Reloadable] = [SettingsReload(settings, given, os.environ)]
-    return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
+    try:
+        return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
+    except BaseExceptionGroup as failures:
+        if (failure := storage_error(failures)) is None:
+            raise
+        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {failure}")
+
+
+def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
+    """Return the error of a store that failed after its opening, or None if something else failed, too."""
+    stores, others = failures.split(StorageError)
+    failure: BaseException | None = None if others else stores
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure if isinstance(failure, StorageError) else None
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
