@@ -181,3 +181,15 @@ def test_it_serves_tls_and_a_unix_socket_and_reloads(tmp_path: Path, backend: st
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in rest, unix.exists()) == (0, False, False)
+
+
+def test_a_new_log_level_reaches_the_engine_process(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("log-level = 'info'\n")
+    with program("--model", str(model_path()), "--config", str(file)) as process:
+        root = said(process, "listening on ").partition("listening on ")[2].partition(",")[0]
+        file.write_text("log-level = 'debug'\n")
+        process.send_signal(signal.SIGHUP)
+        said(process, "the log level is debug")
+        httpx.post(f"{root}/v1/completions", json={"prompt": "a", "max_tokens": 1}).raise_for_status()
+        said(process, "DEBUG engine.worker.intake request checked")
