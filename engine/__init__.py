@@ -11,6 +11,7 @@ from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
 from engine.embedded import path as embedded_model
+from engine.environment import without_secrets
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
 from engine.events import (
     Alternative,
@@ -87,4 +88,5 @@ __all__ = [
     "open_engine",
     "text_of",
     "with_whitespace",
+    "without_secrets",
 ]

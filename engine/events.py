@@ -1,8 +1,10 @@
 """Events and metrics that the engine sends: a closed set of immutable types."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from itertools import zip_longest
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -207,6 +209,21 @@ class EngineMetrics:
     """Number of times that draft tokens of a sequence were computed."""
     preempted: int = 0
     """Number of times that a sequence lost its slot before its end."""
+    accepted_by_position: tuple[int, ...] = ()
+    """Number of accepted draft tokens by their position in the draft, from 0; up to the last position with any."""
+
+    def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
+        """Return the sum of each value."""
+        return EngineMetrics(*map(_add, _values(self), _values(other)))
+
+
+_values = attrgetter(*(field.name for field in fields(EngineMetrics)))
+
+
+def _add(one: Any, other: Any) -> Any:  # noqa: ANN401 - of any field
+    if isinstance(one, tuple):
+        return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
+    return one + other
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,27 @@
-"""Log format of both processes, on standard error. A line has a message, and fields from `extra`."""
+"""Log of both processes, on standard error: the format of its lines, and the thread that writes them.
+
+A line has a message, and fields from `extra`.
+"""
 
 import json
 import logging
+import os
+import select
+import sys
+import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from typing_extensions import override
+
+MAX_WAITING = 4 * 2**20
+"""Bytes of lines that wait to be written, beyond one line of any size."""
+FLUSH_SECONDS = 1.0
+"""Maximum wait at the end of the process for lines to be written."""
+LOST = "lines of the log are lost, because they could not be written"
+"""Message of the line that follows a gap. Its field `lines` is the number of lines."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -34,11 +49,95 @@ def configure(
             record.trace_id = current_trace()
         return True
 
-    handler = logging.StreamHandler()
+    handler = logging.NullHandler() if sys.__stderr__ is None else BackgroundHandler(sys.__stderr__.fileno())
     handler.addFilter(name_request)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
+
+
+class BackgroundHandler(logging.Handler):
+    """Writes lines in a thread, so that a reader who stops reading the log holds up no other thread.
+
+    Beyond `MAX_WAITING` bytes, lines are dropped until all others are written. The next line says how many were lost.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Create the handler and start its thread.
+
+        Args:
+            descriptor: File descriptor to write to. It stays open.
+        """
+        super().__init__()
+        self._descriptor = descriptor
+        self._waiting: deque[tuple[bytes, int]] = deque()  # a line, and the number of lines lost if it is
+        self._size = 0
+        self._lost = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a line. Never waits for the reader of the log."""
+        try:
+            line = self._line(record)
+        except Exception:  # noqa: BLE001 - as every handler of `logging` does
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._waiting and (self._lost or self._size >= MAX_WAITING):
+                self._lost += 1
+            else:
+                self._add(line, 1)
+
+    @override
+    def flush(self) -> None:
+        """Wait until all lines are written, for at most `FLUSH_SECONDS`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waiting, FLUSH_SECONDS)
+
+    @override
+    def close(self) -> None:
+        """End the thread after the lines that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        super().close()
+
+    def _run(self) -> None:
+        while (line := self._next()) is not None:
+            try:
+                _write(self._descriptor, line)
+            except OSError:
+                self._end_line(written=False)
+            else:
+                self._end_line(written=True)
+
+    def _next(self) -> bytes | None:
+        """Wait for the oldest line and return it, or None once the handler is closed. The line stays in the queue."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            return self._waiting[0][0] if self._waiting else None
+
+    def _end_line(self, *, written: bool) -> None:
+        with self._changed:
+            line, loss = self._waiting.popleft()
+            self._size -= len(line)
+            if not written:
+                self._lost += loss
+            elif self._lost and not self._waiting:
+                self._add(self._line(_loss_record(self._lost)), self._lost)
+                self._lost = 0
+            self._changed.notify_all()
+
+    def _add(self, line: bytes, loss: int) -> None:
+        self._waiting.append((line, loss))
+        self._size += len(line)
+        self._changed.notify_all()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return f"{self.format(record)}\n".encode(errors="backslashreplace")
 
 
 class TextFormatter(logging.Formatter):
@@ -72,6 +171,25 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, default=str)
+
+
+def _loss_record(lines: int) -> logging.LogRecord:
+    values = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "lines": lines}
+    return logging.makeLogRecord({**values, "msg": LOST})
+
+
+def _write(descriptor: int, line: bytes) -> None:
+    """Write a whole line.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    rest = memoryview(line)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # another process has made the file non-blocking
+            select.select([], [descriptor], [])
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from gateway.cli import SettingsError, read_settings
 from gateway.loading import NamedEngine, log_loading
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
-from gateway.reloading import Reloadable, SettingsReload, reload_on_signal
+from gateway.reloading import Reloadable, SettingsReload, log_level_of, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import ListenError, is_local, listen_all, url
@@ -82,7 +82,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ListenError as error:
         return exit_with(ExitCode.LISTEN, str(error))
     reloadables: list[Reloadable] = [SettingsReload(settings, given, os.environ)]
-    return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
+    try:
+        return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
+    except BaseExceptionGroup as failures:
+        if (failure := storage_error(failures)) is None:
+            raise
+        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {failure}")
+
+
+def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
+    """Return the error of a store that failed after its opening, or None if something else failed, too."""
+    stores, others = failures.split(StorageError)
+    failure: BaseException | None = None if others else stores
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure if isinstance(failure, StorageError) else None
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
@@ -157,6 +171,7 @@ async def run(
             tasks.start_soon(keys.run)
         clock = LoopClock()
         async with open_engines(settings, clock) as engines:
+            reloadables.append(log_level_of([named.engine for named in engines]))
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_engines = await anyio.to_thread.run_sync(import_server)

@@ -31,7 +31,7 @@ from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
-from gateway.middleware.origin import OriginGuard
+from gateway.middleware.origin import OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
 from gateway.preparation.jobs import modules_of
@@ -159,7 +159,7 @@ def create_app(
     app = OriginGuard(
         Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
     )
-    return RequestScope(
+    scoped = RequestScope(
         RateLimitHeaders(app, limiter),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         encoder_for=encoder_for(apis),
@@ -169,6 +169,7 @@ def create_app(
         clock=clock.time,
         observer=journal,
     )
+    return ReadableResponses(scoped, settings.allow_origin)
 
 
 def create_models(

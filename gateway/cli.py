@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
+from gateway.arguments import Parser, without_values
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -37,7 +38,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SettingsError: a setting is invalid.
         SystemExit: `--help` or `--version` has been printed.
     """
-    flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if name != "command"}
+    flags = {name: value for name, value in vars(_parser().read(arguments)).items() if name != "command"}
     variables = {
         name: text
         for name in (*Settings.model_fields, "config")
@@ -83,11 +84,11 @@ def _read_file(path: Path) -> dict[str, object]:
     return values
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """Parser that raises `SettingsError`, so that wrong flags are reported like other invalid settings."""
 
     def error(self, message: str) -> NoReturn:
-        raise SettingsError(message)
+        raise SettingsError(without_values(message))
 
 
 def _parser() -> _Parser:

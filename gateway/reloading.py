@@ -2,13 +2,14 @@
 
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
+from engine import Engine
 from gateway.cli import read_settings
 from gateway.settings import Settings
 
@@ -34,6 +35,17 @@ async def reload_all(reloadables: Sequence[Reloadable]) -> None:
             await reload()
         except Exception as error:  # noqa: BLE001 - each part has errors of its own, and none may end the server
             logger.error("cannot reload, nothing changes: %s", error)  # noqa: TRY400 - an error of the operator
+
+
+def log_level_of(engines: Iterable[Engine]) -> Reloadable:
+    """Return a reloadable, after that of the settings, that passes the log level of this process on to the engines."""
+
+    async def reload() -> None:
+        level = logging.getLevelName(logging.getLogger().level).lower()
+        for engine in engines:
+            engine.set_log_level(level)
+
+    return reload
 
 
 class SettingsReload:

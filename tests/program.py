@@ -30,8 +30,8 @@ FORK_SERVER = fork_server.__name__.encode()
 
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
-    """Run `llama-gateway serve`. Its output is on its `stderr`, without access lines, which could fill the pipe."""
-    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--access-log", "off", *arguments, *FLAGS]
+    """Run `llama-gateway serve`. Its output is on its `stderr`, which need not be read."""
+    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments, *FLAGS]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process

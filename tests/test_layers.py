@@ -14,6 +14,7 @@ VOCABULARY = {
     *(
         "engine.client_turns",
         "engine.config",
+        "engine.environment",
         "engine.errors",
         "engine.events",
         "engine.json_whitespace",
@@ -84,7 +85,16 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.storage": {"gateway.storage", "anyio", "typing_extensions"},
     "gateway.storage.postgres": {"gateway.storage", "anyio", "psycopg", "typing_extensions"},
-    "gateway.keys": {"gateway.keys", "gateway.storage", "gateway.usage.store", "anyio", "orjson", "typing_extensions"},
+    "gateway.arguments": {"typing_extensions"},
+    "gateway.keys": {
+        "gateway.keys",
+        "gateway.arguments",
+        "gateway.storage",
+        "gateway.usage.store",
+        "anyio",
+        "orjson",
+        "typing_extensions",
+    },
     "gateway.middleware": {
         "gateway.middleware",
         "gateway.keys.key",
@@ -166,7 +176,7 @@ RULES: dict[str, set[str]] = {
         *SHARED,
     },
     "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.bench": {"gateway.bench", "anyio", "orjson"},
+    "gateway.bench": {"gateway.bench", "gateway.arguments", "anyio", "orjson"},
     "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},
     "gateway.bench.plot": {"gateway.bench", "matplotlib", "plotille"},
     "gateway.tracing": {

@@ -4,12 +4,15 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from opentelemetry.exporter.otlp.proto.http import trace_exporter
 from promql_parser import parse
 
 from gateway.serving.records import Outcome
+from gateway.settings import Settings
 from tests.gateway.application import app_of
 from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine
@@ -93,3 +96,15 @@ async def test_variables_and_the_endpoint_picker_name_real_metrics(known: tuple[
     (plugin,) = yaml.safe_load(CONFIG)["plugins"]
     (engine,) = plugin["parameters"]["engineConfigs"]
     assert {engine["cacheBlockSizeSpec"], engine["cacheNumBlocksSpec"]} <= known[1]
+
+
+def test_the_collector_receives_where_the_server_sends_and_scrapes_where_it_listens() -> None:
+    config = yaml.safe_load((FOLDER / "otel_collector.yaml").read_text())
+    _, _, port = config["receivers"]["otlp"]["protocols"]["http"]["endpoint"].rpartition(":")
+    assert urlsplit(trace_exporter.DEFAULT_ENDPOINT).port == int(port)
+    (job,) = config["receivers"]["prometheus"]["config"]["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [f"127.0.0.1:{Settings.model_fields['port'].default}"]
+    assert job["metrics_path"] == "/metrics"
+    for pipeline in config["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) <= config[kind].keys()

@@ -215,6 +215,10 @@ class Engine:
         answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client, sent=sent)
         return answer.text
 
+    def set_log_level(self, level: str) -> None:
+        """Set the log level of the engine process, by Python's names in upper or lower case."""
+        self._supervisor.set_log_level(level)
+
     def queue_seconds(self, request: Request) -> float | None:
         """Return the estimated time until a request like this one would be served, or None if it is unknown."""
         return self._supervisor.exchange.queue_seconds(request, self.metrics)

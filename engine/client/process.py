@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 
 from engine.client.notifier import Notifier
+from engine.environment import without_secrets
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Message, ToEngine
 
@@ -46,14 +47,14 @@ def describe_exit(code: int) -> str:
 
 
 def child_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the child: `own`, with defaults for the libraries of the child.
+    """Return the environment of the child: `own` without secrets, with defaults for the libraries of the child.
 
     Unused OpenBLAS (of numpy) would start a thread per core.
     """
     defaults = {"OPENBLAS_NUM_THREADS": "1"}
     if "OMP_WAIT_POLICY" not in own:  # which the number of spins would override
         defaults["GOMP_SPINCOUNT"] = _SPINS
-    return {**defaults, **own}
+    return {**defaults, **without_secrets(own)}
 
 
 class EngineProcess:

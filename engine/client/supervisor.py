@@ -28,6 +28,7 @@ from engine.protocol.messages import (
     Message,
     QueryFailed,
     Refused,
+    SetLogLevel,
     Step,
     Working,
 )
@@ -80,6 +81,7 @@ class Supervisor:
         self.totals = Totals()
         self.limits = limits
         self._config = config
+        self._process: EngineProcess | None = None
         self._repack_cache = RepackCache()
         self._repack_crashed = False
         self._command = command
@@ -106,6 +108,12 @@ class Supervisor:
         """Return the estimated time until the model is loaded, or None if it is unknown."""
         return self._loading.seconds(self.board.latest.progress, anyio.current_time())
 
+    def set_log_level(self, level: str) -> None:
+        """Set the log level of this engine process and of those after it."""
+        self._config = replace(self._config, log_level=level)
+        if self._process is not None:
+            self._process.send(SetLogLevel(level))
+
     def stop(self) -> None:
         """End the engine process, and then `run`."""
         self._post(EngineState.STOPPED, "The engine was stopped.")
@@ -120,9 +128,11 @@ class Supervisor:
         session = _Session(process=process, progress_at=self._clock())
         self._loading.begin(anyio.current_time())
         process.send(Configure(self._config))
+        self._process = process
         try:
             await self._serve(session)
         finally:
+            self._process = None
             ready = 0.0 if session.ready_at is None else self._clock() - session.ready_at
             self._disconnect()
             await process.end(self.limits.drain_timeout)

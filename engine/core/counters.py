@@ -1,6 +1,6 @@
 """Counters of the steps since the engine started."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.core.kv.ledger import KVLedger
 from engine.core.step import Outcome, StepPlan, StepResult
@@ -25,6 +25,8 @@ class Counters:
     """Computed draft tokens."""
     accepted: int = 0
     """Accepted draft tokens."""
+    accepted_by_position: list[int] = field(default_factory=list)
+    """These by their position in the draft."""
     generated_tokens: int = 0
     """Generated tokens of running requests."""
     computed_prompt_tokens: int = 0
@@ -62,6 +64,7 @@ class Counters:
             reused_prompt_tokens=ledger.reused,
             drafts=self.drafts,
             preempted=self.preempted,
+            accepted_by_position=tuple(self.accepted_by_position),
         )
 
     def count_step(self, outcome: Outcome) -> None:
@@ -79,5 +82,15 @@ class Counters:
             self.rows_decoded += decoded
             self.drafts += sum(bool(chunk.draft) for chunk in plan.chunks)
             self.drafted += drafted
-            self.accepted += sum(len(drawn) - 1 for drawn in result.draws)
+            if drafted:
+                for drawn in result.draws:
+                    self._count_accepted(len(drawn) - 1)
             self.prompt_tokens += plan.tokens - decoded - drafted
+
+    def _count_accepted(self, tokens: int) -> None:
+        """Add a draft whose first tokens are accepted."""
+        self.accepted += tokens
+        missing = tokens - len(self.accepted_by_position)
+        self.accepted_by_position += [0] * missing
+        for position in range(tokens):
+            self.accepted_by_position[position] += 1

@@ -26,6 +26,13 @@ class Configure(_Message, frozen=True):
     """Configuration of the engine."""
 
 
+class SetLogLevel(_Message, frozen=True):
+    """To the engine: log from this level on. It may arrive before the model is loaded."""
+
+    level: str
+    """Level, as `EngineConfig.log_level`."""
+
+
 class Generate(_Message, frozen=True):
     """To the engine: submit a generation request. Unless it is cancelled first, `Accepted` or `Refused` replies."""
 
@@ -227,6 +234,6 @@ class QueryFailed(_Message, frozen=True):
 
 
 Submission: TypeAlias = Generate | Embed
-ToEngine: TypeAlias = Configure | Submission | Cancel | Ask | CancelQuery
+ToEngine: TypeAlias = Configure | SetLogLevel | Submission | Cancel | Ask | CancelQuery
 FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Working | Answered | QueryFailed
 Message: TypeAlias = ToEngine | FromEngine

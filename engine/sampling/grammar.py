@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,15 @@ from numpy.typing import NDArray
 from engine.errors import RequestError
 from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
-from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
+from engine.sampling.deep_stack import on_deep_stack
+from engine.sampling.grammar_bounds import (
+    GrammarError,
+    check_gbnf,
+    check_lark,
+    check_regex,
+    check_schema,
+    inline_schemas,
+)
 from engine.sampling.grammar_cache import GrammarCache
 
 Mask = NDArray[np.bool_]
@@ -25,11 +34,11 @@ _LIMITS = LLParserLimits(
     step_lexer_fuel=100_000,
     step_max_items=50_000,
     max_lexer_states=20_000,
-    max_grammar_size=50_000,
+    max_grammar_size=25_000,
     precompute_large_lexemes=False,
     verbose_errors=False,
 )
-"""Within the bounds of `grammar_bounds`, the most expensive grammars found take 0.5 s to compile, 0.06 s a mask and 40
+"""Within the bounds of `grammar_bounds`, the most expensive grammars found take 1 s to compile, 0.06 s a mask and 120
 MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
@@ -105,7 +114,7 @@ class GrammarCompiler:
             if (known := self.compiled(grammar)) is not None:
                 return known
             try:
-                compiled = self._compile(grammar)
+                compiled = on_deep_stack(partial(self._compile, grammar))
             except RequestError as error:
                 self._cache.keep(grammar, RequestError(error.message, code=error.code, param=error.param))
                 raise
@@ -198,8 +207,7 @@ def _lark(grammar: Grammar) -> str:
             check_regex(grammar.source)
             return f"start: /{regex_to_lark(grammar.source)}/"
         case GrammarKind.LARK:
-            check_lark(grammar.source)
-            return grammar.source
+            return _from_lark(grammar.source)
         case GrammarKind.GBNF:
             return _from_gbnf(grammar.source)
 
@@ -208,10 +216,25 @@ def _schema(source: str) -> str:
     try:
         schema = json.loads(source)
         check_schema(schema)
-        schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
-        return json.dumps(with_whitespace(schema) if isinstance(schema, dict) else schema)
+        return _bounded(schema)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
+
+
+def _bounded(schema: object) -> str:
+    """Return a schema that bounds whitespace, as JSON."""
+    schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
+    return json.dumps(with_whitespace(schema) if isinstance(schema, dict) else schema)
+
+
+def _from_lark(source: str) -> str:
+    """Return a grammar whose JSON schemas bound whitespace, as those of other grammars do."""
+    check_lark(source)
+    parts, end = [], 0
+    for inline in inline_schemas(source):
+        parts += [source[end : inline.begin], _bounded(inline.schema)]
+        end = inline.end
+    return "".join((*parts, source[end:]))
 
 
 def _from_gbnf(source: str) -> str:

@@ -3,16 +3,27 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 _MOST_PROPERTY_PAIRS = 2_500**2
 """Pairs of properties of the objects of a schema. The cost of optional properties is quadratic: 0.5 s for this many."""
 _MOST_REGEX = 16_384
 """Characters of all regular expressions of a grammar. The cost of optional parts is quadratic."""
-_MOST_RULES = 500
+_MOST_GBNF_RULES = 500
 """Rules of a GBNF grammar. The cost of its conversion may be quadratic."""
+_MOST_RULES = 4_000
+"""Rules of a Lark grammar. The compiler recurses along chains of them."""
+_MOST_NAMES = 6_500
+"""Names in the rules of a grammar. The cost of rules that allow the empty text is quadratic."""
+_MOST_CLASSES = 4_000
+"""Classes of characters of a GBNF grammar. Each has a lexer state of its own."""
+_MOST_REPETITIONS = 1_500
+"""Marks of repetition in the rules of a grammar. Their cost is quadratic, too."""
+_MOST_REFERENCES = 2_000
+"""References of the schemas of a grammar. The compiler recurses along chains of them."""
 _MOST_INTERSECTED = 8
 """Regular expressions that a text may have to match at once. The cost doubles with each."""
 _MOST_MULTIPLES = 20_000
@@ -22,11 +33,27 @@ _MOST_MATCHED_NAMES = 2_000
 
 _NO_CONDITIONS = {"allOf", "$ref", "$defs", "definitions", "title", "description", "default", "examples", "deprecated"}
 _LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
-_INLINE_SCHEMA = re.compile(r"%json\s*")
+_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|%json\s*')
+_RULE = re.compile(r"^\s*[?!]?\w+(?:\.-?\d+)?(?:\[[^\]\n]*\])?\s*:", re.MULTILINE)
+_NAME = re.compile(r"[^\W\d]\w*")
+_REPETITION = re.compile(r"[?*+{~]")
+_TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_CLASS = re.compile(r"\[(?:\\.|[^\]\\\n])*\]")
 
 
 class GrammarError(Exception):
     """A grammar cannot be used. The message says why."""
+
+
+class InlineSchema(NamedTuple):
+    """JSON schema in a Lark grammar."""
+
+    schema: object
+    """The schema."""
+    begin: int
+    """Index of its first character."""
+    end: int
+    """Index behind its last character."""
 
 
 def check_regex(*sources: str) -> None:
@@ -43,50 +70,115 @@ def check_lark(source: str) -> None:
     """Check a Lark grammar and the JSON schemas in it.
 
     Raises:
-        GrammarError: it has too many intersections, or such a schema.
+        GrammarError: it has an intersection, is too large, or has such schemas.
     """
-    if _LITERAL.sub("", source).count("&") >= _MOST_INTERSECTED:
-        raise GrammarError(f"it uses & more than {_MOST_INTERSECTED - 1} times")
-    check_regex(*(literal for literal in _LITERAL.findall(source) if literal.startswith("/")))
-    for found in _INLINE_SCHEMA.finditer(source):
-        try:
-            schema, _ = json.JSONDecoder().raw_decode(source, found.end())
-        except (ValueError, RecursionError):
-            continue  # the compiler reports it
-        check_schema(schema)
+    schemas = list(inline_schemas(source))
+    ends = [0, *(inline.end for inline in schemas)]
+    begins = [*(inline.begin for inline in schemas), len(source)]
+    rules = " ".join(source[end:begin] for end, begin in zip(ends, begins, strict=True))
+    check_regex(*(literal for literal in _LITERAL.findall(rules) if literal.startswith("/")))
+    rules = _LITERAL.sub("", rules)
+    if "&" in rules:
+        raise GrammarError("it uses &, whose cost has no bound")
+    if len(_RULE.findall(rules)) > _MOST_RULES:
+        raise GrammarError(f"it has more than {_MOST_RULES} rules")
+    _check_size(rules)
+    check_schemas([inline.schema for inline in schemas])
 
 
 def check_gbnf(source: str) -> None:
-    """Check the number of rules of a GBNF grammar.
+    """Check the size of a GBNF grammar.
 
     Raises:
-        GrammarError: there are too many.
+        GrammarError: it is too large.
     """
-    if source.count("::=") > _MOST_RULES:
-        raise GrammarError(f"it has more than {_MOST_RULES} rules")
+    if source.count("::=") > _MOST_GBNF_RULES:
+        raise GrammarError(f"it has more than {_MOST_GBNF_RULES} rules")
+    rules, classes = _CLASS.subn("", _TEXT.sub("", source))
+    if classes > _MOST_CLASSES:
+        raise GrammarError(f"it has more than {_MOST_CLASSES} classes of characters")
+    _check_size(rules)
+
+
+def _check_size(rules: str) -> None:
+    """Check the size of rules without their literals.
+
+    Raises:
+        GrammarError: they are too large.
+    """
+    if len(_NAME.findall(rules)) > _MOST_NAMES:
+        raise GrammarError(f"its rules have more than {_MOST_NAMES} names")
+    if len(_REPETITION.findall(rules)) > _MOST_REPETITIONS:
+        raise GrammarError(f"its rules have more than {_MOST_REPETITIONS} repetitions")
+
+
+def inline_schemas(source: str) -> Iterator[InlineSchema]:
+    """Yield the JSON schemas in a Lark grammar. Those that are not JSON are left to the compiler."""
+    end = 0
+    while found := _TOKEN.search(source, end):
+        end = begin = found.end()
+        if found[0].startswith("%json"):
+            with suppress(ValueError, RecursionError):
+                schema, end = json.JSONDecoder().raw_decode(source, begin)
+                yield InlineSchema(schema, begin, end)
 
 
 def check_schema(schema: object) -> None:
-    """Check the cost of a JSON schema.
+    """Check the cost of a JSON schema, as `check_schemas` does."""
+    check_schemas([schema])
+
+
+def check_schemas(schemas: Sequence[object]) -> None:
+    """Check the cost of the JSON schemas of a grammar.
 
     Raises:
-        GrammarError: it combines too many conditions.
+        GrammarError: one combines too many conditions, or all together cost too much.
+    """
+    costs = [_cost(schema) for schema in schemas]
+    if sum(cost.pairs for cost in costs) > _MOST_PROPERTY_PAIRS:
+        raise GrammarError("its objects have too many properties")
+    if sum(cost.matched for cost in costs) > _MOST_MATCHED_NAMES:
+        raise GrammarError("it has too many properties beside its patternProperties")
+    if sum(cost.multiples for cost in costs) > _MOST_MULTIPLES:
+        raise GrammarError("its multipleOf are too many or too large")
+    if sum(cost.references for cost in costs) > _MOST_REFERENCES:
+        raise GrammarError(f"it has more than {_MOST_REFERENCES} $ref")
+
+
+class _Cost(NamedTuple):
+    """Cost of one schema, in the units of the bounds."""
+
+    pairs: int
+    """Pairs of properties."""
+    matched: int
+    """Names matched against patterns."""
+    multiples: int
+    """States of the remainders."""
+    references: int
+    """References."""
+
+
+def _cost(schema: object) -> _Cost:
+    """Return the cost of a schema.
+
+    Raises:
+        GrammarError: it combines too many conditions, or its regular expressions are too long.
     """
     parts = list(_objects(schema))
     names = [name for part in parts for name in _mapping(part, "patternProperties")]
-    properties = sum(len(_mapping(part, "properties")) for part in parts)
+    properties = [len(_mapping(part, "properties")) for part in parts]
     expressions = len(names) + sum(isinstance(part.get(key), str) for part in parts for key in ("pattern", "format"))
     check_regex(*names, *(part["pattern"] for part in parts if isinstance(part.get("pattern"), str)))
     conjunctions = 1 + len(names) + sum(_conjunctions(part) for part in parts)
     if min(expressions, conjunctions) > _MOST_INTERSECTED:
         raise GrammarError(f"more than {_MOST_INTERSECTED} patterns or formats may apply to one text")
-    if sum(len(_mapping(part, "properties")) ** 2 for part in parts) > _MOST_PROPERTY_PAIRS:
-        raise GrammarError("its objects have too many properties")
-    if len(names) * (len(names) + properties) > _MOST_MATCHED_NAMES:
-        raise GrammarError("it has too many properties beside its patternProperties")
     multiples = [_coefficient(part["multipleOf"]) for part in parts if _is_number(part.get("multipleOf"))]
-    if math.lcm(*multiples) * len(multiples) > _MOST_MULTIPLES:
-        raise GrammarError("its multipleOf are too many or too large")
+    return _Cost(
+        pairs=sum(count**2 for count in properties),
+        matched=len(names) * (len(names) + sum(properties)),
+        multiples=math.lcm(*multiples) * len(multiples),
+        references=sum("$ref" in part for part in parts),
+    )
 
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:

@@ -3,10 +3,9 @@
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from functools import reduce
 from itertools import chain
-from operator import add, attrgetter
+from operator import add
 from typing import Any
 
 from engine.core.lane import Job, Work
@@ -19,8 +18,6 @@ from engine.worker.progress import Progress
 logger = logging.getLogger(__name__)
 
 Publish = Callable[[Iterable[tuple[int, Event]], EngineMetrics], None]
-
-_values = attrgetter(*(figure.name for figure in fields(EngineMetrics)))
 
 
 class StepLoop:
@@ -169,8 +166,4 @@ class StepLoop:
             lane.scheduler.fail_all(why)
 
     def _metrics(self) -> EngineMetrics:
-        return reduce(_sum, (lane.scheduler.metrics() for lane in self._lanes))
-
-
-def _sum(one: EngineMetrics, other: EngineMetrics) -> EngineMetrics:
-    return EngineMetrics(*map(add, _values(one), _values(other)))
+        return reduce(add, (lane.scheduler.metrics() for lane in self._lanes))

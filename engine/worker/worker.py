@@ -35,6 +35,7 @@ from engine.protocol.messages import (
     Loading,
     Message,
     QueueOrder,
+    SetLogLevel,
     Step,
 )
 from engine.worker.intake import Intake
@@ -96,6 +97,9 @@ class Worker:
         Raises:
             RuntimeError: The message is not valid in this state.
         """
+        if isinstance(message, SetLogLevel):
+            logging.getLogger().setLevel(message.level.upper())
+            return
         if self._serving is None:
             raise RuntimeError(f"{type(message).__name__} before the model is loaded")
         loop, intake = self._serving.loop, self._serving.intake
@@ -176,24 +180,27 @@ def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
     """Run the engine until the gateway closes the pipe.
 
     Raises:
-        RuntimeError: The first message is not `Configure`, or a message is not valid in its state.
+        RuntimeError: The first message is not `Configure`, or another message is not valid in its state.
     """
     match messages.read():
         case []:
             return
-        case [Configure(config)]:
+        case [Configure(config), *others]:
             pass
         case wrong:
-            raise RuntimeError(f"the first message must be Configure alone, not {wrong}")
+            raise RuntimeError(f"the first message must be Configure, not {wrong}")
     logs.configure(config.log_level, config.log_format)
 
     def leave(code: int) -> None:
         writer.close(STOP_SECONDS)
+        logging.shutdown()
         os._exit(code)
 
     worker = Worker(config, load, writer.write, leave)
     threading.Thread(target=worker.guard, args=(writer.run,), name="writer", daemon=True).start()
     worker.start()
+    for message in others:
+        worker.receive(message)
     while batch := messages.read():
         for message in batch:
             worker.receive(message)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
 
+from gateway.arguments import Parser
 from gateway.bench.requests import ROUTES, Workload
 from gateway.bench.target import Target, parse_target
 
@@ -56,7 +56,7 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         SystemExit: the help, or an error in the arguments, has been printed.
     """
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given = parser.read(arguments)
     key = given.api_key or environment.get("OPENAI_API_KEY") or None
     try:
         target = parse_target(given.url, key)
@@ -76,15 +76,8 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     return Arguments(target=target, workload=workload, **{name: getattr(given, name) for name in names})
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser that prints an error in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="llama-gateway bench",
         description="Measure an OpenAI-compatible server over HTTP. Ctrl-C stops early and still reports the results.",
         epilog="Exit codes: 0 measured, 1 unexpected failure, 2 invalid arguments or no model found, "

@@ -1,10 +1,12 @@
 """Chat templates of the operator: files that are read and checked at the start."""
 
+import os
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
+from engine import without_secrets
 from gateway.chat.template import ChatTemplate
 
 MAX_SECONDS = 5.0
@@ -52,7 +54,12 @@ def _refusal(source: str) -> str:
     command = [sys.executable, "-P", "-c", _START]
     try:
         run = subprocess.run(  # noqa: S603
-            command, input=source.encode(), stdout=subprocess.PIPE, timeout=MAX_SECONDS, check=False
+            command,
+            input=source.encode(),
+            stdout=subprocess.PIPE,
+            timeout=MAX_SECONDS,
+            check=False,
+            env=without_secrets(os.environ),
         )
     except subprocess.TimeoutExpired:
         return f"it takes longer than {MAX_SECONDS:g} s to compile"

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
+from gateway.arguments import Parser
 from gateway.keys.key import Key, KeyLimits
 from gateway.storage.place import check_place
 
@@ -66,7 +67,7 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         SystemExit: the help, or an error in the arguments, has been printed.
     """
     parser = _parser()
-    given = vars(parser.parse_args(arguments))
+    given = vars(parser.read(arguments))
     store = given.pop("keys", None) or environment.get(VARIABLE)
     if not store:
         parser.error(f"name the store by --keys STORE, or by the variable {VARIABLE}")
@@ -88,15 +89,8 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     )
 
 
-class _Parser(argparse.ArgumentParser):
-    """Parser that prints an error in one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def _parser() -> _Parser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="llama-gateway keys",
         description="Manage the API keys of a store. A running server sees changes within a second.",
         epilog="Exit codes: 0 done, 1 unexpected failure, 2 invalid arguments, no such key, or a store that cannot be "
@@ -122,8 +116,8 @@ def _parser() -> _Parser:
     return parser
 
 
-def _action(actions: Any, name: Action, text: str, *, takes_key: bool = True) -> _Parser:  # noqa: ANN401 - private
-    parser: _Parser = actions.add_parser(
+def _action(actions: Any, name: Action, text: str, *, takes_key: bool = True) -> Parser:  # noqa: ANN401 - private
+    parser: Parser = actions.add_parser(
         name, help=text, description=text, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
     if takes_key:
@@ -135,7 +129,7 @@ def _action(actions: Any, name: Action, text: str, *, takes_key: bool = True) ->
     return parser
 
 
-def _add_properties(parser: _Parser) -> None:
+def _add_properties(parser: Parser) -> None:
     parser.add_argument("--models", metavar="NAMES|all", type=_models, help="models it may use, separated by commas")
     for name in _LIMITS:
         text = f"limit of {name.replace('_', ' ')}"

@@ -153,6 +153,11 @@ _HISTOGRAMS: tuple[tuple[Family, Callable[[_State], Histogram]], ...] = (
         lambda state: state.telemetry.step_tokens,
     ),
 )
+_BY_POSITION = Family(
+    "vllm:spec_decode_num_accepted_tokens_per_pos",
+    "Accepted draft tokens by their position in the draft, from 0.",
+    (*MODEL, "position"),
+)
 _CACHE = Family("vllm:cache_config", "The KV cache, in blocks as vLLM has them.")
 
 
@@ -172,6 +177,13 @@ class EngineCollector:
             yield family.gauge({(state.name, ENGINE): float(value(state)) for state in states})
         for family, value in _COUNTERS:
             yield family.counter({(state.name, ENGINE): float(value(state)) for state in states})
+        yield _BY_POSITION.counter(
+            {
+                (state.name, ENGINE, str(position)): tokens
+                for state in states
+                for position, tokens in enumerate(state.telemetry.metrics.accepted_by_position)
+            }
+        )
         for family, histogram in _HISTOGRAMS:
             yield family.histogram({(state.name, ENGINE): histogram(state) for state in states})
         info = InfoMetricFamily(_CACHE.name, _CACHE.about, labels=MODEL)

@@ -50,6 +50,10 @@ _HISTOGRAMS = {
         Family("vllm:request_generation_tokens", "Generated tokens of a finished request, of all choices."),
         buckets.TOKENS,
     ),
+    "longest_choice": (
+        Family("vllm:request_max_num_generation_tokens", "Generated tokens of the longest choice of a request."),
+        buckets.TOKENS,
+    ),
     "max_tokens": (
         Family("vllm:request_params_max_tokens", "Maximum number of generated tokens of a choice, where one is set."),
         buckets.TOKENS,
@@ -81,11 +85,15 @@ _SUCCESS = Family(
 _REQUESTS = Family("llama_gateway_requests", "Requests for a model, by their kind.", (*MODEL, "operation"))
 _OUTCOMES = Family(
     "llama_gateway_request_outcomes",
-    "Requests that have ended. Those that are not refused were accepted: accepted = finished + failed + cancelled + "
-    "in progress.",
+    "Requests that have ended. accepted = finished + failed + cancelled + running.",
     (*MODEL, "outcome"),
 )
 _IN_PROGRESS = Family("llama_gateway_requests_in_progress", "Requests that have not ended, in any phase.")
+_ACCEPTED = Family(
+    "llama_gateway_requests_accepted",
+    "Requests that the engine accepted, and those that ended before it answered, but were not refused.",
+)
+_RUNNING = Family("llama_gateway_requests_running", "Accepted requests that have not ended, also those in the queue.")
 _CANCELLATIONS = Family(
     "llama_gateway_cancellations", "Cancelled requests, by their phase and the cause.", (*MODEL, "phase", "cause")
 )
@@ -107,6 +115,8 @@ class _ModelRequests:
         self.failures = Counter[tuple[str, ...]]()
         self.refusals = Counter[tuple[str, ...]]()
         self.in_progress = 0
+        self.accepted = 0
+        self.running = 0
         self.replays = 0
         self.histograms = {name: Histogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
 
@@ -115,9 +125,16 @@ class _ModelRequests:
         self.begun[(record.operation.value,)] += 1
         self.in_progress += 1
 
+    def accept(self) -> None:
+        """Count a request that the engine has accepted."""
+        self.accepted += 1
+        self.running += 1
+
     def end(self, record: RequestRecord, outcome: Outcome) -> None:
         """Count a request that has ended."""
         self.in_progress -= 1
+        self.running -= record.accepted
+        self.accepted += not record.accepted and outcome is not Outcome.REFUSED
         self.outcomes[(outcome.value,)] += 1
         self.replays += record.replayed
         match outcome:
@@ -150,6 +167,7 @@ class _ModelRequests:
     def _finish(self, record: RequestRecord) -> None:
         self.histograms["prompt_tokens"].add(record.prompt_tokens)
         self.histograms["generation_tokens"].add(record.completion_tokens)
+        self.histograms["longest_choice"].add(record.longest_choice)
         self.histograms["choices"].add(record.choices)
         if record.max_tokens is not None:
             self.histograms["max_tokens"].add(record.max_tokens)
@@ -170,18 +188,22 @@ class RequestMetrics:
         self._models = {name: _ModelRequests() for name in models}
 
     def observe(self, record: RequestRecord) -> None:
-        """Count a request that begins or has ended."""
+        """Count a request that begins, is accepted or has ended."""
         requests = self._models[record.model]
-        if record.outcome is None:
-            requests.begin(record)
-        else:
+        if record.outcome is not None:
             requests.end(record, record.outcome)
+        elif record.accepted:
+            requests.accept()
+        else:
+            requests.begin(record)
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
         for name, (family, _) in _HISTOGRAMS.items():
             yield family.histogram({(model, ENGINE): own.histograms[name] for model, own in self._models.items()})
         yield _IN_PROGRESS.gauge({(model, ENGINE): own.in_progress for model, own in self._models.items()})
+        yield _RUNNING.gauge({(model, ENGINE): own.running for model, own in self._models.items()})
+        yield _ACCEPTED.counter({(model, ENGINE): own.accepted for model, own in self._models.items()})
         yield _REPLAYS.counter({(model, ENGINE): own.replays for model, own in self._models.items()})
         yield self._counter(_SUCCESS, "success")
         yield self._counter(_REQUESTS, "begun")

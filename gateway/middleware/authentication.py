@@ -8,6 +8,7 @@ from starlette.types import Scope
 from gateway.keys.key import Key
 from gateway.middleware.body import declared_length
 from gateway.middleware.errors import CLOSE, Problem, RefusedError
+from gateway.middleware.origin import is_preflight
 
 Authenticate = Callable[[Scope], Key | None]
 """Returns the API key of a request, or None for a request that needs none. Raises `RefusedError` (401)."""
@@ -61,11 +62,6 @@ def secret_in(headers: Headers) -> str:
     if scheme.lower() == "bearer":
         return token.strip()
     return headers.get("x-api-key", "").strip()
-
-
-def is_preflight(method: str, headers: Headers) -> bool:
-    """Return True for a CORS preflight request. Browsers send it without credentials, and `OriginGuard` answers it."""
-    return method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 
 def has_body(headers: Headers) -> bool:

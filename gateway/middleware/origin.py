@@ -33,7 +33,7 @@ EXPOSED_HEADERS = (
 
 
 class OriginGuard:
-    """Middleware that refuses requests of foreign web pages (403) and answers CORS requests of allowed ones.
+    """Middleware that refuses requests of foreign web pages (403) and answers the preflight requests of allowed ones.
 
     It belongs inside `RequestScope`, which sends the refusal and drains the body.
     """
@@ -45,16 +45,9 @@ class OriginGuard:
             app: Serves the requests that are not refused.
             allowed: Origins (`https://example.org`), or `*` for all. Browsers send them in lower case.
         """
-        self._allowed = frozenset(origin.lower().rstrip("/") for origin in allowed)
-        self._same_origin_app = app
-        self._allowed_origin_app = CORSMiddleware(
-            app,
-            allow_origins=sorted(self._allowed),
-            allow_methods=["*"],
-            allow_headers=["*"],
-            expose_headers=EXPOSED_HEADERS,
-            allow_private_network=True,
-        )
+        self._app = app
+        self._allowed = _Allowed(allowed)
+        self._answer_preflight = self._allowed.cors(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -65,16 +58,62 @@ class OriginGuard:
         headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
         origin = headers.get("origin")
         if origin is None:
-            await self._same_origin_app(scope, receive, send)
-        elif ANY in self._allowed or origin in self._allowed:
-            if scope["method"] == "OPTIONS":
+            await self._app(scope, receive, send)
+        elif origin in self._allowed:
+            preflight = is_preflight(scope["method"], headers)
+            if preflight:
                 check_preflight(headers)
-            await self._allowed_origin_app(scope, receive, send)
+            await (self._answer_preflight if preflight else self._app)(scope, receive, send)
         elif is_same_origin(origin, headers.get("host", "")):
-            await self._same_origin_app(scope, receive, send)
+            await self._app(scope, receive, send)
         else:
             message = f"Web pages from {origin} may not use this server; its operator can allow them by --allow-origin."
             raise RefusedError(Problem(status=403, message=message, code="origin_not_allowed"))
+
+
+class ReadableResponses:
+    """Middleware that lets allowed web pages read every response, also the refusal of a middleware further inside.
+
+    It belongs outside `RequestScope`.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
+        """Wrap an application. The arguments are those of `OriginGuard`."""
+        self._app = app
+        self._allowed = _Allowed(allowed)
+        self._with_headers = self._allowed.cors(app)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        readable = headers.get("origin") in self._allowed and not is_preflight(scope["method"], headers)
+        await (self._with_headers if readable else self._app)(scope, receive, send)
+
+
+class _Allowed:
+    """Origins whose pages may use the server."""
+
+    def __init__(self, origins: Sequence[str]) -> None:
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+
+    def __contains__(self, origin: str | None) -> bool:
+        return origin is not None and (ANY in self._origins or origin in self._origins)
+
+    def cors(self, app: ASGIApp) -> CORSMiddleware:
+        """Return the middleware that answers preflight requests, and adds the headers to other responses."""
+        return CORSMiddleware(
+            app,
+            allow_origins=sorted(self._origins),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+            allow_private_network=True,
+        )
+
+
+def is_preflight(method: str, headers: Headers) -> bool:
+    """Return True for a CORS preflight request, which browsers send without credentials."""
+    return method == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 
 def check_preflight(headers: Headers) -> None:

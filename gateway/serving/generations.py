@@ -132,6 +132,7 @@ class Generations:
                     on_end=recording.summarize,
                 ) as generation:
                     caller.release_body()
+                    recording.accept()
                     reservation.correct(self._bound(request, generation.prompt_tokens))
                     queue_seconds = partial(self._engine.queue_seconds, request)
                     yield Admission(generation, caller.closing, deadline, queue_seconds)

@@ -85,13 +85,16 @@ class Served:
             RefusedError: a limit of the caller's key is reached (429).
         """
         request = in_turns_of(request, caller)
+
+        def accepted() -> None:
+            caller.release_body()
+            recording.accept()
+
         with (
             self._recorder.embedding(caller, request) as recording,
             self._limiter.admitted(recording.record, embedding_bound(request)),
         ):
-            return await self.engine.embed(
-                request, why=caller.why, accepted=caller.release_body, on_end=recording.summarize
-            )
+            return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)
 
 
 class Models:

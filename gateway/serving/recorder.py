@@ -1,7 +1,7 @@
 """Records of the requests to one model: each begins once and ends once, whatever happens to the request."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import anyio
@@ -22,10 +22,16 @@ _CANCELS: set[str] = {Cause.QUEUE_TIMEOUT, Cause.SLOW_READER}
 class Recording:
     """Record of one request while it runs."""
 
-    def __init__(self, record: RequestRecord) -> None:
+    def __init__(self, record: RequestRecord, show: Callable[[RequestRecord], None]) -> None:
         self.record = record
         """Record of the request, complete after its context was left."""
+        self._show = show
         self._summary: RequestSummary | None = None
+
+    def accept(self) -> None:
+        """Record that the engine has accepted the request."""
+        self.record.accepted = True
+        self._show(self.record)
 
     def summarize(self, summary: RequestSummary) -> None:
         """Copy the engine's summary of the request to the record."""
@@ -38,6 +44,7 @@ class Recording:
         record.prompt_tokens = summary.prompt_tokens
         record.cached_tokens = summary.cached_tokens
         record.completion_tokens = summary.completion_tokens
+        record.longest_choice = summary.longest_choice
         record.wasted_tokens = summary.wasted_tokens
         record.drafted_tokens = summary.drafted_tokens
         record.accepted_draft_tokens = summary.accepted_draft_tokens
@@ -116,7 +123,7 @@ class Recorder:
     @contextmanager
     def _open(self, record: RequestRecord) -> Iterator[Recording]:
         self._show(record)
-        recording = Recording(record)
+        recording = Recording(record, self._show)
         try:
             yield recording
         except BaseException as error:

@@ -58,6 +58,8 @@ class RequestRecord:
     """Time when the request was sent to the engine."""
     accepted_at: float | None = None
     """Time when an engine accepted it first."""
+    accepted: bool = False
+    """True once an engine has accepted it, while its caller waited."""
     started_at: float | None = None
     """Time when its first sequence left the queue. An embedding request has none."""
     first_token_at: float | None = None
@@ -74,6 +76,8 @@ class RequestRecord:
     completion_tokens: int = 0
     """Generated tokens of all choices, until the cancel if there was one; after a failure, those of the finished ones.
     Tokens that the client did not read are counted."""
+    longest_choice: int = 0
+    """Generated tokens of the longest choice that finished."""
     wasted_tokens: int = 0
     """Tokens that a running step computed after the cancel, prompt and generated. They are in no other number. An
     aborted step counts none."""
@@ -99,7 +103,8 @@ class RequestRecord:
 
 
 RecordObserver: TypeAlias = Callable[[RequestRecord], None]
-"""Called twice for each request: when it is sent to the engine (`outcome` is None), and when it has ended.
+"""Called for each request when it is sent to the engine, when it is `accepted`, if it is, and when it has ended
+(`outcome` is set).
 
 It runs in the event loop, so that it must be short. An exception is logged.
 """

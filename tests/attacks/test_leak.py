@@ -71,7 +71,7 @@ def gateway() -> Iterator[tuple[int, int]]:
     """Return the port and the process id of a gateway."""
     with serving_program() as (process, port):
         assert process.stderr is not None
-        Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop the gateway at its next line
+        Thread(target=process.stderr.read, daemon=True).start()  # waiting lines take memory
         yield port, process.pid
 
 

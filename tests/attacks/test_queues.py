@@ -1,4 +1,5 @@
-"""One client's many or costly requests do not keep another client's light request waiting until they are done."""
+"""One client's many or costly requests neither keep another client's light request waiting until they are done, nor
+disturb a third one's stream."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,9 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.attacks.watched import attacked
 from tests.gateway.server.sockets import Answer
 from tests.repeat import thorough
-from tests.system.served import GUARD, Served, by, completion, post, serving
+from tests.system.served import GUARD, Served, by, completion, post
 
 pytestmark = [pytest.mark.anyio, thorough]
 
@@ -71,9 +73,10 @@ class Race:
         pytest.param(QUEUE, 0, id="more requests than can wait"),
     ],
 )
-async def test_light_requests_overtake(attack: list[bytes], overtaken: int) -> None:
+async def test_light_requests_overtake(attack: list[bytes], overtaken: int, anyio_backend_name: str) -> None:
     """At least so many of the attacker's requests are answered after the light ones, which come after all of them."""
-    async with serving(slots=2, queue_limit=20, context=4096, pooled=True) as served:
+    async with attacked(anyio_backend_name, slots=3, queue_limit=20) as target:
+        served = target.served
         race = Race(served, len(attack))
         with anyio.fail_after(GUARD):
             async with anyio.create_task_group() as tasks:
@@ -86,4 +89,3 @@ async def test_light_requests_overtake(attack: list[bytes], overtaken: int) -> N
         assert left >= overtaken
         assert {answer.status for answer in race.answers} <= {200, 400, 429}
         assert served.engine.status.restarts == 0
-        await served.until_idle()

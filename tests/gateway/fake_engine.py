@@ -106,6 +106,7 @@ class FakeGeneration:
             prompt_tokens=sum(self.prompt_tokens),
             cached_tokens=sum(end.cached for end in ends[:: self.request.n]),
             completion_tokens=sum(end.tokens for end in ends),
+            longest_choice=max((end.tokens for end in ends), default=0),
             wasted_tokens=0,
             drafted_tokens=0,
             accepted_draft_tokens=0,

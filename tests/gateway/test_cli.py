@@ -280,15 +280,34 @@ def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
-    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot 1"
-    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por 1"
+    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot"
+    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por"
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["serve", "--api-keyy", "sk-secret"], "--api-keyy"),
+        (["serve", "--api-keyy=sk-secret"], "--api-keyy"),
+        (["serve", "-k", "sk-secret"], "-k"),
+        (["serve", "sk-secret"], "unrecognized arguments"),
+        (["serve", "--api", "-sk-Secret_1"], "--api"),
+        (["--api-key", "sk-secret", "serve"], "argument command: invalid choice"),
+        (["serve", "--log-content=sk-secret"], "argument --log-content: ignored explicit argument"),
+    ],
+)
+def test_no_mistyped_flag_shows_what_may_be_a_key(arguments: list[str], named: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(arguments, {})
+    assert named in str(caught.value)
+    assert "secret" not in str(caught.value).lower()
 
 
 def test_a_missing_or_unknown_command_is_refused() -> None:
     with pytest.raises(SettingsError, match="the following arguments are required: command"):
         read_settings([], {})
-    with pytest.raises(SettingsError, match="invalid choice: 'server'"):
+    with pytest.raises(SettingsError, match=r"argument command: invalid choice \(choose from"):
         read_settings(["server"], {})
 
 

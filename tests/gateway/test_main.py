@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -61,6 +63,15 @@ def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> 
     path.write_text("Not a database, but long enough to be read as the head of one." * 20)
     code, lines = ended("--usage", str(path))
     assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: file is not a database"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_usage_store_that_cannot_be_read_is_one_line_and_2(tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "usage.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE usage (at DOUBLE PRECISION)")  # of another program
+    code, lines = ended("--usage", str(path), "--async-backend", backend, "--log-level", "error")
+    assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: no such column: key_id"])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -170,3 +181,15 @@ def test_it_serves_tls_and_a_unix_socket_and_reloads(tmp_path: Path, backend: st
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
     assert (process.returncode, "Traceback" in rest, unix.exists()) == (0, False, False)
+
+
+def test_a_new_log_level_reaches_the_engine_process(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("log-level = 'info'\n")
+    with program("--model", str(model_path()), "--config", str(file)) as process:
+        root = said(process, "listening on ").partition("listening on ")[2].partition(",")[0]
+        file.write_text("log-level = 'debug'\n")
+        process.send_signal(signal.SIGHUP)
+        said(process, "the log level is debug")
+        httpx.post(f"{root}/v1/completions", json={"prompt": "a", "max_tokens": 1}).raise_for_status()
+        said(process, "DEBUG engine.worker.intake request checked")

@@ -10,7 +10,7 @@ from engine.events import EngineMetrics, Event, Finished
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Generate, Message, Step, ToEngine
 
-NO_FIGURES = EngineMetrics(*[0] * 11)
+NO_FIGURES = EngineMetrics()
 
 
 def watch_frames(

@@ -62,10 +62,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = tmp_path_factory.mktemp("keys") / "keys.db"
     with serving_program(
         *("--keys", str(keys), "--api-key", "sk-given", "--slots", "2", "--context", "256"),
-        *("--log-level", "debug", "--access-log", "on"),
+        *("--log-level", "debug"),
     ) as (process, port):
         log: list[str] = []
-        reader = Thread(target=log.extend, args=(process.stderr,))  # a full pipe would stop the server
+        reader = Thread(target=log.extend, args=(process.stderr,))
         reader.start()
         yield Server(port, keys)
         process.terminate()

@@ -53,7 +53,7 @@ def test_no_log_line_and_no_span_has_what_a_client_wrote(monkeypatch: pytest.Mon
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         with (
-            serving_embedded("--log-level", "debug", "--access-log", "on") as served,
+            serving_embedded("--log-level", "debug") as served,
             httpx.Client(timeout=GUARD) as client,
         ):
             statuses = [client.post(served.root + path, json=body).status_code for path, body in BODIES]

@@ -34,8 +34,9 @@ def check_identity(found: Scrape) -> None:
     outcomes = ("finished", "failed", "cancelled")
     refused = found.value("llama_gateway_request_outcomes_total", outcome="refused")
     ended = sum(found.value("llama_gateway_request_outcomes_total", outcome=outcome) for outcome in outcomes)
-    accepted = found.value("llama_gateway_requests_total") - refused
-    assert accepted == ended + found.value("llama_gateway_requests_in_progress")
+    assert found.value("llama_gateway_requests_accepted_total") == ended + found.value("llama_gateway_requests_running")
+    begun = found.value("llama_gateway_requests_total")
+    assert begun == refused + ended + found.value("llama_gateway_requests_in_progress")
 
 
 async def come_and_go(served: Served, chance: random.Random, number: int) -> None:
@@ -74,7 +75,7 @@ async def test_accepted_requests_are_finished_failed_cancelled_or_running_in_eve
             await served.server.count_falls_to(0)
         found = await read(served)
     check_identity(found)
-    assert found.value("llama_gateway_requests_in_progress") == 0
+    assert found.value("llama_gateway_requests_in_progress") == found.value("llama_gateway_requests_running") == 0
     assert found.value("llama_gateway_requests_total") == 24
     cancelled = found.value("llama_gateway_request_outcomes_total", outcome="cancelled")
     assert found.value("llama_gateway_cancellations_total", cause="client_left") == cancelled

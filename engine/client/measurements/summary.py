@@ -36,6 +36,8 @@ class RequestSummary:
     """Number of these with reused KV cells, of each prompt those of its first choice."""
     completion_tokens: int
     """Number of generated tokens of all choices."""
+    longest_choice: int
+    """Number of generated tokens of the longest choice that ended."""
     wasted_tokens: int
     """Number of tokens that a running step computed after the cancel."""
     drafted_tokens: int
@@ -76,6 +78,7 @@ def summarize(mailbox: Mailbox, now: float) -> RequestSummary:
         prompt_tokens=prompt,
         cached_tokens=cached,
         completion_tokens=completion,
+        longest_choice=tally.longest_choice,
         wasted_tokens=wasted,
         drafted_tokens=tally.drafted,
         accepted_draft_tokens=tally.accepted,

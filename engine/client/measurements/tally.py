@@ -27,6 +27,8 @@ class Tally:
         """Number of ended parts."""
         self.completion_tokens = 0
         """Number of generated tokens of the ended choices."""
+        self.longest_choice = 0
+        """Number of these of the longest choice."""
         self.cached_tokens = 0
         """Number of reused prompt tokens of the ended choices: of each prompt those of its first choice."""
         self.drafted = 0
@@ -69,6 +71,7 @@ class Tally:
         self._read.add(prompt)
         self.reasons[event.choice] = event.reason
         self.completion_tokens += event.tokens
+        self.longest_choice = max(self.longest_choice, event.tokens)
         self.cached_tokens += 0 if choice else event.cached
         self.drafted += event.drafted
         self.accepted += event.accepted

@@ -1,17 +1,18 @@
 """Measurements of an engine that need no answer of its process, over all its processes so far."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from typing import Any
 
 from engine.client.measurements.histogram import STEP_TOKENS, Histogram
 from engine.events import EngineMetrics
 
-_GAUGES = frozenset(
-    {
+_NO_GAUGES: dict[str, Any] = dict.fromkeys(
+    (
         *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
         *("stored_tokens", "embedding_waiting"),
-    }
+    ),
+    0,
 )
-_COUNTERS = tuple(field.name for field in fields(EngineMetrics) if field.name not in _GAUGES)
 
 
 class Totals:
@@ -20,7 +21,7 @@ class Totals:
     def __init__(self) -> None:
         self.step_tokens = Histogram(STEP_TOKENS)
         """Numbers of computed tokens of the steps."""
-        self._before = dict.fromkeys(_COUNTERS, 0)
+        self._before = EngineMetrics()
         self._latest = EngineMetrics()
         self._computed = 0
 
@@ -36,14 +37,12 @@ class Totals:
 
     def end_process(self) -> None:
         """Keep the counters of the process, which has ended."""
-        for name in _COUNTERS:
-            self._before[name] += getattr(self._latest, name)
+        self._before = replace(self.metrics(), **_NO_GAUGES)
         self._latest, self._computed = EngineMetrics(), 0
 
     def metrics(self) -> EngineMetrics:
         """Return the latest metrics, with the counters of all processes. Gauges are 0 while there is no process."""
-        gauges = {name: getattr(self._latest, name) for name in _GAUGES}
-        return EngineMetrics(**gauges, **{name: getattr(self._latest, name) + self._before[name] for name in _COUNTERS})
+        return self._before + self._latest
 
 
 @dataclass(frozen=True, slots=True)

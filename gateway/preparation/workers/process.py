@@ -1,6 +1,7 @@
 """The processes as the gateway sees them: the fork server, and a worker with its connection."""
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import msgspec
 from anyio.abc import Process, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from engine import EngineFault
+from engine import EngineFault, without_secrets
 from gateway.preparation.codec import error_from
 from gateway.preparation.workers import forkserver
 from gateway.preparation.workers.forkserver import COMMAND
@@ -164,6 +165,7 @@ async def open_fork_server(modules: Sequence[str]) -> AsyncIterator[ForkServer]:
                 stdout=subprocess.DEVNULL,
                 stderr=None,
                 start_new_session=True,
+                env=without_secrets(os.environ),
             )
     server = ForkServer(process, control)
     try:

@@ -64,6 +64,7 @@ from engine.protocol.messages import (
     Message,
     QueryFailed,
     Refused,
+    SetLogLevel,
     Step,
     Tokenize,
     Tokenized,
@@ -123,6 +124,7 @@ class ScriptedChild:
         match message:
             case Configure(config):
                 self.note(f"configure repack={config.repack}")
+                self.note(f"level {config.log_level}")
                 self.load_model(this_life(self.load, self.life), repack=config.repack)
             case Generate(key, request):
                 self.note(f"generate {key} {request.id}")
@@ -134,6 +136,8 @@ class ScriptedChild:
                 self.answer(query_id, query)
             case CancelQuery(query_id):
                 self.note(f"cancel-query {query_id}")
+            case SetLogLevel(level):
+                self.note(f"level {level}")
             case Cancel(key):
                 self.note(f"cancel {key}")
                 self.cancel(key)

@@ -26,6 +26,26 @@ async def _told_unavailable(question: Callable[[], Awaitable[object]]) -> None:
         await question()
 
 
+async def test_a_log_level_reaches_this_process_and_the_next(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        engine.set_log_level("debug")
+        assert await scripted.saw(engine, "level debug") == 1
+        with pytest.raises(EngineFault):
+            await text(engine, "accept; start; say a; die SIGKILL")
+        await engine.ready()
+        assert await scripted.saw(engine, "level debug") == 2
+
+
+async def test_a_log_level_may_change_while_the_model_loads(scripted: Scripted, tmp_path: Path) -> None:
+    fifo = tmp_path / "load"
+    os.mkfifo(fifo)
+    async with scripted.open(f"after {fifo}", ready=False) as engine:
+        engine.set_log_level("debug")
+        await anyio.to_thread.run_sync(fifo.write_bytes, b"x")
+        await engine.ready()
+        assert await scripted.saw(engine, "level debug") == 1
+
+
 async def test_loading_reports_progress_and_ends_ready(scripted: Scripted) -> None:
     async with scripted.open(ready=False) as engine:
         seen = [engine.status]

@@ -199,6 +199,9 @@ def test_concurrent_speculative_texts_are_the_same_as_alone() -> None:
             made.step()
     made.drain()
     assert made.scheduler.metrics().accepted > 100
+    by_position = made.scheduler.metrics().accepted_by_position
+    assert sum(by_position) == made.scheduler.metrics().accepted
+    assert sorted(by_position, reverse=True) == list(by_position)
     for key, (prompt, limit) in asked.items():
         lone = driver(mostly, slots=1)
         same = lone.add(prompt, max_tokens=limit, speculative=False)

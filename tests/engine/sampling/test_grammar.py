@@ -140,6 +140,15 @@ HOSTILE = {
     "ambiguity": Grammar(LARK, 'start: s\ns: s s | "a" | '),
     "right recursion": Grammar(LARK, 'start: s\ns: /[a-z]/ s | "."'),
     "many lengths": Grammar(SCHEMA, '{"type": "array", "items": {"maxLength": 9999999}, "maxItems": 9999999}'),
+    "a long chain of rules": Grammar(
+        LARK, "start: r0\n" + "".join(f'r{at}: "a" r{at + 1}\n' for at in range(3_900)) + 'r3900: "z"'
+    ),
+    "a long chain of references": Grammar(
+        SCHEMA,
+        json.dumps(
+            {"$ref": "#/$defs/0", "$defs": {at: {"items": {"$ref": f"#/$defs/{at + 1}"}} for at in range(1_999)}}
+        ),
+    ),
     "itself": Grammar(SCHEMA, '{"anyOf": [{"$ref": "#"}, {"type": "array", "items": {"$ref": "#"}}]}'),
 }
 
@@ -234,6 +243,13 @@ def longest_whitespace(model: LlamaModel, grammar: Grammar, before: str) -> int:
 
 
 JSON_GAPS = ["{", '{"a"', '{"a":', '{"a":[', '{"a":[1', '{"a":[1,', '{"a":[1]', '{"a":[1],', '{"a":[1],"b":{']
+
+
+@pytest.mark.parametrize("before", JSON_GAPS)
+@pytest.mark.parametrize("source", ['{"type": "object"}', "true"])
+def test_whitespace_of_json_in_lark_is_that_of_other_json(model: LlamaModel, source: str, before: str) -> None:
+    grammar = Grammar(LARK, f"start: %json {source}")
+    assert longest_whitespace(model, grammar, before) == 1 + 20
 
 
 @pytest.mark.parametrize("before", JSON_GAPS)

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from engine.sampling.grammar_bounds import GrammarError, check_gbnf, check_lark, check_regex, check_schema
+from engine.sampling.grammar_bounds import (
+    GrammarError,
+    check_gbnf,
+    check_lark,
+    check_regex,
+    check_schema,
+    inline_schemas,
+)
 
 PATTERNS = [{"pattern": f"{n}$"} for n in range(12)]
 
@@ -53,10 +60,9 @@ def test_usual_schemas_are_accepted(schema: object) -> None:
     check_lark(f"start: %json {json.dumps(schema)}")
 
 
-def test_intersections_in_lark_are_bounded() -> None:
-    check_lark("start: A\nA: " + " & ".join(f"/a{n}/" for n in range(8)))
+def test_intersections_in_lark_are_refused() -> None:
     with pytest.raises(GrammarError, match="&"):
-        check_lark("start: A\nA: " + " & ".join(f"/a{n}/" for n in range(9)))
+        check_lark("start: A\nA: /((a|b){997})*/ & /((a|b){991})*/")
 
 
 def test_the_total_length_of_regular_expressions_is_bounded() -> None:
@@ -85,3 +91,39 @@ def test_rules_of_gbnf_are_bounded() -> None:
     check_gbnf("\n".join(f"r{n} ::= r{n + 1}" for n in range(500)))
     with pytest.raises(GrammarError, match="500 rules"):
         check_gbnf("\n".join(f"r{n} ::= r{n + 1}" for n in range(501)))
+
+
+CHAIN = {"$defs": {f"d{at}": {"items": {"$ref": f"#/$defs/d{at + 1}"}} for at in range(2_001)}, "$ref": "#/$defs/d0"}
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("start: r0\n" + "".join(f"r{at}: r{at + 1}\n" for at in range(4_000)), "4000 rules"),
+        ("start: " + "b " * 6_500 + '\nb: "x"?', "names"),
+        ("start: " + '"a"? ' * 1_501, "repetitions"),
+        ("".join(f'j{at}: %json {{"multipleOf": {19_001 + at}}}\n' for at in range(2)), "multipleOf"),
+        (f"start: %json {json.dumps(CHAIN)}", r"2000 \$ref"),
+    ],
+)
+def test_costly_lark_grammars_are_refused(source: str, words: str) -> None:
+    with pytest.raises(GrammarError, match=words):
+        check_lark(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("root ::= " + "b " * 6_500 + '\nb ::= "x" |', "names"),
+        ("root ::= " + "[a-z]* " * 1_501, "repetitions"),
+        ("root ::= " + " | ".join(f"[a-z{at}]" for at in range(4_001)), "classes"),
+    ],
+)
+def test_costly_gbnf_grammars_are_refused(source: str, words: str) -> None:
+    with pytest.raises(GrammarError, match=words):
+        check_gbnf(source)
+
+
+def test_schemas_are_found_only_where_the_compiler_finds_them() -> None:
+    source = 'start: "%json {" %json {"const": "%json {}"} /%json {}/ // %json {"a\n | %json true %json {'
+    assert [inline.schema for inline in inline_schemas(source)] == [{"const": "%json {}"}, True]

@@ -1,8 +1,10 @@
 """A whole engine on two pipes with the fake runner: its messages, and their order relative to passes."""
 
+import logging
 import os
 import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +24,7 @@ from engine.protocol.messages import (
     Loading,
     Message,
     Refused,
+    SetLogLevel,
 )
 from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
@@ -29,6 +32,20 @@ from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
 from tests.engine.driver import bytes_of, request
 from tests.engine.worker.worker_client import GUARD, Client, Gate
+
+
+@pytest.fixture
+def root_level() -> Iterator[None]:
+    before = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(before)
+
+
+@pytest.mark.usefixtures("root_level")
+def test_the_log_level_changes_while_it_runs(client: Client) -> None:
+    for level in ("debug", "error"):
+        client.worker.receive(SetLogLevel(level))
+        assert logging.getLogger().level == logging.getLevelName(level.upper())
 
 
 def test_a_request_is_accepted_with_its_size_before_any_other_event(client: Client) -> None:

@@ -28,6 +28,8 @@ FINISHED = RequestRecord(
     prompt_tokens=30,
     cached_tokens=20,
     completion_tokens=42,
+    longest_choice=30,
+    accepted=True,
     outcome=Outcome.FINISHED,
     phase="done",
     finish_reasons=("stop", "length"),
@@ -37,11 +39,14 @@ FINISHED = RequestRecord(
 def scraped(*records: RequestRecord, running: int = 0) -> Scrape:
     """Return the metrics after the begin and the end of these records, and the begin of others."""
     metrics = RequestMetrics([MODEL])
+    begun = [*records, *[FINISHED] * running]
+    for record in begun:
+        metrics.observe(replace(record, outcome=None, accepted=False))
+    for record in begun:
+        if record.accepted:
+            metrics.observe(replace(record, outcome=None))
     for record in records:
-        metrics.observe(replace(record, outcome=None))
         metrics.observe(record)
-    for _ in range(running):
-        metrics.observe(replace(FINISHED, outcome=None))
     return Scrape(tuple(metrics.collect()))
 
 
@@ -55,6 +60,7 @@ TIMES = {
     "vllm:request_time_per_output_token_seconds": 0.2,
     "vllm:request_prompt_tokens": 30,
     "vllm:request_generation_tokens": 42,
+    "vllm:request_max_num_generation_tokens": 30,
     "vllm:request_params_max_tokens": 100,
     "vllm:request_params_n": 2,
 }
@@ -105,7 +111,8 @@ def test_a_request_that_never_left_the_queue_has_no_times() -> None:
 
 def test_failures_and_refusals_are_counted_by_their_codes() -> None:
     found = scraped(
-        ended(Outcome.FAILED, "engine_died", phase="decode"), ended(Outcome.REFUSED, "queue_full", phase="intake")
+        ended(Outcome.FAILED, "engine_died", phase="decode"),
+        ended(Outcome.REFUSED, "queue_full", phase="intake", accepted=False),
     )
     assert found.value("llama_gateway_failures_total", code="engine_died") == 1
     assert found.value("llama_gateway_refusals_total", reason="queue_full") == 1
@@ -128,17 +135,25 @@ def test_no_client_is_a_label() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.sampled_from(list(Outcome)), max_size=30), st.integers(0, 5))
-def test_accepted_requests_are_finished_failed_cancelled_or_running(outcomes: list[Outcome], running: int) -> None:
-    found = scraped(*(ended(outcome, "some cause", phase="decode") for outcome in outcomes), running=running)
+@given(st.lists(st.tuples(st.sampled_from(list(Outcome)), st.booleans()), max_size=30), st.integers(0, 5))
+def test_accepted_requests_are_finished_failed_cancelled_or_running(
+    ends: list[tuple[Outcome, bool]], running: int
+) -> None:
+    """A request may also be cancelled, or fail, before it is accepted, and one that was refused never was accepted."""
+    records = (
+        ended(outcome, "some cause", phase="decode", accepted=accepted and outcome is not Outcome.REFUSED)
+        for outcome, accepted in ends
+    )
+    found = scraped(*records, running=running)
 
     def count(outcome: Outcome) -> float:
         return found.value("llama_gateway_request_outcomes_total", outcome=outcome.value)
 
     in_progress = found.value("llama_gateway_requests_in_progress")
-    accepted = found.value("llama_gateway_requests_total") - count(Outcome.REFUSED)
-    assert in_progress == running
+    accepted = found.value("llama_gateway_requests_accepted_total")
+    assert in_progress == found.value("llama_gateway_requests_running") == running
     assert accepted == sum(map(count, set(Outcome) - {Outcome.REFUSED})) + in_progress
+    assert found.value("llama_gateway_requests_total") == accepted + count(Outcome.REFUSED)
     assert count(Outcome.CANCELLED) == found.value("llama_gateway_cancellations_total")
     assert count(Outcome.FAILED) == found.value("llama_gateway_failures_total")
     assert count(Outcome.REFUSED) == found.value("llama_gateway_refusals_total")

@@ -2,8 +2,14 @@
 
 import orjson
 import pytest
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp
 
-from gateway.middleware.origin import OriginGuard, is_same_origin
+from gateway.keys.ring import KeyRing
+from gateway.middleware.origin import OriginGuard, ReadableResponses, is_same_origin
+from tests.gateway.application import app_with_keys
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.server.apps import hello, scoped
 from tests.gateway.server.sockets import serving
 
@@ -21,7 +27,7 @@ def request(method: str = "POST", host: str = "127.0.0.1:8000", **headers: str) 
     "origin", ["https://evil.example", "null", "http://127.0.0.1:9", "http://app.example", "https://APP.example", ""]
 )
 async def test_a_foreign_page_is_refused(origin: str) -> None:
-    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+    async with serving(guarded()) as site:
         answer = await site.ask(request(origin=origin))
         error = orjson.loads(answer.body)["error"]
         assert (answer.status, error["code"]) == (403, "origin_not_allowed")
@@ -41,13 +47,42 @@ async def test_a_request_without_an_origin_is_accepted() -> None:
         assert (await site.ask(request(host="any.name"))).status == 200
 
 
+def guarded() -> ASGIApp:
+    return ReadableResponses(scoped(OriginGuard(hello, ALLOWED)), ALLOWED)
+
+
 @pytest.mark.parametrize("origin", ALLOWED)
 async def test_an_allowed_page_gets_its_cors_headers(origin: str) -> None:
-    async with serving(scoped(OriginGuard(hello, ALLOWED))) as site:
+    async with serving(guarded()) as site:
         answer = await site.ask(request(origin=origin))
         assert answer.status == 200
         assert answer.headers["access-control-allow-origin"] == origin
         assert "x-request-id" in answer.headers["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize("allowed", [ALLOWED, ("*",)])
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status"),
+    [
+        ("/v1/models", {}, b"", 401),
+        ("/v1/chat/completions", {"authorization": "Bearer sk-other"}, b"{}", 401),
+        ("/v1/chat/completions", {"authorization": "Bearer sk-1"}, b"x" * 2048, 413),
+        ("/v1/chat/completions", {"authorization": "Bearer sk-1"}, b"{", 400),
+        ("/none", {"authorization": "Bearer sk-1"}, b"", 404),
+    ],
+)
+async def test_an_allowed_page_can_read_every_refusal(
+    allowed: tuple[str, ...], path: str, headers: dict[str, str], body: bytes, status: int
+) -> None:
+    app = app_with_keys(KeyRing(["sk-1"]), FakeEngine(), allow_origin=allowed, body_limit=1024)
+    given = {"origin": ALLOWED[0], "content-length": str(len(body)), **headers}
+    call = await AsgiCall(app, path, body, method="POST" if body else "GET", headers=given).run()
+    assert call.status == status
+    assert call.start is not None
+    received = Headers(raw=call.start["headers"])
+    assert received["access-control-allow-origin"] in (ALLOWED[0], "*")
+    assert len(received.getlist("access-control-allow-origin")) == 1
+    assert "x-request-id" in received["access-control-expose-headers"]
 
 
 @pytest.mark.parametrize("allowed", [ALLOWED, ("*",)])
@@ -68,7 +103,8 @@ async def test_an_allowed_page_gets_its_preflight(allowed: tuple[str, ...]) -> N
 
 
 async def test_allowed_origins_are_case_insensitive() -> None:
-    async with serving(scoped(OriginGuard(hello, ["https://APP.example/"]))) as site:
+    allowed = ["https://APP.example/"]
+    async with serving(ReadableResponses(scoped(OriginGuard(hello, allowed)), allowed)) as site:
         answer = await site.ask(request(origin="https://app.example"))
         assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://app.example")
 

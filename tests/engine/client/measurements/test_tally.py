@@ -78,17 +78,19 @@ def test_a_replay_begins_with_nothing() -> None:
     tally, _ = tally_of("a")
     tally.begin_token(1.0)
     tally.end_part(finished(0, 5), 2.0)
+    assert tally.longest_choice == 5
     tally.reset()
     assert (tally.ended, tally.first_token_at, tally.completion_tokens, tally.reasons) == (0, None, 0, {})
+    assert tally.longest_choice == 0
 
 
 def test_counters_go_on_where_the_last_process_ended() -> None:
     totals = Totals()
-    totals.record(EngineMetrics(slots=4, held=2, steps=5, generated_tokens=10))
+    totals.record(EngineMetrics(slots=4, held=2, steps=5, generated_tokens=10, accepted_by_position=(4, 1)))
     totals.end_process()
-    assert totals.metrics() == EngineMetrics(steps=5, generated_tokens=10)
-    totals.record(EngineMetrics(slots=4, held=1, steps=1, generated_tokens=3))
-    assert totals.metrics() == EngineMetrics(slots=4, held=1, steps=6, generated_tokens=13)
+    assert totals.metrics() == EngineMetrics(steps=5, generated_tokens=10, accepted_by_position=(4, 1))
+    totals.record(EngineMetrics(slots=4, held=1, steps=1, generated_tokens=3, accepted_by_position=(2,)))
+    assert totals.metrics() == EngineMetrics(slots=4, held=1, steps=6, generated_tokens=13, accepted_by_position=(6, 1))
 
 
 def test_older_metrics_that_arrive_later_are_ignored() -> None:

@@ -1,5 +1,7 @@
 """`GET /metrics`."""
 
+from typing import Any
+
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from starlette.types import ASGIApp
@@ -43,7 +45,7 @@ async def read(app: ASGIApp) -> Scrape:
 class Measured(FakeEngine):
     """An engine with chosen metrics."""
 
-    def __init__(self, **metrics: int) -> None:
+    def __init__(self, **metrics: Any) -> None:
         super().__init__()
         self.values = EngineMetrics(**metrics)
         self.waiting = 0

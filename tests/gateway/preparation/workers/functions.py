@@ -96,3 +96,8 @@ def append_process_id(argument: bytes, _payload: bytes) -> bytes:
     with Path(argument.decode()).open("a") as file:
         file.write(f"{os.getpid()}\n")
     return b""
+
+
+def variables(_argument: bytes, _payload: bytes) -> bytes:
+    """Return the environment that the worker was started with."""
+    return Path("/proc/self/environ").read_bytes()

@@ -49,6 +49,17 @@ async def test_the_kernel_takes_a_worker_before_the_engine(pool: WorkerPool) -> 
     assert await run(pool, functions.oom_score) == b"1000"
 
 
+async def test_a_worker_gets_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LLAMA_API_KEY", "LLAMA_GATEWAY_API_KEY", "HF_TOKEN"):
+        monkeypatch.setenv(name, "sk-secret")
+    monkeypatch.setenv("OTHER_VARIABLE", "shown")
+    pool = WorkerPool()
+    async with pool.open([functions.__name__]):
+        found = await run(pool, functions.variables)
+    assert b"OTHER_VARIABLE=shown" in found
+    assert b"sk-secret" not in found
+
+
 async def test_a_kernel_that_refuses_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def prctl(self, *_: int) -> int:
