@@ -99,5 +99,5 @@ def append_process_id(argument: bytes, _payload: bytes) -> bytes:
 
 
 def variables(_argument: bytes, _payload: bytes) -> bytes:
-    """Return the environment that the worker was started with."""
-    return Path("/proc/self/environ").read_bytes()
+    """Return the environment of the worker, as lines. It may be forked from a process with another one in /proc."""
+    return "\n".join(f"{name}={value}" for name, value in os.environ.items()).encode()
