@@ -19,7 +19,7 @@ class ModelTraits:
     min_prefill_chunk: int
     """Approximate number of tokens below which a smaller prompt step takes no less time."""
     can_trim: bool
-    """True if the last cells of a sequence can be dropped alone; False for recurrent and sliding-window models."""
+    """True if the last cells of a sequence can be dropped alone. If not, a sequence goes back only to a checkpoint."""
 
 
 class Model(Protocol):

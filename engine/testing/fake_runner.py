@@ -16,6 +16,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Rewind,
     Runner,
     Save,
     StepPlan,
@@ -26,26 +27,40 @@ from engine.core.token import Score, Token
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
 
 Script = Callable[[list[int]], int]
+PARTIAL_CELLS = 20
+"""Size of a partial state, in cells."""
 
 
 class FakeRunner(Runner):
     """Records each cell's token, and raises `RuntimeError` for a wrong position, a stale cell or a foreign row."""
 
-    def __init__(self, model: FakeModel, *, script: Script = letters, capacity: int | None = None) -> None:
-        """Create a runner. `script` returns each next token; `capacity` limits the cells of all slots together."""
+    def __init__(
+        self, model: FakeModel, *, script: Script = letters, capacity: int | None = None, rewinds: bool = True
+    ) -> None:
+        """Create a runner.
+
+        Args:
+            model: the model, whose traits limit the changes of cells.
+            script: returns each next token.
+            capacity: the maximum number of cells of all slots together.
+            rewinds: whether a model that cannot trim has partial states. A purely recurrent one has none.
+        """
         self._model = model
+        self._rewinds = rewinds and not model.traits.can_trim
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
+        self.checkpoints: dict[int, list[int]] = {}
+        """Tokens before the partial state saved under each key."""
         self.room = sys.maxsize
-        """Maximum number of saved cells."""
+        """Maximum number of saved cells, partial states included."""
         self.open: set[Sequence] = set()
         """Sequences with a sampler."""
         self.copied = 0
-        """Total number of copied, saved and restored cells."""
+        """Total number of copied, saved and restored cells, partial states included."""
         self.scored = 0
         """Total number of rows that scored a token."""
         self.passes: list[list[tuple[int, int]]] = []
@@ -81,12 +96,15 @@ class FakeRunner(Runner):
     @override
     def save(self, save: Save) -> bool:
         cells = self.cells.get(save.seq_id, [])
-        if not cells or save.key in self.saved:
+        if not cells or save.key in self.saved or save.key in self.checkpoints:
             raise RuntimeError(f"{len(cells)} cells of slot {save.seq_id} to save under the key {save.key}")
-        if sum(map(len, self.saved.values())) + len(cells) > self.room:
+        if save.partial and not self._rewinds:
+            raise RuntimeError("this model has no partial states")
+        size = PARTIAL_CELLS if save.partial else len(cells)
+        if sum(map(len, self.saved.values())) + PARTIAL_CELLS * len(self.checkpoints) + size > self.room:
             return False
-        self.saved[save.key] = cells.copy()
-        self.copied += len(cells)
+        (self.checkpoints if save.partial else self.saved)[save.key] = cells.copy()
+        self.copied += size
         return True
 
     @override
@@ -98,8 +116,17 @@ class FakeRunner(Runner):
         self.copied += len(saved)
 
     @override
+    def rewind(self, rewind: Rewind) -> None:
+        saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
+        if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
+            raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
+        del cells[rewind.tokens :]
+        self.copied += PARTIAL_CELLS
+
+    @override
     def forget(self, forget: Forget) -> None:
         self.saved.pop(forget.key, None)
+        self.checkpoints.pop(forget.key, None)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
