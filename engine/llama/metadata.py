@@ -43,13 +43,24 @@ def generates(handle: int) -> bool:
     return causal(handle) and pooling(handle) <= 0
 
 
-def can_trim(handle: int) -> bool:
-    """Return whether the last cells of a sequence can be dropped: not with a recurrent state or a sliding window."""
-    return not (
-        llama_cpp.llama_model_is_recurrent(handle)
-        or llama_cpp.llama_model_is_hybrid(handle)
-        or llama_cpp.llama_model_n_swa(handle)
-    )
+def can_trim(handle: int, *, full_windows: bool) -> bool:
+    """Return whether the last cells of a sequence can be dropped alone.
+
+    Not with a recurrent state, and not where the cells before a sliding window are overwritten.
+    """
+    if recurrent(handle) or llama_cpp.llama_model_is_hybrid(handle):
+        return False
+    return full_windows or not window(handle)
+
+
+def recurrent(handle: int) -> bool:
+    """Return whether a sequence has only a recurrent state, and no cells of tokens."""
+    return bool(llama_cpp.llama_model_is_recurrent(handle))
+
+
+def window(handle: int) -> int:
+    """Return the tokens of the sliding window; 0 if every layer attends to all tokens."""
+    return int(llama_cpp.llama_model_n_swa(handle))
 
 
 def causal(handle: int) -> bool:
@@ -62,8 +73,16 @@ def pooling(handle: int) -> int:
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
-def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
-    """Return the description of the model; `context` is the tokens of a slot."""
+def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer, *, checkpoints: bool) -> ModelInfo:
+    """Return the description of the model.
+
+    Args:
+        handle: the C model.
+        config: has the number of slots.
+        context: the tokens of a slot.
+        tokenizer: the model's tokenizer.
+        checkpoints: whether sequences go back only to checkpoints.
+    """
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     parameters = llama_cpp.llama_model_n_params(handle)
@@ -85,6 +104,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
+        checkpoints=checkpoints,
     )
 
 

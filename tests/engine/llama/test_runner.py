@@ -141,12 +141,12 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
 
 @pytest.mark.parametrize("cells", [1, 40, LONG])
 def test_the_size_of_saved_cells_is_known_in_advance(runner: LlamaRunner, cells: int) -> None:
-    size = runner.probe()
+    size = runner.probe().whole
     compute(runner, (sequence(1, prompt(cells)), cells))
     assert runner.save(Save(1, 1))
-    assert runner._saved[1].nbytes == size.of(cells)
+    assert runner._cells.saved[1].nbytes == size.of(cells)
     runner.forget(Forget(1))
-    assert not runner._saved
+    assert not runner._cells.saved
 
 
 def no_memory(*_arguments: object) -> None:
@@ -155,7 +155,7 @@ def no_memory(*_arguments: object) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "name", "fail"),
-    [(state, "_allocate", no_memory), (llama_cpp, "llama_state_seq_get_data", lambda *_arguments: 0)],
+    [(state, "_allocate", no_memory), (llama_cpp, "llama_state_seq_get_data_ext", lambda *_arguments: 0)],
     ids=["for a state", "inside llama.cpp"],
 )
 def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
@@ -169,7 +169,7 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
         runner.save(Save(1, 1))  # perhaps into memory prepared before
         runner.forget(Forget(1))
         assert not runner.save(Save(2, 1))
-    assert not runner._saved
+    assert not runner._cells.saved
     assert runner.save(Save(3, 1))
     runner.forget(Forget(3))
     assert generate(runner, goes_on, 2) == expected
