@@ -27,7 +27,7 @@ from engine.core.token import Score, Token
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
 
 Script = Callable[[list[int]], int]
-PARTIAL_CELLS = 20
+PARTIAL_CELLS = 5
 """Size of a partial state, in cells."""
 
 
