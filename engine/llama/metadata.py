@@ -73,16 +73,8 @@ def pooling(handle: int) -> int:
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
-def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer, *, checkpoints: bool) -> ModelInfo:
-    """Return the description of the model.
-
-    Args:
-        handle: the C model.
-        config: has the number of slots.
-        context: the tokens of a slot.
-        tokenizer: the model's tokenizer.
-        checkpoints: whether sequences go back only to checkpoints.
-    """
+def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
+    """Return the description of the model; `context` is the tokens of a slot."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     parameters = llama_cpp.llama_model_n_params(handle)
@@ -104,7 +96,6 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
-        checkpoints=checkpoints,
     )
 
 

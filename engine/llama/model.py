@@ -75,15 +75,16 @@ class LlamaModel:
             context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             self.full_windows = memory.fits_full_windows(config.slots, context, shape, stores)
-            can_trim = metadata.can_trim(handle, full_windows=self.full_windows)
-            self.info = metadata.describe(handle, config, context, self._tokenizer, checkpoints=not can_trim)
+            self.info = metadata.describe(handle, config, context, self._tokenizer)
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
             self.traits = ModelTraits(
                 cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
                 min_prefill_chunk=self.attention.chunk,
-                can_trim=can_trim,
+                can_trim=metadata.can_trim(handle, full_windows=self.full_windows),
+                windowed=self.window > 0,
             )
+            self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle)
             self.causal = metadata.causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))

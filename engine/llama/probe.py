@@ -23,7 +23,7 @@ class Probe:
     whole: StateSize
     """The size of saved cells."""
     partial: StateSize | None = None
-    """The size of a partial state; unset if there is none, because cells can be trimmed or a whole state is as good."""
+    """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
     can_trim: bool = True
     """True if the last cells of a sequence can be dropped alone."""
 
@@ -38,14 +38,15 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callab
     handle = context.handle
     _decode(context, batch, model, logits, start=0, rows=rows)
     whole, partial = {rows: state_bytes(handle, 0)}, {rows: state_bytes(handle, 0, partial=True)}
-    earlier = None if model.traits.can_trim or model.recurrent else read_state(handle, 0, partial=True)
+    partly = model.traits.needs_checkpoints and not model.recurrent
+    earlier = read_state(handle, 0, partial=True) if partly else None
     _decode(context, batch, model, logits, start=rows, rows=1)
     whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
     can_trim = model.traits.can_trim and context.try_remove(0, rows)
     rewinds = earlier is not None and _rewinds(context, earlier, rows)
     context.remove(0, 0)
     if rewinds:
-        return Probe(*measure_parts(whole, partial, model.window), can_trim=False)
+        return Probe(*measure_parts(whole, partial, model.window), can_trim=can_trim)
     return Probe(measure(whole), can_trim=can_trim)
 
 

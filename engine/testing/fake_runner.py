@@ -46,7 +46,8 @@ class FakeRunner(Runner):
             rewinds: whether a model that cannot trim has partial states. A purely recurrent one has none.
         """
         self._model = model
-        self._rewinds = rewinds and not model.traits.can_trim
+        self._rewinds = rewinds and model.traits.needs_checkpoints
+        self._floors: dict[int, int] = {}
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
@@ -72,17 +73,20 @@ class FakeRunner(Runner):
 
     @override
     def remove(self, removal: Removal) -> None:
-        if removal.start and not self._model.traits.can_trim:
+        copied = self._model.traits.windowed and removal.start < self._floors.get(removal.seq_id, 0)
+        if removal.start and (copied or not self._model.traits.can_trim):
             raise RuntimeError("this model cannot drop part of a sequence")
+        if not removal.start:
+            self._floors[removal.seq_id] = 0
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
 
     @override
     def copy(self, copy: Copy) -> None:
         source = self.cells.get(copy.source, [])
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
-        if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
+        if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
-        self.cells[copy.target] = source[: copy.tokens]
+        self._fill(copy.target, source[: copy.tokens])
         self.copied += copy.tokens
 
     @override
@@ -90,7 +94,8 @@ class FakeRunner(Runner):
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
-        self.cells[swap.one], self.cells[swap.other] = other, one
+        self._fill(swap.one, other)
+        self._fill(swap.other, one)
         self.copied += len(one) + len(other)
 
     @override
@@ -110,9 +115,11 @@ class FakeRunner(Runner):
     @override
     def restore(self, restore: Restore) -> None:
         saved = self.saved.get(restore.key, [])
-        if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
+        if not 1 <= restore.tokens <= len(saved) or (
+            restore.tokens < len(saved) and self._model.traits.needs_checkpoints
+        ):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
-        self.cells[restore.seq_id] = saved[: restore.tokens]
+        self._fill(restore.seq_id, saved[: restore.tokens])
         self.copied += len(saved)
 
     @override
@@ -120,7 +127,7 @@ class FakeRunner(Runner):
         saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
         if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
             raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
-        del cells[rewind.tokens :]
+        self._fill(rewind.seq_id, saved.copy())
         self.copied += PARTIAL_CELLS
 
     @override
@@ -156,6 +163,11 @@ class FakeRunner(Runner):
     @override
     def close(self, sequence: Sequence) -> None:
         self.open.discard(sequence)
+
+    def _fill(self, seq_id: int, cells: list[int]) -> None:
+        """Replace the cells of a slot by copied ones."""
+        self.cells[seq_id] = cells
+        self._floors[seq_id] = len(cells)
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""

@@ -50,7 +50,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
         yield effort_of_text(len(tokens))
         limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
         echo = make_echo(request, prompt, tokens, model)
-        checkpoints = () if model.traits.can_trim else find_checkpoints(prompt, tokens, model)
+        checkpoints = find_checkpoints(prompt, tokens, model) if model.traits.needs_checkpoints else ()
         sequences += [
             Sequence(
                 request,

@@ -79,10 +79,10 @@ class KVLedger:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
         best = self.best_source(sequence)
-        source = self._finder.best_of(self.slots, wanted)
+        source = self._finder.best_slot(self.slots, wanted)
         extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
         slot = self._place(source.source if source and extends else None)
-        kept = self._saved_only(self._finder.within(slot, wanted))
+        kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
         if best and _pays(best.source, best.tokens - shared):
             self._use(best)  # the save below must not evict it
@@ -104,7 +104,7 @@ class KVLedger:
             return True
         if not self.may_copy or self._saved_only(best) is None:
             return False
-        self._copy(best, sequence.seq_id)
+        self._copy(best, self.slots[sequence.seq_id])
         self.reused += best.tokens - sequence.computed
         sequence.begin_at(best.tokens)
         return True
@@ -115,7 +115,7 @@ class KVLedger:
 
     def save_checkpoint(self, sequence: Sequence) -> None:
         """Save the state of a running sequence, so that it can go back to it, and others can begin with it."""
-        if sequence.shares and not self.traits.can_trim:
+        if sequence.shares and self.traits.needs_checkpoints:
             prefix = Prefix(sequence.tokens[: sequence.computed], sequence.computed, sequence.partition)
             self._changes += self.store.save_checkpoint(sequence.seq_id, prefix)
 
@@ -133,6 +133,7 @@ class KVLedger:
         if len(target.cached) > COPIED_AT_ONCE:
             self._give_up(target)
         there, back = source.size, target.size
+        target.floor, source.floor = there, back
         if there and back:
             self._changes.append(Swap(source.seq_id, target.seq_id))
         elif there:
@@ -160,7 +161,7 @@ class KVLedger:
         if keep:
             slot.cached, slot.partition = sequence.tokens[: sequence.computed], sequence.partition
         else:
-            self._changes.append(Removal(slot.seq_id, 0))
+            self._remove(slot, 0)
             slot.leaving = sequence
         slot.holder = None
         self._touch(slot)
@@ -201,7 +202,7 @@ class KVLedger:
         elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
         if lost >= WORTH_SAVING and _pays(slot, lost):
-            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=self.traits.can_trim)
+            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=not self.traits.needs_checkpoints)
             self._copied += slot.size
 
     def _keep(self, slot: Slot, kept: Reuse[Slot] | None) -> int:
@@ -211,21 +212,27 @@ class KVLedger:
         shared = kept.tokens if kept else 0
         if kept and kept.checkpoint:
             self._changes.append(self.store.rewind(kept.checkpoint, slot.seq_id))
+            slot.floor = shared
         elif slot.size > shared:
-            self._changes.append(Removal(slot.seq_id, shared))
+            self._remove(slot, shared)
         return shared
 
-    def _copy(self, reuse: Reuse[PrefixSource], seq_id: int) -> None:
+    def _remove(self, slot: Slot, start: int) -> None:
+        self._changes.append(Removal(slot.seq_id, start))
+        slot.floor = min(slot.floor, start)
+
+    def _copy(self, reuse: Reuse[PrefixSource], slot: Slot) -> None:
         """Replace the cells of a slot by those to reuse."""
         source = reuse.source
         tokens = source.size if reuse.checkpoint else reuse.tokens
         if isinstance(source, StoredPrefix):
-            self._changes.append(self.store.restore(source, seq_id, tokens))
+            self._changes.append(self.store.restore(source, slot.seq_id, tokens))
         else:
-            self._changes.append(Copy(source.seq_id, seq_id, tokens))
+            self._changes.append(Copy(source.seq_id, slot.seq_id, tokens))
             self._touch(source)
         if reuse.checkpoint:
-            self._changes.append(self.store.rewind(reuse.checkpoint, seq_id))
+            self._changes.append(self.store.rewind(reuse.checkpoint, slot.seq_id))
+        slot.floor = reuse.tokens
         self._copied += source.size
 
     def _saved_only(self, reuse: Reuse[S] | None) -> Reuse[S] | None:
@@ -241,7 +248,7 @@ class KVLedger:
         """Drop the cached cells of a slot."""
         if slot.cached:
             self._save(slot)
-            self._changes.append(Removal(slot.seq_id, 0))
+            self._remove(slot, 0)
             slot.cached = []
 
     def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:

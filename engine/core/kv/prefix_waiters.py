@@ -44,7 +44,7 @@ class PrefixWaiters:
     def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
         """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""
         source, shared = _longest_prefix(sequence, earlier)
-        if source and not self._ledger.traits.can_trim:
+        if source and self._ledger.traits.needs_checkpoints:
             shared = max((at for at in source.checkpoints if source.computed < at <= shared), default=0)
             shared = shared if self._ledger.store.has_room_for_checkpoint(shared) else 0
         return source, shared

@@ -43,25 +43,29 @@ class ReuseFinder:
         self._traits = traits
 
     def best(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[PrefixSource] | None:
-        """Return the best source among these slots and the store."""
+        """Return the best source to copy from among these slots and the store; the smallest of equal ones."""
         sources: list[PrefixSource] = [*slots, *self._store.find(wanted)]
-        return self.best_of(sources, wanted)
+        return _best(self._within(source, wanted, cuts=not self._traits.needs_checkpoints) for source in sources)
 
-    def best_of(self, sources: Iterable[S], wanted: Prefix) -> Reuse[S] | None:
-        """Return the source with most reusable tokens; the smallest of equal ones."""
-        best: Reuse[S] | None = None
-        for source in sources:
-            found = self.within(source, wanted)
-            if found and (not best or (found.tokens, -source.size) > (best.tokens, -best.source.size)):
-                best = found
-        return best
+    def best_slot(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[Slot] | None:
+        """Return the slot whose cells serve best where they are; the smallest of equal ones."""
+        return _best(self.in_place(slot, wanted) for slot in slots)
 
-    def within(self, source: S, wanted: Prefix) -> Reuse[S] | None:
-        """Return the cells of one source that can be reused."""
+    def in_place(self, slot: Slot, wanted: Prefix) -> Reuse[Slot] | None:
+        """Return the cells of a slot that can be reused where they are."""
+        copied = self._traits.windowed and slot.prefix.common(wanted) < slot.floor
+        return self._within(slot, wanted, cuts=self._traits.can_trim and not copied)
+
+    def _within(self, source: S, wanted: Prefix, *, cuts: bool) -> Reuse[S] | None:
+        """Return the cells of a source that can be reused; `cuts` if its last cells can be dropped alone."""
         shared = source.prefix.common(wanted)
         if not shared:
             return None
-        if self._traits.can_trim or shared == source.size:
+        if cuts or shared == source.size:
             return Reuse(source, shared)
         checkpoint = self._store.find_checkpoint(Prefix(wanted.tokens, shared, wanted.partition))
         return Reuse(source, checkpoint.size, checkpoint) if checkpoint else None
+
+
+def _best(found: Iterable[Reuse[S] | None]) -> Reuse[S] | None:
+    return max(filter(None, found), key=lambda one: (one.tokens, -one.source.size), default=None)
