@@ -11,7 +11,7 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import StepPlan, carry_out
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
-from engine.request import GenerationRequest
+from engine.request import GenerationRequest, Prompt
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
 from engine.testing.fake_runner import PARTIAL_CELLS, FakeRunner
 from engine.worker.admission import admit
@@ -20,7 +20,7 @@ from engine.worker.slices import Slices
 T = TypeVar("T")
 
 
-def request(*prompts: str, **fields: Any) -> GenerationRequest:
+def request(*prompts: Prompt, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
 
 
@@ -73,7 +73,7 @@ class Driver:
         self.turns = Turns(1)
         self._key = 0
 
-    def add(self, *prompts: str, **fields: Any) -> int:
+    def add(self, *prompts: Prompt, **fields: Any) -> int:
         self._key += 1
         self.scheduler.check_room(fields.get("client", ""))
         self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model)))
