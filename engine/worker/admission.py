@@ -50,7 +50,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
         yield effort_of_text(len(tokens))
         limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
         echo = make_echo(request, prompt, tokens, model)
-        checkpoints = find_checkpoints(prompt, tokens, model) if model.traits.needs_checkpoints else ()
+        checkpoints = yield from _checkpoints(prompt, tokens, model)
         sequences += [
             Sequence(
                 request,
@@ -149,6 +149,13 @@ def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
         case PromptText():
             return model.tokenize_parts(prompt)
     return model.tokenize(prompt)
+
+
+def _checkpoints(prompt: Prompt, tokens: list[int], model: Model) -> Slices[tuple[int, ...]]:
+    if not model.traits.needs_checkpoints:
+        return ()
+    yield effort_of_text(_size(prompt))
+    return find_checkpoints(prompt, tokens, model)
 
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from engine.llama.abort import AbortFlag
 from engine.llama.model import LlamaModel
 from engine.llama.runner import BATCH_ROWS, LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
+from tests.architectures.models import family_model
 from tests.c_calls import count_calls
 from tests.models import model_path
 
@@ -492,6 +493,27 @@ def test_a_control_token_shows_its_name_on_request(runner: LlamaRunner, model: L
 def test_the_probe_passes_and_leaves_no_cells(runner: LlamaRunner) -> None:
     runner.probe()
     assert last_cell(runner, 0) == -1
+
+
+def test_a_context_that_cannot_drop_the_last_cells_is_found_out(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runner.probe().can_trim
+    monkeypatch.setattr(llama_cpp, "llama_memory_seq_rm", lambda _memory, _seq_id, start, _end: not start)
+    probed = runner.probe()
+    assert (probed.can_trim, probed.partial) == (False, None)
+
+
+@pytest.mark.parametrize("refusing", ["llama_state_seq_set_data_ext", "llama_memory_seq_rm"])
+def test_a_context_that_cannot_go_back_to_a_partial_state_saves_whole_ones(
+    refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = EngineConfig(model=str(family_model("jamba")), slots=1, context=256, threads=1)
+    with LlamaModel(ours, lambda _share: None) as hybrid, LlamaRunner(hybrid, ours) as runner:
+        assert runner.probe().partial is not None
+        remove = llama_cpp.llama_memory_seq_rm
+        monkeypatch.setattr(llama_cpp, refusing, lambda *given: remove(*given) if given[2] == 0 else 0)
+        assert runner.probe().partial is None
 
 
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
