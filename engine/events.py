@@ -296,3 +296,5 @@ class ModelInfo:
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
+    checkpoints: bool = False
+    """True if cells are reused only up to checkpoints, so that the engine needs the turns of a prompt."""

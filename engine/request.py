@@ -99,11 +99,19 @@ class PromptText(Struct, frozen=True, tag=True):
     """The whole text."""
     plain: tuple[tuple[int, int], ...]
     """Start and end of each part that is only text, in order. Beside it is a control token, or an end of the text."""
+    turns: tuple[int, ...] = ()
+    """Positions up to which a later prompt may repeat this one: where messages begin and end. In ascending order."""
 
     def parts(self) -> Iterator[tuple[str, bool]]:
         """Return all parts in order, each with True if it is plain. Plain and other parts alternate."""
         cuts = pairwise([0, *(at for part in self.plain for at in part), len(self.text)])
         return ((self.text[start:end], index % 2 == 1) for index, (start, end) in enumerate(cuts))
+
+    def split(self, at: int) -> tuple["PromptText", "PromptText"]:
+        """Return the text before a position, and the text after it, both without turns."""
+        before = tuple((start, min(end, at)) for start, end in self.plain if start < at)
+        after = tuple((max(start - at, 0), end - at) for start, end in self.plain if end > at)
+        return PromptText(self.text[:at], before), PromptText(self.text[at:], after)
 
 
 class Infill(Struct, frozen=True, tag=True):

@@ -19,7 +19,16 @@ class ModelTraits:
     min_prefill_chunk: int
     """Approximate number of tokens below which a smaller prompt step takes no less time."""
     can_trim: bool
-    """True if the last cells of a sequence can be dropped alone; False for recurrent and sliding-window models."""
+    """True if the last cells of a sequence can be dropped alone. If not, a sequence goes back only to a checkpoint."""
+    windowed: bool = False
+    """True if a copy of cells has only those that a sliding window still shows. Its last ones cannot be dropped alone,
+    whatever `can_trim` says.
+    """
+
+    @property
+    def needs_checkpoints(self) -> bool:
+        """True if some cells are reused only up to checkpoints."""
+        return not self.can_trim or self.windowed
 
 
 class Model(Protocol):

@@ -126,18 +126,19 @@ def _scores(sequence: Sequence) -> bool:
 def _wants(prompts: list[Sequence], rides: int) -> Iterator[int]:
     """Yield the maximum number of tokens of each prompt that one step can compute.
 
-    A chunk has either rows with scores or rows without, except for the last row of the prompt. The number of rows with
-    scores is limited.
+    A chunk ends at a checkpoint. It has either rows with scores or rows without, except for the last row of the prompt.
+    The number of rows with scores is limited.
     """
     scored = iter(share_fairly([sequence.unscored for sequence in prompts if _scores(sequence)], SCORED_AT_ONCE))
     for sequence in prompts:
+        most = min(sequence.tokens_to_checkpoint(), sequence.pending - rides)
         if not sequence.unscored:
-            yield sequence.pending - rides
+            yield most
         elif not _scores(sequence):
-            yield sequence.reusable - sequence.computed
+            yield min(most, sequence.reusable - sequence.computed)
         else:
             share = next(scored)
-            yield share if share < sequence.unscored else sequence.pending - rides
+            yield min(most, share) if share < sequence.unscored else most
 
 
 def share_fairly(wants: list[int], budget: int) -> list[int]:

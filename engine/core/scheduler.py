@@ -193,6 +193,8 @@ class Scheduler:
             if chunk.start < sequence.prompt:
                 self._counters.computed_prompt_tokens += min(chunk.count, sequence.prompt - chunk.start)
             sequence.advance(chunk.count, result.seconds)
+            if sequence.at_checkpoint:
+                self._ledger.save_checkpoint(sequence)
             if chunk.sample:
                 self._accept_all(chunk, drawn, news)
             elif sequence.pending == 0:

@@ -1,5 +1,6 @@
 """The state of one generation: its known tokens, the number of computed ones, and the end conditions."""
 
+from bisect import bisect_right
 from enum import Enum
 
 from engine.core.drafter import NgramDrafter
@@ -64,6 +65,8 @@ class Sequence:
     """Ids that end the choice besides the model's end tokens."""
     echo: Echo | None
     """The prompt as part of the output, shared by its choices."""
+    checkpoints: tuple[int, ...]
+    """Numbers of prompt tokens after which its state is worth saving, ascending. Models that need none ignore them."""
     drafter: NgramDrafter | None
     """Source of draft tokens; unset if the request forbids speculation or needs repeatable results."""
 
@@ -77,6 +80,7 @@ class Sequence:
         grammar: object | None = None,
         echo: Echo | None = None,
         prediction: list[int] | None = None,
+        checkpoints: tuple[int, ...] = (),
     ) -> None:
         """Create a sequence that waits for a slot.
 
@@ -88,6 +92,7 @@ class Sequence:
             grammar: the request's grammar, compiled by `Model.compile`.
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
+            checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
         """
         self.request = request
         self.choice = choice
@@ -104,6 +109,7 @@ class Sequence:
         self.grammar = grammar
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
+        self.checkpoints = checkpoints
         drafts = seed is None if request.speculative is None else request.speculative
         self.drafter = NgramDrafter(prediction or []) if drafts else None
         self._limit = limit
@@ -122,6 +128,11 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens that are not computed. With 1 the next step draws a token."""
         return len(self.tokens) - self.computed
+
+    @property
+    def at_checkpoint(self) -> bool:
+        """True if its state is worth saving now."""
+        return self.computed in self.checkpoints
 
     @property
     def generated(self) -> int:
@@ -157,6 +168,11 @@ class Sequence:
     def reusable(self) -> int:
         """The maximum number of cells to reuse. The last token and rows that score others are always computed."""
         return self.prompt - 1 - self.unscored if self.unscored else len(self.tokens) - 1
+
+    def tokens_to_checkpoint(self) -> int:
+        """Return the number of tokens up to the next checkpoint, or all pending ones. A chunk ends there."""
+        at = bisect_right(self.checkpoints, self.computed)
+        return self.checkpoints[at] - self.computed if at < len(self.checkpoints) else self.pending
 
     def begin_at(self, tokens: int) -> None:
         """Count the first tokens as computed, because their cells were reused."""

@@ -52,6 +52,8 @@ class Save:
     """A new key for the saved cells."""
     seq_id: int
     """The slot."""
+    partial: bool = False
+    """True to copy only what `Rewind` needs: the recurrent state, or the cells of the sliding windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,18 @@ class Restore:
     """The slot."""
     tokens: int
     """Number of cells to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """Roll a slot back to its first cells, by the state that was saved when it, or another slot, held only these."""
+
+    key: int
+    """The key of a partial state, which stays saved."""
+    seq_id: int
+    """The slot."""
+    tokens: int
+    """Number of cells that stay: as many as there were when the state was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class Close:
     """The sequence, which has ended."""
 
 
-CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
+CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Rewind | Forget
 Change: TypeAlias = CellChange | Close
 
 
@@ -226,6 +240,13 @@ class Runner(Protocol):
             EngineFault: the copy failed.
         """
 
+    def rewind(self, rewind: Rewind) -> None:
+        """Roll a slot back. The cost is that of the partial state.
+
+        Raises:
+            EngineFault: the model cannot do it.
+        """
+
     def forget(self, forget: Forget) -> None:
         """Free saved cells. Fast."""
 
@@ -250,20 +271,26 @@ def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
     """Apply changes in order. Return the keys of the cells that could not be saved, for lack of memory."""
     lost = []
     for change in changes:
-        match change:
-            case Removal():
-                runner.remove(change)
-            case Copy():
-                runner.copy(change)
-            case Swap():
-                runner.swap(change)
-            case Save():
-                if not runner.save(change):
-                    lost.append(change.key)
-            case Restore():
-                runner.restore(change)
-            case Forget():
-                runner.forget(change)
-            case Close(sequence):
-                runner.close(sequence)
+        if not isinstance(change, Save):
+            _carry_out(change, runner)
+        elif not runner.save(change):
+            lost.append(change.key)
     return lost
+
+
+def _carry_out(change: Removal | Copy | Swap | Restore | Rewind | Forget | Close, runner: Runner) -> None:
+    match change:
+        case Removal():
+            runner.remove(change)
+        case Copy():
+            runner.copy(change)
+        case Swap():
+            runner.swap(change)
+        case Restore():
+            runner.restore(change)
+        case Rewind():
+            runner.rewind(change)
+        case Forget():
+            runner.forget(change)
+        case Close(sequence):
+            runner.close(sequence)

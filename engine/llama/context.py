@@ -128,8 +128,12 @@ class LlamaContext:
         Raises:
             EngineFault: the model cannot drop a part of a sequence.
         """
-        if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1):
+        if self._memory and not self.try_remove(seq_id, start):
             raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
+
+    def try_remove(self, seq_id: int, start: int) -> bool:
+        """Drop the cells of a sequence from position `start` on, if the model can. Return whether it did."""
+        return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1))
 
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""

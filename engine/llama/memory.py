@@ -91,6 +91,12 @@ def choose_context(config: EngineConfig, trained: int, shape: KVShape, stores: l
     return fitting
 
 
+def fits_full_windows(slots: int, context: int, shape: KVShape, stores: list[Store]) -> bool:
+    """Return whether defaults may take the memory for all cells of the layers with a sliding window, too."""
+    needed = _all_cells(slots, context) * shape.bytes_per_token
+    return all(needed * store.share <= store.spare for store in stores)
+
+
 def _check_fits(slots: int, context: int, shape: KVShape, stores: list[Store]) -> None:
     cells = _all_cells(slots, context)
     needed = cells * shape.bytes_per_token

@@ -43,13 +43,24 @@ def generates(handle: int) -> bool:
     return causal(handle) and pooling(handle) <= 0
 
 
-def can_trim(handle: int) -> bool:
-    """Return whether the last cells of a sequence can be dropped: not with a recurrent state or a sliding window."""
-    return not (
-        llama_cpp.llama_model_is_recurrent(handle)
-        or llama_cpp.llama_model_is_hybrid(handle)
-        or llama_cpp.llama_model_n_swa(handle)
-    )
+def can_trim(handle: int, *, full_windows: bool) -> bool:
+    """Return whether the last cells of a sequence can be dropped alone.
+
+    Not with a recurrent state, and not where the cells before a sliding window are overwritten.
+    """
+    if recurrent(handle) or llama_cpp.llama_model_is_hybrid(handle):
+        return False
+    return full_windows or not window(handle)
+
+
+def recurrent(handle: int) -> bool:
+    """Return whether a sequence has only a recurrent state, and no cells of tokens."""
+    return bool(llama_cpp.llama_model_is_recurrent(handle))
+
+
+def window(handle: int) -> int:
+    """Return the tokens of the sliding window; 0 if every layer attends to all tokens."""
+    return int(llama_cpp.llama_model_n_swa(handle))
 
 
 def causal(handle: int) -> bool:

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -43,6 +44,12 @@ class LlamaModel:
     """llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
     causal: bool
     """True if a token attends only to earlier ones."""
+    recurrent: bool
+    """True if a sequence has only a recurrent state, and no cells of tokens."""
+    window: int
+    """Tokens of the sliding window; 0 without one."""
+    full_windows: bool
+    """True to keep all cells of sliding-window layers, so that the last ones can be dropped."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
         """Load `config.model`. May take minutes.
@@ -66,14 +73,18 @@ class LlamaModel:
             stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
             shape = metadata.kv_shape(handle, layers)
             context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
+            self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
+            self.full_windows = memory.fits_full_windows(config.slots, context, shape, stores)
             self.info = metadata.describe(handle, config, context, self._tokenizer)
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
             self.traits = ModelTraits(
                 cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
                 min_prefill_chunk=self.attention.chunk,
-                can_trim=metadata.can_trim(handle),
+                can_trim=metadata.can_trim(handle, full_windows=self.full_windows),
+                windowed=self.window > 0,
             )
+            self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle)
             self.causal = metadata.causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
@@ -91,6 +102,11 @@ class LlamaModel:
         """Free the model. Repeatable. Its runners must be closed and its threads joined."""
         self._handle = None
         self._resources.close()
+
+    def require_checkpoints(self) -> None:
+        """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""
+        self.traits = replace(self.traits, can_trim=False)
+        self.info = replace(self.info, checkpoints=True)
 
     @property
     def handle(self) -> int:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Self
 
 import llama_cpp
@@ -24,6 +24,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Rewind,
     Runner,
     Save,
     StepPlan,
@@ -31,13 +32,14 @@ from engine.core.step import (
     Swap,
 )
 from engine.core.token import Score, Token
-from engine.errors import EngineFault, LoadError
+from engine.errors import LoadError
 from engine.events import Alternative
 from engine.llama.batch import Batch
+from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
-from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
+from engine.llama.probe import Probe, probe
 from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
@@ -53,7 +55,6 @@ tokens share one weight pass, and each attends only to its own cells: a step of 
 ms instead of 610."""
 BATCH_ROWS = 2048
 """The maximum number of rows of a plan."""
-_PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt step
 
 _MASK_THREADS = 4
 
@@ -74,16 +75,13 @@ class LlamaRunner(Runner):
         )
         self._samplers: dict[Sequence, SequenceSampler] = {}
         self._row = ctypes.c_float * model.info.vocabulary
-        self._saved: dict[int, State] = {}
-        self._state_memory = StateMemory()
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
             if not self._context.has_cache:
                 raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
             resources.callback(self._close_samplers)
-            resources.callback(self._state_memory.close)
-            resources.callback(self._saved.clear)
+            self._cells = resources.enter_context(closing(SlotCells(self._context, model)))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -96,28 +94,15 @@ class LlamaRunner(Runner):
         """Free everything. Repeatable; no other method may be called afterwards."""
         self._resources.close()
 
-    def probe(self) -> StateSize:
+    def probe(self) -> Probe:
         """Decode a small prompt and a single token to prove that this machine can run the model.
 
         It takes as long as two small steps and the first read of the weights. A machine that cannot may die here.
 
-        Returns:
-            The maximum size of saved cells.
-
         Raises:
             LoadError: the results are no logits.
         """
-        sizes: dict[int, int] = {}
-        for rows in (min(_PROBE_ROWS, self._model.info.context), 1):
-            self._batch.clear()
-            tokens = [at % self._model.info.vocabulary for at in range(rows)]
-            row = self._batch.add(tokens, seq_id=0, start=0, output=True)
-            self._context.probe(self._batch)
-            if not np.isfinite(self._logits(row)).all():
-                raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")
-            sizes[rows] = state_bytes(self._context.handle, 0)
-            self.remove(Removal(0, 0))
-        return measure(sizes)
+        return probe(self._context, self._batch, self._model, self._logits)
 
     @override
     def remove(self, removal: Removal) -> None:
@@ -125,36 +110,27 @@ class LlamaRunner(Runner):
 
     @override
     def copy(self, copy: Copy) -> None:
-        """Copy cells through host memory, which costs by the cells of the source.
-
-        `llama_memory_seq_cp` would copy, between streams, the full size of a slot.
-        """
-        self._fill_slot(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
+        self._cells.copy(copy)
 
     @override
     def swap(self, swap: Swap) -> None:
-        """Exchange the cells of two slots through host memory."""
-        context = self._context.handle
-        one, other = read_state(context, swap.one), read_state(context, swap.other)
-        write_state(context, swap.one, other)
-        write_state(context, swap.other, one)
+        self._cells.swap(swap)
 
     @override
     def save(self, save: Save) -> bool:
-        try:
-            self._saved[save.key] = read_state(self._context.handle, save.seq_id, self._state_memory.take)
-        except (OSError, EngineFault) as error:  # the cells did not change
-            logger.warning("a prefix cannot be saved, and will be computed again: %s", error)
-            return False
-        return True
+        return self._cells.save(save)
 
     @override
     def restore(self, restore: Restore) -> None:
-        self._fill_slot(restore.seq_id, self._saved[restore.key], restore.tokens)
+        self._cells.restore(restore)
+
+    @override
+    def rewind(self, rewind: Rewind) -> None:
+        self._cells.rewind(rewind)
 
     @override
     def forget(self, forget: Forget) -> None:
-        self._saved.pop(forget.key, None)
+        self._cells.forget(forget)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -190,12 +166,6 @@ class LlamaRunner(Runner):
         sampler = self._samplers.pop(sequence, None)
         if sampler:
             sampler.close()
-
-    def _fill_slot(self, seq_id: int, state: State, tokens: int) -> None:
-        """Replace the cells of a slot by the first `tokens` of a state."""
-        write_state(self._context.handle, seq_id, state)
-        if self._model.traits.can_trim:
-            self.remove(Removal(seq_id, tokens))
 
     def _fill(self, plan: StepPlan) -> list[int]:
         """Write the plan to the batch. Return the row of each chunk's last known token."""
@@ -295,4 +265,5 @@ def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
     params.flash_attn_type = model.attention.kind
     params.kv_unified = KV_UNIFIED
+    params.swa_full = model.full_windows
     return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")

@@ -15,23 +15,26 @@ from engine.errors import EngineFault
 State: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
+_FLAGS = {False: llama_cpp.LLAMA_STATE_SEQ_FLAGS_NONE, True: llama_cpp.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY}
+"""By whether a state is partial: the recurrent state of a hybrid model, or the cells of the sliding windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """The maximum size of a state in bytes.
-
-    It is exact where each token has cells of its own. The cells of a sliding window or a recurrent state stop growing.
-    """
+    """The size of a state in bytes. Recurrent states have one size; cells of a sliding window stop growing."""
 
     fixed: int
     """Bytes of a state without tokens."""
     each: int
     """Bytes of each token."""
+    windowed: int = 0
+    """Further bytes of each token in a sliding window."""
+    window: int = 0
+    """Tokens of a sliding window."""
 
     def of(self, tokens: int) -> int:
-        """Return the maximum size for so many tokens."""
-        return self.fixed + self.each * tokens
+        """Return the size for so many tokens."""
+        return self.fixed + self.each * tokens + self.windowed * min(tokens, self.window)
 
 
 def measure(sizes: dict[int, int]) -> StateSize:
@@ -39,6 +42,15 @@ def measure(sizes: dict[int, int]) -> StateSize:
     fewest, most = min(sizes), max(sizes)
     each = -(-(sizes[most] - sizes[fewest]) // max(most - fewest, 1))
     return StateSize(sizes[fewest] - each * fewest, each)
+
+
+def measure_parts(whole: dict[int, int], partial: dict[int, int], window: int) -> tuple[StateSize, StateSize]:
+    """Return the sizes of whole and of partial states, which grow only up to the sliding window."""
+    all_of_it, part = measure(whole), measure(partial)
+    return (
+        StateSize(all_of_it.fixed, all_of_it.each - part.each, part.each, window),
+        StateSize(part.fixed, 0, part.each, window),
+    )
 
 
 class StateMemory:
@@ -89,30 +101,31 @@ def fresh(size: int) -> State:
     return np.empty(size, np.uint8)
 
 
-def state_bytes(context: int, seq_id: int) -> int:
-    """Return the size of the cells in a slot. Fast."""
-    return int(llama_cpp.llama_state_seq_get_size(context, seq_id))
+def state_bytes(context: int, seq_id: int, *, partial: bool = False) -> int:
+    """Return the size of the cells in a slot, or of the partial state. Fast."""
+    return int(llama_cpp.llama_state_seq_get_size_ext(context, seq_id, _FLAGS[partial]))
 
 
-def read_state(context: int, seq_id: int, allocate: Callable[[int], State] = fresh) -> State:
-    """Copy the cells of a slot. The cost grows with the cells. `allocate` may raise errors of its own.
+def read_state(context: int, seq_id: int, allocate: Callable[[int], State] = fresh, *, partial: bool = False) -> State:
+    """Copy the cells of a slot, or the partial state. The cost grows with the bytes. `allocate` may raise errors.
 
     Raises:
         EngineFault: llama.cpp refuses.
     """
-    size = state_bytes(context, seq_id)
+    size = state_bytes(context, seq_id, partial=partial)
     state = allocate(size)
-    given = llama_cpp.llama_state_seq_get_data(context, state.ctypes.data_as(_BYTES), size, seq_id)
+    given = llama_cpp.llama_state_seq_get_data_ext(context, state.ctypes.data_as(_BYTES), size, seq_id, _FLAGS[partial])
     if not given:
         raise EngineFault("llama.cpp could not save a sequence", code="engine_failed")
     return state[:given]
 
 
-def write_state(context: int, seq_id: int, state: State) -> None:
-    """Replace the cells of a slot. The cost grows with the cells.
+def write_state(context: int, seq_id: int, state: State, *, partial: bool = False) -> None:
+    """Replace the cells of a slot, or the part that a partial state holds. The cost grows with the bytes.
 
     Raises:
         EngineFault: llama.cpp refuses.
     """
-    if not llama_cpp.llama_state_seq_set_data(context, state.ctypes.data_as(_BYTES), len(state), seq_id):
+    data = state.ctypes.data_as(_BYTES)
+    if not llama_cpp.llama_state_seq_set_data_ext(context, data, len(state), seq_id, _FLAGS[partial]):
         raise EngineFault("llama.cpp could not restore a sequence", code="engine_failed")

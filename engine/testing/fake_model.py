@@ -63,6 +63,7 @@ class FakeModel:
         slots: int = 4,
         context: int = 512,
         can_trim: bool = True,
+        windowed: bool = False,
         infills: bool = True,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
@@ -78,7 +79,7 @@ class FakeModel:
             infills=infills,
             eos=NAMES[END].decode(),
         )
-        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim)
+        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim, windowed)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""

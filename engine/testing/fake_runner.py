@@ -16,6 +16,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Rewind,
     Runner,
     Save,
     StepPlan,
@@ -26,26 +27,41 @@ from engine.core.token import Score, Token
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
 
 Script = Callable[[list[int]], int]
+PARTIAL_CELLS = 5
+"""Size of a partial state, in cells."""
 
 
 class FakeRunner(Runner):
     """Records each cell's token, and raises `RuntimeError` for a wrong position, a stale cell or a foreign row."""
 
-    def __init__(self, model: FakeModel, *, script: Script = letters, capacity: int | None = None) -> None:
-        """Create a runner. `script` returns each next token; `capacity` limits the cells of all slots together."""
+    def __init__(
+        self, model: FakeModel, *, script: Script = letters, capacity: int | None = None, rewinds: bool = True
+    ) -> None:
+        """Create a runner.
+
+        Args:
+            model: the model, whose traits limit the changes of cells.
+            script: returns each next token.
+            capacity: the maximum number of cells of all slots together.
+            rewinds: whether a model that cannot trim has partial states. A purely recurrent one has none.
+        """
         self._model = model
+        self._rewinds = rewinds and model.traits.needs_checkpoints
+        self._floors: dict[int, int] = {}
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
+        self.checkpoints: dict[int, list[int]] = {}
+        """Tokens before the partial state saved under each key."""
         self.room = sys.maxsize
-        """Maximum number of saved cells."""
+        """Maximum number of saved cells, partial states included."""
         self.open: set[Sequence] = set()
         """Sequences with a sampler."""
         self.copied = 0
-        """Total number of copied, saved and restored cells."""
+        """Total number of copied, saved and restored cells, partial states included."""
         self.scored = 0
         """Total number of rows that scored a token."""
         self.passes: list[list[tuple[int, int]]] = []
@@ -57,17 +73,20 @@ class FakeRunner(Runner):
 
     @override
     def remove(self, removal: Removal) -> None:
-        if removal.start and not self._model.traits.can_trim:
+        copied = self._model.traits.windowed and removal.start < self._floors.get(removal.seq_id, 0)
+        if removal.start and (copied or not self._model.traits.can_trim):
             raise RuntimeError("this model cannot drop part of a sequence")
+        if not removal.start:
+            self._floors[removal.seq_id] = 0
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
 
     @override
     def copy(self, copy: Copy) -> None:
         source = self.cells.get(copy.source, [])
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
-        if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
+        if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
-        self.cells[copy.target] = source[: copy.tokens]
+        self._fill(copy.target, source[: copy.tokens])
         self.copied += copy.tokens
 
     @override
@@ -75,31 +94,46 @@ class FakeRunner(Runner):
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
-        self.cells[swap.one], self.cells[swap.other] = other, one
+        self._fill(swap.one, other)
+        self._fill(swap.other, one)
         self.copied += len(one) + len(other)
 
     @override
     def save(self, save: Save) -> bool:
         cells = self.cells.get(save.seq_id, [])
-        if not cells or save.key in self.saved:
+        if not cells or save.key in self.saved or save.key in self.checkpoints:
             raise RuntimeError(f"{len(cells)} cells of slot {save.seq_id} to save under the key {save.key}")
-        if sum(map(len, self.saved.values())) + len(cells) > self.room:
+        if save.partial and not self._rewinds:
+            raise RuntimeError("this model has no partial states")
+        size = PARTIAL_CELLS if save.partial else len(cells)
+        if sum(map(len, self.saved.values())) + PARTIAL_CELLS * len(self.checkpoints) + size > self.room:
             return False
-        self.saved[save.key] = cells.copy()
-        self.copied += len(cells)
+        (self.checkpoints if save.partial else self.saved)[save.key] = cells.copy()
+        self.copied += size
         return True
 
     @override
     def restore(self, restore: Restore) -> None:
         saved = self.saved.get(restore.key, [])
-        if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
+        if not 1 <= restore.tokens <= len(saved) or (
+            restore.tokens < len(saved) and self._model.traits.needs_checkpoints
+        ):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
-        self.cells[restore.seq_id] = saved[: restore.tokens]
+        self._fill(restore.seq_id, saved[: restore.tokens])
         self.copied += len(saved)
+
+    @override
+    def rewind(self, rewind: Rewind) -> None:
+        saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
+        if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
+            raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
+        self._fill(rewind.seq_id, saved.copy())
+        self.copied += PARTIAL_CELLS
 
     @override
     def forget(self, forget: Forget) -> None:
         self.saved.pop(forget.key, None)
+        self.checkpoints.pop(forget.key, None)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -129,6 +163,11 @@ class FakeRunner(Runner):
     @override
     def close(self, sequence: Sequence) -> None:
         self.open.discard(sequence)
+
+    def _fill(self, seq_id: int, cells: list[int]) -> None:
+        """Replace the cells of a slot by copied ones."""
+        self.cells[seq_id] = cells
+        self._floors[seq_id] = len(cells)
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""

@@ -25,6 +25,7 @@ from engine.request import (
     Sampling,
     text_of,
 )
+from engine.worker.checkpoints import find_checkpoints
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 
 _BYTES_PER_TOKEN = 16
@@ -49,8 +50,18 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
         yield effort_of_text(len(tokens))
         limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
         echo = make_echo(request, prompt, tokens, model)
+        checkpoints = yield from _checkpoints(prompt, tokens, model)
         sequences += [
-            Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
+            Sequence(
+                request,
+                len(sequences) + choice,
+                tokens,
+                limit,
+                grammar=grammar,
+                echo=echo,
+                prediction=prediction,
+                checkpoints=checkpoints,
+            )
             for choice in range(request.n)
         ]
     return SequenceGroup(key, request, sequences)
@@ -138,6 +149,13 @@ def _prompt_tokens(prompt: Prompt, model: Model) -> Slices[list[int]]:
         case PromptText():
             return model.tokenize_parts(prompt)
     return model.tokenize(prompt)
+
+
+def _checkpoints(prompt: Prompt, tokens: list[int], model: Model) -> Slices[tuple[int, ...]]:
+    if not model.traits.needs_checkpoints:
+        return ()
+    yield effort_of_text(_size(prompt))
+    return find_checkpoints(prompt, tokens, model)
 
 
 def _texts(prompt: Prompt) -> tuple[str, ...]:

@@ -38,7 +38,10 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder.probe()
         return LoadedModel(model, None, limits, lambda: embedder)
     runner = stack.enter_context(LlamaRunner(model, config))
-    store = PrefixStore(model.prefix_store, runner.probe().of)
+    probed = runner.probe()
+    if not probed.can_trim:
+        model.require_checkpoints()
+    store = PrefixStore(model.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
 
 

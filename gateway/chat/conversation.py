@@ -119,10 +119,22 @@ class ChatModel:
             RequestError: if the template refuses the messages, with the template's own message; and if the
                 conversation combines settings that exclude each other.
         """
+        template, tools = self._template(conversation)
+        return template.prompt(conversation, tools, self._plain_names(conversation))
+
+    def text(self, conversation: Conversation) -> TextPrompt:
+        """Return only the text of a prompt, as `prompt` does."""
+        template, tools = self._template(conversation)
+        return template.text(conversation, tools, self._plain_names(conversation))
+
+    def _template(self, conversation: Conversation) -> "tuple[_TemplateFormat, Sequence[Tool]]":
+        """Return the template for a conversation, and the tools that it shows."""
         offered = () if conversation.tool_choice == "none" else conversation.tools
-        chosen = self._with_tools if offered else self._plain
+        return (self._with_tools if offered else self._plain), offered
+
+    def _plain_names(self, conversation: Conversation) -> ControlNames:
         parsed = self._parse_special if conversation.parse_special is None else conversation.parse_special
-        return chosen.prompt(conversation, offered, ControlNames(()) if parsed else self._names)
+        return ControlNames(()) if parsed else self._names
 
 
 class _TemplateFormat:
@@ -152,14 +164,7 @@ class _TemplateFormat:
         Raises:
             RequestError: as in `ChatModel.prompt`.
         """
-        survey = Survey(names)
-        try:
-            conversation.changed(survey.read)
-            mask = survey.mask(self._template.source)
-            text = self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
-        except RecursionError as error:
-            message = "The messages are nested too deeply."
-            raise RequestError(message, code="invalid_value", param="messages") from error
+        text = self.text(conversation, tools, names)
         thinking = self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
@@ -172,6 +177,17 @@ class _TemplateFormat:
                 one_call=not conversation.parallel_tool_calls,
             ),
         )
+
+    def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
+        """Return only the text of a prompt, as `prompt` does."""
+        survey = Survey(names)
+        try:
+            conversation.changed(survey.read)
+            mask = survey.mask(self._template.source)
+            return self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
+        except RecursionError as error:
+            message = "The messages are nested too deeply."
+            raise RequestError(message, code="invalid_value", param="messages") from error
 
     def _masked(self, conversation: Conversation, tools: Sequence[Tool], mask: Mask) -> TextPrompt:
         masked = conversation.changed(mask.hide)

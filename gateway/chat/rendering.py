@@ -10,6 +10,7 @@ import orjson
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from gateway.chat.transcript import with_items
+from gateway.chat.turns import with_turns
 
 MAX_COMPILED = 8
 """Maximum of models whose compiled templates a process keeps."""
@@ -46,6 +47,8 @@ class TemplateKey:
     """Names that are plain in the texts of clients."""
     parse_special: bool = False
     """The default of `Conversation.parse_special`."""
+    turns: bool = False
+    """True to find the turns of each prompt."""
 
 
 def template_key(model: ModelInfo, override: str | None = None, *, parse_special: bool = False) -> TemplateKey:
@@ -72,6 +75,7 @@ def template_key(model: ModelInfo, override: str | None = None, *, parse_special
         special_tokens=tuple(model.special_tokens.items()),
         control_names=model.control_names,
         parse_special=parse_special,
+        turns=model.checkpoints,
     )
 
 
@@ -98,7 +102,9 @@ def render(template: TemplateKey, conversation: bytes) -> ChatPrompt:
     Raises:
         RequestError: if the template cannot be compiled; and as `ChatModel.prompt` and `with_items` do.
     """
-    return compiled(template).prompt(_decoded(conversation))
+    model, decoded = compiled(template), _decoded(conversation)
+    prompt = model.prompt(decoded)
+    return with_turns(prompt, decoded, model) if template.turns else prompt
 
 
 def _decoded(data: bytes) -> Conversation:

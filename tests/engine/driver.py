@@ -11,16 +11,16 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import StepPlan, carry_out
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
-from engine.request import GenerationRequest
+from engine.request import GenerationRequest, Prompt
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
-from engine.testing.fake_runner import FakeRunner
+from engine.testing.fake_runner import PARTIAL_CELLS, FakeRunner
 from engine.worker.admission import admit
 from engine.worker.slices import Slices
 
 T = TypeVar("T")
 
 
-def request(*prompts: str, **fields: Any) -> GenerationRequest:
+def request(*prompts: Prompt, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
 
 
@@ -37,6 +37,11 @@ def at_once(slices: Slices[T]) -> T:
 def bytes_of(tokens: int) -> int:
     """Return the bytes of saved cells, as if they were llama.cpp's."""
     return 100 + 10 * tokens
+
+
+def partial_bytes_of(_tokens: int) -> int:
+    """Return the bytes of a partial state, as if it were llama.cpp's."""
+    return bytes_of(PARTIAL_CELLS)
 
 
 def direct(tokens: list[int], alternatives: int) -> list[TokenDetail]:
@@ -56,18 +61,19 @@ class Driver:
     runner: FakeRunner | None = None
     queue_limit: int = 1000
     store_budget: int = 0
+    rewinds: bool = True
     news: dict[int, list[Event]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.run = self.runner or FakeRunner(self.model)
-        self.store = PrefixStore(self.store_budget, bytes_of)
+        self.run = self.runner or FakeRunner(self.model, rewinds=self.rewinds)
+        self.store = PrefixStore(self.store_budget, bytes_of, partial_bytes_of if self.rewinds else None)
         self.ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self.turns = Turns(1)
         self._key = 0
 
-    def add(self, *prompts: str, **fields: Any) -> int:
+    def add(self, *prompts: Prompt, **fields: Any) -> int:
         self._key += 1
         self.scheduler.check_room(fields.get("client", ""))
         self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model)))
@@ -128,10 +134,13 @@ class Driver:
             assert not (slot.holder and slot.cached), "a held slot is not a cache"
             if slot.holder:
                 assert slot.holder.seq_id == slot.seq_id
-        assert self.store.bytes == sum(bytes_of(stored.size) for stored in self.store) <= self.store_budget
-        assert metrics.stored_tokens == sum(stored.size for stored in self.store)
+        whole = {stored.key: stored.prefix.tokens for stored in self.store if not stored.partial}
+        partial = {stored.key: stored.prefix.tokens for stored in self.store if stored.partial}
+        held = sum(bytes_of(len(tokens)) for tokens in whole.values()) + partial_bytes_of(0) * len(partial)
+        assert self.store.bytes == held <= self.store_budget
+        assert metrics.stored_tokens == sum(map(len, whole.values()))
         if not self.ledger.unclean:
-            assert self.run.saved == {stored.key: stored.prefix.tokens for stored in self.store}
+            assert (self.run.saved, self.run.checkpoints) == (whole, partial)
 
     def _record(self, news: News) -> None:
         for key, event in news:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from engine.core.step import (
     Outcome,
     Removal,
     Restore,
+    Rewind,
     Runner,
     Save,
     StepPlan,
@@ -33,6 +36,7 @@ from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
+from tests.architectures.models import family_model
 from tests.engine.driver import at_once
 from tests.models import model_path
 
@@ -43,15 +47,23 @@ PROMPT = "Once upon a time there was a little girl who liked to play in the gard
 Pair = tuple[Model, Runner]
 
 
-def open_fake(_stack: ExitStack) -> Pair:
-    model = FakeModel(slots=SLOTS, context=CONTEXT)
+def open_fake(_stack: ExitStack, **traits: bool) -> Pair:
+    model = FakeModel(slots=SLOTS, context=CONTEXT, **traits)
     return model, FakeRunner(model)
 
 
-def open_llama(stack: ExitStack) -> Pair:
-    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
+def open_llama(stack: ExitStack, path: Path | None = None) -> Pair:
+    config = EngineConfig(model=str(path or model_path()), slots=SLOTS, context=CONTEXT, threads=1)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
     return model, stack.enter_context(LlamaRunner(model, config))
+
+
+REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
+    "fake": partial(open_fake, can_trim=False),
+    "fake with windows": partial(open_fake, windowed=True),
+    "hybrid": lambda stack: open_llama(stack, family_model("jamba")),
+    "windows": lambda stack: open_llama(stack, family_model("gemma-2")),
+}
 
 
 @pytest.fixture(scope="module", params=[open_fake, open_llama], ids=["fake", "llama"])
@@ -174,6 +186,25 @@ def test_two_sequences_continue_unchanged_after_they_swap_their_slots(pair: Pair
     for one in moved:
         one.seq_id = 1 - one.seq_id
     assert [had + decode(runner, one, 3) for had, one in zip(begun, moved, strict=True)] == whole
+
+
+@pytest.mark.parametrize("pair", REWINDING.values(), ids=list(REWINDING), indirect=True)
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_slot_goes_back_to_a_checkpoint(pair: Pair, moved: bool) -> None:
+    model, runner = pair
+    assert model.traits.needs_checkpoints
+    first = sequence(pair, 0)
+    compute(runner, (first, 30))
+    assert runner.save(Save(1, 0, partial=True))
+    expected = decode(runner, first, 5)
+    again = sequence(pair, 2 if moved else 0)
+    if moved:
+        runner.copy(Copy(0, 2, first.computed))
+    for _ in range(2):
+        runner.rewind(Rewind(1, again.seq_id, 30))
+        again.computed, again.tokens = 30, first.tokens[: first.prompt]
+        assert decode(runner, again, 5) == expected
+    runner.forget(Forget(1))
 
 
 @pytest.mark.parametrize("target", [0, 2])

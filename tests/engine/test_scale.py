@@ -13,7 +13,20 @@ from engine.config import EngineConfig
 from engine.core.fair.turns import MOST_GONE
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Copy, Draw, Forget, Outcome, Removal, Restore, Save, StepPlan, StepResult, Swap
+from engine.core.step import (
+    Chunk,
+    Copy,
+    Draw,
+    Forget,
+    Outcome,
+    Removal,
+    Restore,
+    Rewind,
+    Save,
+    StepPlan,
+    StepResult,
+    Swap,
+)
 from engine.core.token import Token
 from engine.core.turns import Turns
 from engine.events import EngineMetrics, Event
@@ -72,6 +85,7 @@ class Parrot:
         return True
 
     def restore(self, restore: Restore) -> None: ...
+    def rewind(self, rewind: Rewind) -> None: ...
     def forget(self, forget: Forget) -> None: ...
     def abort(self) -> None: ...
     def arm(self) -> None: ...

@@ -1,10 +1,8 @@
 """Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
-from collections.abc import Iterable
-from typing import TypeAlias, TypeVar
-
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -16,10 +14,6 @@ COPY_COST = 64
 """Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
 """Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
-
-PrefixSource: TypeAlias = Slot | StoredPrefix
-"""A place to reuse cells from."""
-S = TypeVar("S", bound=PrefixSource)
 
 
 class KVLedger:
@@ -44,6 +38,7 @@ class KVLedger:
         self.store = PrefixStore(0, int) if store is None else store
         self.traits = traits
         self.reused = 0
+        self._finder = ReuseFinder(self.store, traits)
         self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._copied = 0
@@ -83,16 +78,18 @@ class KVLedger:
         if not self._free:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
-        best, most = self.best_source(sequence)
-        source, shared = self._best(self.slots, wanted)
-        extends = source is not None and 2 * shared >= source.size  # else it stays, as the source of a copy
-        slot = self._place(source if extends else None)
-        shared = self._reusable(slot, wanted)
-        if isinstance(best, StoredPrefix) and _pays(best, most - shared):
-            self.store.use(best)  # the save below must not evict it
+        best = self.best_source(sequence)
+        source = self._finder.best_slot(self.slots, wanted)
+        extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
+        slot = self._place(source.source if source and extends else None)
+        kept = self._saved_only(self._finder.in_place(slot, wanted))
+        shared = kept.tokens if kept else 0
+        if best and _pays(best.source, best.tokens - shared):
+            self._use(best)  # the save below must not evict it
+        if kept:
+            self._use(kept)
         self._save(slot, stays=shared)
-        if slot.size > shared:
-            self._changes.append(Removal(slot.seq_id, shared))
+        shared = self._keep(slot, kept)
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
         self.reused += shared
@@ -102,24 +99,25 @@ class KVLedger:
 
         Return False if it must wait for a later step: enough is copied before this one, or the source is being saved.
         """
-        source, shared = self.best_source(sequence)
-        if source is None or not _pays(source, shared - sequence.computed):
+        best = self.best_source(sequence)
+        if best is None or not _pays(best.source, best.tokens - sequence.computed):
             return True
-        if not self.may_copy or (isinstance(source, StoredPrefix) and not self.store.is_saved(source)):
+        if not self.may_copy or self._saved_only(best) is None:
             return False
-        if isinstance(source, StoredPrefix):
-            self._changes.append(self.store.restore(source, sequence.seq_id, shared))
-        else:
-            self._changes.append(Copy(source.seq_id, sequence.seq_id, shared))
-            self._touch(source)
-        self._copied += source.size
-        self.reused += shared - sequence.computed
-        sequence.begin_at(shared)
+        self._copy(best, self.slots[sequence.seq_id])
+        self.reused += best.tokens - sequence.computed
+        sequence.begin_at(best.tokens)
         return True
 
-    def best_source(self, sequence: Sequence) -> tuple[PrefixSource | None, int]:
-        """Return the source with most reusable tokens, and their number; the smallest of equal ones."""
-        return self._best_of_all((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
+    def best_source(self, sequence: Sequence) -> Reuse[PrefixSource] | None:
+        """Return the source with most reusable tokens; the smallest of equal ones."""
+        return self._finder.best((slot for slot in self.slots if slot.holder is not sequence), _wanted(sequence))
+
+    def save_checkpoint(self, sequence: Sequence) -> None:
+        """Save the state of a running sequence, so that it can go back to it, and others can begin with it."""
+        if sequence.shares and self.traits.needs_checkpoints:
+            prefix = Prefix(sequence.tokens[: sequence.computed], sequence.computed, sequence.partition)
+            self._changes += self.store.save_checkpoint(sequence.seq_id, prefix)
 
     def move(self, source: Slot, target: Slot) -> None:
         """Move a sequence to another slot. The contents of that slot move the other way.
@@ -135,6 +133,7 @@ class KVLedger:
         if len(target.cached) > COPIED_AT_ONCE:
             self._give_up(target)
         there, back = source.size, target.size
+        target.floor, source.floor = there, back
         if there and back:
             self._changes.append(Swap(source.seq_id, target.seq_id))
         elif there:
@@ -162,7 +161,7 @@ class KVLedger:
         if keep:
             slot.cached, slot.partition = sequence.tokens[: sequence.computed], sequence.partition
         else:
-            self._changes.append(Removal(slot.seq_id, 0))
+            self._remove(slot, 0)
             slot.leaving = sequence
         slot.holder = None
         self._touch(slot)
@@ -200,17 +199,56 @@ class KVLedger:
         """Save a free slot if the cells to be dropped, all after the first `stays`, are worth it and unique."""
         if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
             return
-        _, elsewhere = self._best_of_all((other for other in self.slots if other is not slot), slot.prefix)
-        lost = slot.size - max(stays, elsewhere)
+        elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
+        lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
         if lost >= WORTH_SAVING and _pays(slot, lost):
-            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=self.traits.can_trim)
+            self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=not self.traits.needs_checkpoints)
             self._copied += slot.size
+
+    def _keep(self, slot: Slot, kept: Reuse[Slot] | None) -> int:
+        """Drop the cells of a free slot, except those to reuse. Return how many stay."""
+        if kept and kept.checkpoint and kept.checkpoint not in self.store:
+            kept = None  # it was evicted
+        shared = kept.tokens if kept else 0
+        if kept and kept.checkpoint:
+            self._changes.append(self.store.rewind(kept.checkpoint, slot.seq_id))
+            slot.floor = shared
+        elif slot.size > shared:
+            self._remove(slot, shared)
+        return shared
+
+    def _remove(self, slot: Slot, start: int) -> None:
+        self._changes.append(Removal(slot.seq_id, start))
+        slot.floor = min(slot.floor, start)
+
+    def _copy(self, reuse: Reuse[PrefixSource], slot: Slot) -> None:
+        """Replace the cells of a slot by those to reuse."""
+        source = reuse.source
+        tokens = source.size if reuse.checkpoint else reuse.tokens
+        if isinstance(source, StoredPrefix):
+            self._changes.append(self.store.restore(source, slot.seq_id, tokens))
+        else:
+            self._changes.append(Copy(source.seq_id, slot.seq_id, tokens))
+            self._touch(source)
+        if reuse.checkpoint:
+            self._changes.append(self.store.rewind(reuse.checkpoint, slot.seq_id))
+        slot.floor = reuse.tokens
+        self._copied += source.size
+
+    def _saved_only(self, reuse: Reuse[S] | None) -> Reuse[S] | None:
+        """Return the cells to reuse, if none of them is just being saved."""
+        return reuse if reuse and all(map(self.store.is_saved, reuse.stored)) else None
+
+    def _use(self, reuse: Reuse[S]) -> None:
+        """Make the parts in host memory the last to be evicted."""
+        for stored in reuse.stored:
+            self.store.use(stored)
 
     def _give_up(self, slot: Slot) -> None:
         """Drop the cached cells of a slot."""
         if slot.cached:
             self._save(slot)
-            self._changes.append(Removal(slot.seq_id, 0))
+            self._remove(slot, 0)
             slot.cached = []
 
     def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:
@@ -241,28 +279,6 @@ class KVLedger:
         """Return how many of the two adjacent slots are held."""
         beside = (slot.seq_id - 1, slot.seq_id + 1)
         return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
-
-    def _best_of_all(self, slots: Iterable[Slot], wanted: Prefix) -> tuple[PrefixSource | None, int]:
-        """Return the best source among these slots and the store."""
-        sources: list[PrefixSource] = [*slots]
-        if stored := self.store.find(wanted, can_trim=self.traits.can_trim):
-            sources.append(stored)
-        return self._best(sources, wanted)
-
-    def _best(self, sources: Iterable[S], wanted: Prefix) -> tuple[S | None, int]:
-        """Return the source with most reusable tokens, and their number; the smallest of equal ones."""
-        best: S | None = None
-        most = 0
-        for source in sources:
-            shared = self._reusable(source, wanted)
-            if shared > most or (best and shared == most and source.size < best.size):
-                best, most = source, shared
-        return best, most
-
-    def _reusable(self, source: PrefixSource, wanted: Prefix) -> int:
-        """Return the number of cells that can be reused from a source."""
-        shared = source.prefix.common(wanted)
-        return shared if self.traits.can_trim or shared == source.size else 0
 
 
 def _pays(source: PrefixSource, tokens: int) -> bool:

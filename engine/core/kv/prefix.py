@@ -33,11 +33,18 @@ class StoredPrefix:
     """Its tokens."""
     bytes: int
     """Size of its cells."""
+    partial: bool = False
+    """True for a checkpoint: only the state at its end is saved. Another place must hold the cells."""
 
     @property
     def size(self) -> int:
         """Number of tokens."""
         return self.prefix.size
+
+    @property
+    def cells(self) -> int:
+        """Number of saved cells."""
+        return 0 if self.partial else self.size
 
 
 def common_prefix(a: list[int], b: list[int], most: int) -> int:

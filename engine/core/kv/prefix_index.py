@@ -1,6 +1,7 @@
 """Finds the stored prefix with the longest common part without comparing all of them."""
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 
 from engine.core.kv.prefix import Prefix, StoredPrefix
 
@@ -30,7 +31,11 @@ class PrefixIndex:
         return max(beside, key=lambda one: (one.prefix.common(wanted), -one.size), default=None)
 
     def longest_within(self, wanted: Prefix) -> StoredPrefix | None:
-        """Return the longest stored prefix that `wanted` begins with.
+        """Return the longest stored prefix that `wanted` begins with."""
+        return next(self.all_within(wanted), None)
+
+    def all_within(self, wanted: Prefix) -> Iterator[StoredPrefix]:
+        """Yield the stored prefixes that `wanted` begins with, the longest first.
 
         An entry just before `wanted` that is not one of its beginnings differs from it behind all of them.
         """
@@ -40,8 +45,8 @@ class PrefixIndex:
             one = ordered[at - 1]
             size = one.prefix.common(wanted)
             if size == one.size:
-                return one
-        return None
+                yield one
+                size -= 1
 
 
 def _tokens(stored: StoredPrefix) -> list[int]:

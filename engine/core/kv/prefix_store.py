@@ -1,17 +1,21 @@
 """Prefixes in host memory that outlive their slots, and their eviction."""
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_index import PrefixIndex
-from engine.core.step import CellChange, Forget, Restore, Save
+from engine.core.step import CellChange, Forget, Restore, Rewind, Save
 
 WORTH_SAVING = 128
 """Tokens. Fewer are recomputed in about one prompt step, and most short requests never come again."""
+MOST_CHECKPOINTS = 8
+"""Checkpoints of one conversation. The next turn needs the last two; earlier ones serve edits further back, and others
+that begin alike."""
 
 
 class PrefixStore:
-    """Decides which prefixes stay in host memory, within a budget. A runner holds the bytes.
+    """Decides which prefixes and checkpoints stay in host memory, within a budget. A runner holds the bytes.
 
     A restored prefix stays: its request may be cancelled, other requests may begin with it too, and saving it again
     would cost more than keeping it. It goes when a longer one that begins with it is saved.
@@ -26,17 +30,23 @@ class PrefixStore:
     restored: int
     """Tokens restored so far."""
 
-    def __init__(self, budget: int, bytes_of: Callable[[int], int]) -> None:
+    def __init__(
+        self, budget: int, bytes_of: Callable[[int], int], partial_bytes_of: Callable[[int], int] | None = None
+    ) -> None:
         """Start empty.
 
         Args:
             budget: maximum number of bytes; 0 disables the store.
             bytes_of: returns the maximum size of so many tokens.
+            partial_bytes_of: returns the maximum size of a partial state after so many tokens. None makes each
+                checkpoint a prefix with all its cells, for models whose state does not grow.
         """
         self._budget = budget
         self._bytes_of = bytes_of
+        self._partial_bytes_of = partial_bytes_of
         self._prefixes: dict[int, StoredPrefix] = {}  # least recently used first
         self._index = PrefixIndex()
+        self._checkpoints = PrefixIndex()
         self._last_key = 0
         self._last_saved = 0
         self.bytes = 0
@@ -52,30 +62,61 @@ class PrefixStore:
         """Return whether so many tokens would fit in an empty store."""
         return self._bytes_of(tokens) <= self._budget
 
-    def find(self, wanted: Prefix, *, can_trim: bool) -> StoredPrefix | None:
-        """Return the prefix with most reusable tokens. Without `can_trim` only a whole prefix can be reused."""
-        return self._index.nearest(wanted) if can_trim else self._index.longest_within(wanted)
+    def __contains__(self, stored: StoredPrefix) -> bool:
+        """Return whether a prefix or a checkpoint has not been evicted."""
+        return stored.key in self._prefixes
+
+    def find(self, wanted: Prefix) -> Iterator[StoredPrefix]:
+        """Yield the prefix with the longest common part, and the longest one that `wanted` begins with."""
+        nearest = self._index.nearest(wanted)
+        if nearest is not None:
+            yield nearest
+            if nearest.prefix.common(wanted) < nearest.size:
+                yield from islice(self._index.all_within(wanted), 1)
+
+    def find_checkpoint(self, wanted: Prefix) -> StoredPrefix | None:
+        """Return the partial checkpoint with most tokens that `wanted` begins with."""
+        return self._checkpoints.longest_within(wanted)
 
     def save(self, seq_id: int, prefix: Prefix, *, can_trim: bool) -> list[CellChange]:
         """Add the prefix that a slot holds. Return the changes for the runner, evictions first.
 
         With `can_trim` a stored prefix that it begins with is evicted, because the longer one replaces it.
         """
-        changes: list[CellChange] = []
-        if can_trim and (old := self._index.longest_within(prefix)):
-            changes.append(self._forget(old))
-        needed = self._bytes_of(prefix.size)
-        while self._prefixes and self.bytes + needed > self._budget:
-            changes.append(self._forget(next(iter(self))))
-        self._last_key += 1
-        self._add(StoredPrefix(self._last_key, prefix, needed))
-        return [*changes, Save(self._last_key, seq_id)]
+        old = self._index.longest_within(prefix) if can_trim else None
+        superseded = [self._forget(old)] if old else []
+        return [*superseded, *self._save(seq_id, prefix, self._bytes_of(prefix.size))]
+
+    def save_checkpoint(self, seq_id: int, prefix: Prefix) -> list[CellChange]:
+        """Add a checkpoint of the prefix that a slot holds, unless there is one. Return the changes for the runner."""
+        earlier = list((self._checkpoints if self._partial_bytes_of else self._index).all_within(prefix))
+        if earlier and earlier[0].size == prefix.size:
+            self.use(earlier[0])
+            return []
+        if not self.has_room_for_checkpoint(prefix.size):
+            return []
+        surplus = [next(one for one in self if one in earlier)] if len(earlier) >= MOST_CHECKPOINTS else []
+        forgotten = [self._forget(one) for one in surplus]
+        partial = self._partial_bytes_of is not None
+        return [*forgotten, *self._save(seq_id, prefix, self._checkpoint_bytes(prefix.size), partial=partial)]
+
+    def has_room_for_checkpoint(self, tokens: int) -> bool:
+        """Return whether a checkpoint after so many tokens would fit in an empty store."""
+        return self._checkpoint_bytes(tokens) <= self._budget
+
+    def _checkpoint_bytes(self, tokens: int) -> int:
+        return (self._partial_bytes_of or self._bytes_of)(tokens)
 
     def restore(self, stored: StoredPrefix, seq_id: int, tokens: int) -> Restore:
         """Return the change that copies the first tokens of a prefix to a slot."""
         self.use(stored)
         self.restored += tokens
         return Restore(stored.key, seq_id, tokens)
+
+    def rewind(self, checkpoint: StoredPrefix, seq_id: int) -> Rewind:
+        """Return the change that rolls a slot back to a checkpoint."""
+        self.use(checkpoint)
+        return Rewind(checkpoint.key, seq_id, checkpoint.size)
 
     def use(self, stored: StoredPrefix) -> None:
         """Make this prefix the last to be evicted."""
@@ -93,7 +134,16 @@ class PrefixStore:
         """Remove a prefix that the runner could not save, unless it is evicted already."""
         if stored := self._prefixes.get(key):
             self._remove(stored)
-            self.saved -= stored.size
+            self.saved -= stored.cells
+
+    def _save(self, seq_id: int, prefix: Prefix, needed: int, *, partial: bool = False) -> list[CellChange]:
+        """Add an entry. Return the changes, evictions first."""
+        changes: list[CellChange] = []
+        while self._prefixes and self.bytes + needed > self._budget:
+            changes.append(self._forget(next(iter(self))))
+        self._last_key += 1
+        self._add(StoredPrefix(self._last_key, prefix, needed, partial))
+        return [*changes, Save(self._last_key, seq_id, partial)]
 
     def _forget(self, stored: StoredPrefix) -> Forget:
         self._remove(stored)
@@ -101,13 +151,16 @@ class PrefixStore:
 
     def _add(self, stored: StoredPrefix) -> None:
         self._prefixes[stored.key] = stored
-        self._index.add(stored)
+        self._index_of(stored).add(stored)
         self.bytes += stored.bytes
-        self.tokens += stored.size
-        self.saved += stored.size
+        self.tokens += stored.cells
+        self.saved += stored.cells
 
     def _remove(self, stored: StoredPrefix) -> None:
         del self._prefixes[stored.key]
-        self._index.remove(stored)
+        self._index_of(stored).remove(stored)
         self.bytes -= stored.bytes
-        self.tokens -= stored.size
+        self.tokens -= stored.cells
+
+    def _index_of(self, stored: StoredPrefix) -> PrefixIndex:
+        return self._checkpoints if stored.partial else self._index

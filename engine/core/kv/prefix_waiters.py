@@ -34,12 +34,20 @@ class PrefixWaiters:
             return
         if not sequence.shares:
             return
-        _, there = self._ledger.best_source(sequence)
-        source, shared = _longest_prefix(sequence, earlier)
-        if source and self._ledger.traits.can_trim and shared >= max(sequence.computed, there) + WORTH_WAITING:
+        best = self._ledger.best_source(sequence)
+        source, shared = self._awaited(sequence, earlier)
+        if source and shared >= max(sequence.computed, best.tokens if best else 0) + WORTH_WAITING:
             self._sources[sequence] = source, shared
         elif not self._ledger.copy_prefix(sequence):
             self._sources[sequence] = None, 0  # the copy follows before a later step
+
+    def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
+        """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""
+        source, shared = _longest_prefix(sequence, earlier)
+        if source and self._ledger.traits.needs_checkpoints:
+            shared = max((at for at in source.checkpoints if source.computed < at <= shared), default=0)
+            shared = shared if self._ledger.store.has_room_for_checkpoint(shared) else 0
+        return source, shared
 
     def resume_ready(self, running: Iterable[Sequence]) -> None:
         """Resume each waiter after its source has computed the common prefix or has ended.

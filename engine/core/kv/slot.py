@@ -21,6 +21,8 @@ class Slot:
     """The tokens resident in a free slot."""
     partition: str | None = None
     """Their cache partition, as in `Prefix`."""
+    floor: int = 0
+    """Number of first cells that were copied from elsewhere. A `windowed` model cannot drop only a part of them."""
     used: int = 0
     """Number of the last event that released it or copied from it, for least-recently-used eviction."""
 

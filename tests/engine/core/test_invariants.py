@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from engine.events import Failed, Finished, Released, Started
-from engine.request import GenerationRequest, Sampling
+from engine.request import GenerationRequest, PromptText, Sampling
 from engine.testing.fake_model import FakeModel, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, bytes_of, direct, request
@@ -32,19 +32,25 @@ class Engine(RuleBasedStateMachine):
     @rule(
         capacity=st.none() | st.integers(230, 500),
         can_trim=st.booleans(),
+        windowed=st.booleans(),
+        rewinds=st.booleans(),
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
     )
     @precondition(lambda self: not self.asked)
-    def start(self, capacity: int | None, can_trim: bool, slots: int, store: int, room: int) -> None:
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim)
-        self.driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=store)
+    def start(
+        self, capacity: int | None, can_trim: bool, windowed: bool, rewinds: bool, slots: int, store: int, room: int
+    ) -> None:
+        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed)
+        runner = FakeRunner(model, capacity=capacity, rewinds=rewinds)
+        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds)
         self.driver.run.room = room
 
     @rule(
         target=keys,
         texts=st.lists(prompts, min_size=1, max_size=2),
+        turns=st.sampled_from([(), (100,), (70, 140)]),
         n=st.integers(1, 3),
         max_tokens=st.integers(0, 12),
         fields=st.fixed_dictionaries(
@@ -63,9 +69,10 @@ class Engine(RuleBasedStateMachine):
             }
         ),
     )
-    def add(self, texts: list[str], n: int, max_tokens: int, fields: dict[str, Any]) -> int:
+    def add(self, texts: list[str], turns: tuple[int, ...], n: int, max_tokens: int, fields: dict[str, Any]) -> int:
         fields = {**fields, "n": n, "max_tokens": max_tokens}
-        key = self.driver.add(*texts, **fields)
+        cut = [PromptText(text, (), tuple(at for at in turns if at < len(text))) for text in texts]
+        key = self.driver.add(*cut, **fields)
         self.asked[key] = request(*texts, **fields)
         return key
 

@@ -12,7 +12,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
-from engine.llama import devices, metadata
+from engine.llama import devices, memory, metadata
 from engine.llama.model import LlamaModel
 from tests.c_calls import count_calls
 from tests.models import model_path
@@ -221,11 +221,23 @@ def test_a_model_that_only_ranks_is_refused(monkeypatch: pytest.MonkeyPatch, cal
     assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
 
 
-@pytest.mark.parametrize("ask", ["llama_model_is_recurrent", "llama_model_is_hybrid", "llama_model_n_swa"])
+@pytest.mark.parametrize("ask", ["llama_model_is_recurrent", "llama_model_is_hybrid"])
 def test_models_that_cannot_drop_part_of_a_sequence_are_recognised(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
     monkeypatch.setattr(llama_cpp, ask, lambda _handle: 1)
     with load(config(context=256)) as loaded:
-        assert not loaded.traits.can_trim
+        assert (loaded.traits.can_trim, loaded.info.checkpoints) == (False, True)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_sliding_window_model_drops_parts_where_memory_allows_full_caches(
+    monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    monkeypatch.setattr(llama_cpp, "llama_model_n_swa", lambda _handle: 1)
+    monkeypatch.setattr(memory, "fits_full_windows", lambda *_arguments: fits)
+    with load(config(context=256)) as loaded:
+        assert (loaded.traits.can_trim, loaded.full_windows) == (fits, fits)
+        assert loaded.traits.windowed
+        assert loaded.info.checkpoints, "copies cannot be trimmed"
 
 
 def test_a_model_is_freed_once(calls: Calls) -> None:

@@ -34,6 +34,7 @@ from engine.llama.abort import AbortFlag
 from engine.llama.model import LlamaModel
 from engine.llama.runner import BATCH_ROWS, LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
+from tests.architectures.models import family_model
 from tests.c_calls import count_calls
 from tests.models import model_path
 
@@ -141,12 +142,12 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
 
 @pytest.mark.parametrize("cells", [1, 40, LONG])
 def test_the_size_of_saved_cells_is_known_in_advance(runner: LlamaRunner, cells: int) -> None:
-    size = runner.probe()
+    size = runner.probe().whole
     compute(runner, (sequence(1, prompt(cells)), cells))
     assert runner.save(Save(1, 1))
-    assert runner._saved[1].nbytes == size.of(cells)
+    assert runner._cells.saved[1].nbytes == size.of(cells)
     runner.forget(Forget(1))
-    assert not runner._saved
+    assert not runner._cells.saved
 
 
 def no_memory(*_arguments: object) -> None:
@@ -155,7 +156,7 @@ def no_memory(*_arguments: object) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "name", "fail"),
-    [(state, "_allocate", no_memory), (llama_cpp, "llama_state_seq_get_data", lambda *_arguments: 0)],
+    [(state, "_allocate", no_memory), (llama_cpp, "llama_state_seq_get_data_ext", lambda *_arguments: 0)],
     ids=["for a state", "inside llama.cpp"],
 )
 def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
@@ -169,7 +170,7 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
         runner.save(Save(1, 1))  # perhaps into memory prepared before
         runner.forget(Forget(1))
         assert not runner.save(Save(2, 1))
-    assert not runner._saved
+    assert not runner._cells.saved
     assert runner.save(Save(3, 1))
     runner.forget(Forget(3))
     assert generate(runner, goes_on, 2) == expected
@@ -492,6 +493,27 @@ def test_a_control_token_shows_its_name_on_request(runner: LlamaRunner, model: L
 def test_the_probe_passes_and_leaves_no_cells(runner: LlamaRunner) -> None:
     runner.probe()
     assert last_cell(runner, 0) == -1
+
+
+def test_a_context_that_cannot_drop_the_last_cells_is_found_out(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runner.probe().can_trim
+    monkeypatch.setattr(llama_cpp, "llama_memory_seq_rm", lambda _memory, _seq_id, start, _end: not start)
+    probed = runner.probe()
+    assert (probed.can_trim, probed.partial) == (False, None)
+
+
+@pytest.mark.parametrize("refusing", ["llama_state_seq_set_data_ext", "llama_memory_seq_rm"])
+def test_a_context_that_cannot_go_back_to_a_partial_state_saves_whole_ones(
+    refusing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = EngineConfig(model=str(family_model("jamba")), slots=1, context=256, threads=1)
+    with LlamaModel(ours, lambda _share: None) as hybrid, LlamaRunner(hybrid, ours) as runner:
+        assert runner.probe().partial is not None
+        remove = llama_cpp.llama_memory_seq_rm
+        monkeypatch.setattr(llama_cpp, refusing, lambda *given: remove(*given) if given[2] == 0 else 0)
+        assert runner.probe().partial is None
 
 
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.llama import state
-from engine.llama.state import StateMemory, StateSize, measure
+from engine.llama.state import StateMemory, StateSize, measure, measure_parts
 
 
 @pytest.fixture
@@ -51,3 +51,9 @@ def test_the_size_of_a_state_follows_from_two_measured_ones() -> None:
     assert measure({32: 500, 1: 500}) == StateSize(fixed=500, each=0), "a recurrent one"
     assert measure({1: 110}).of(1) == 110
     assert StateSize(fixed=100, each=10).of(5) == 150
+
+
+def test_the_cells_of_a_sliding_window_stop_growing() -> None:
+    whole, partial = measure_parts({32: 100 + 32 * 10, 33: 100 + 33 * 10}, {32: 40 + 32 * 6, 33: 40 + 33 * 6}, 500)
+    assert [whole.of(tokens) for tokens in (33, 500, 1000)] == [430, 100 + 500 * 10, 100 + 500 * 10 + 500 * 4]
+    assert [partial.of(tokens) for tokens in (33, 500, 1000)] == [40 + 33 * 6, 40 + 500 * 6, 40 + 500 * 6]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.step import SCORED_AT_ONCE, Restore, Save, StepPlan
+from engine.core.step import SCORED_AT_ONCE, Copy, Forget, Removal, Restore, Rewind, Save, StepPlan
 from engine.errors import RequestError
 from engine.events import Finished, FinishReason
 from engine.request import Grammar, GrammarKind, Sampling
@@ -76,6 +76,42 @@ def test_only_existing_cells_are_saved_and_restored() -> None:
     assert runner.cells[0] == [1, 2, 3]
     runner.room = 5
     assert not runner.save(Save(3, 0))
+
+
+def test_a_slot_is_rolled_back_only_to_where_it_was() -> None:
+    runner = FakeRunner(FakeModel(can_trim=False))
+    runner.cells = {0: [1, 2, 3], 1: [1, 2, 3, 4], 2: [1, 2, 9]}
+    assert runner.save(Save(1, 0, partial=True))
+    for wrong in (Rewind(2, 1, 3), Rewind(1, 1, 2), Rewind(1, 2, 3), Rewind(1, 3, 3)):
+        with pytest.raises(RuntimeError, match="never was"):
+            runner.rewind(wrong)
+    runner.rewind(Rewind(1, 1, 3))
+    assert runner.cells[1] == [1, 2, 3]
+    runner.forget(Forget(1))
+    with pytest.raises(RuntimeError, match="never was"):
+        runner.rewind(Rewind(1, 1, 3))
+
+
+@pytest.mark.parametrize("model", [FakeModel(), FakeModel(can_trim=False)], ids=["plain", "recurrent"])
+def test_a_model_without_partial_states_has_no_checkpoints_of_cells(model: FakeModel) -> None:
+    runner = FakeRunner(model, rewinds=False)
+    runner.cells[0] = [1, 2, 3]
+    with pytest.raises(RuntimeError, match="no partial states"):
+        runner.save(Save(1, 0, partial=True))
+
+
+def test_copies_of_windows_cannot_be_cut_but_what_is_computed_behind_them() -> None:
+    runner = FakeRunner(FakeModel(windowed=True))
+    runner.cells[0] = [1, 2, 3]
+    with pytest.raises(RuntimeError, match="to copy"):
+        runner.copy(Copy(0, 1, 2))
+    runner.copy(Copy(0, 1, 3))
+    runner.cells[1] += [4, 5]
+    runner.remove(Removal(1, 4))
+    with pytest.raises(RuntimeError, match="cannot drop part"):
+        runner.remove(Removal(1, 2))
+    runner.remove(Removal(0, 2))
+    assert (runner.cells[0], runner.cells[1]) == ([1, 2], [1, 2, 3, 4])
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def model() -> CountingModel:
 )
 def test_a_prompt_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel, prompt: Prompt) -> None:
     with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
-        at_once(admit(1, request(prompt), model))  # type: ignore[arg-type]
+        at_once(admit(1, request(prompt), model))
     assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
     assert model.seen <= 16 * CONTEXT
 

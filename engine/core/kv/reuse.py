@@ -1,0 +1,71 @@
+"""Search for cells to reuse: in the slots, and in host memory."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_store import PrefixStore
+from engine.core.kv.slot import Slot
+from engine.core.model import ModelTraits
+
+PrefixSource: TypeAlias = Slot | StoredPrefix
+"""A place to reuse cells from."""
+S_co = TypeVar("S_co", bound=PrefixSource, covariant=True)
+S = TypeVar("S", bound=PrefixSource)
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse(Generic[S_co]):
+    """Cells that hold the beginning of a prompt."""
+
+    source: S_co
+    """The place that holds them."""
+    tokens: int
+    """Number of cells to reuse."""
+    checkpoint: StoredPrefix | None = None
+    """The checkpoint to which all cells of the source are rolled back; unset if its last cells are just dropped."""
+
+    @property
+    def stored(self) -> list[StoredPrefix]:
+        """The parts of it that are in host memory."""
+        return [one for one in (self.source, self.checkpoint) if isinstance(one, StoredPrefix)]
+
+
+class ReuseFinder:
+    """Finds the most cells that a prompt can reuse.
+
+    Where the last cells of a sequence cannot be dropped alone, a source serves as a whole, or up to a checkpoint.
+    """
+
+    def __init__(self, store: PrefixStore, traits: ModelTraits) -> None:
+        self._store = store
+        self._traits = traits
+
+    def best(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[PrefixSource] | None:
+        """Return the best source to copy from among these slots and the store; the smallest of equal ones."""
+        sources: list[PrefixSource] = [*slots, *self._store.find(wanted)]
+        return _best(self._within(source, wanted, cuts=not self._traits.needs_checkpoints) for source in sources)
+
+    def best_slot(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[Slot] | None:
+        """Return the slot whose cells serve best where they are; the smallest of equal ones."""
+        return _best(self.in_place(slot, wanted) for slot in slots)
+
+    def in_place(self, slot: Slot, wanted: Prefix) -> Reuse[Slot] | None:
+        """Return the cells of a slot that can be reused where they are."""
+        copied = self._traits.windowed and slot.prefix.common(wanted) < slot.floor
+        return self._within(slot, wanted, cuts=self._traits.can_trim and not copied)
+
+    def _within(self, source: S, wanted: Prefix, *, cuts: bool) -> Reuse[S] | None:
+        """Return the cells of a source that can be reused; `cuts` if its last cells can be dropped alone."""
+        shared = source.prefix.common(wanted)
+        if not shared:
+            return None
+        if cuts or shared == source.size:
+            return Reuse(source, shared)
+        checkpoint = self._store.find_checkpoint(Prefix(wanted.tokens, shared, wanted.partition))
+        return Reuse(source, checkpoint.size, checkpoint) if checkpoint else None
+
+
+def _best(found: Iterable[Reuse[S] | None]) -> Reuse[S] | None:
+    return max(filter(None, found), key=lambda one: (one.tokens, -one.source.size), default=None)

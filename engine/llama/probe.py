@@ -1,0 +1,70 @@
+"""A trial of a new context: whether it computes, the size of its states, and how its sequences can go back."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import EngineFault, LoadError
+from engine.llama.batch import Batch
+from engine.llama.context import LlamaContext
+from engine.llama.model import LlamaModel
+from engine.llama.state import State, StateSize, measure, measure_parts, read_state, state_bytes, write_state
+from engine.sampling.candidates import Logits
+
+_ROWS = 32
+"""Enough for llama.cpp to choose the kernels of a prompt step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The findings."""
+
+    whole: StateSize
+    """The size of saved cells."""
+    partial: StateSize | None = None
+    """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
+    can_trim: bool = True
+    """True if the last cells of a sequence can be dropped alone."""
+
+
+def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callable[[int], Logits]) -> Probe:
+    """Decode a small prompt and a single token in slot 0, and leave it empty.
+
+    Raises:
+        LoadError: the results are no logits.
+    """
+    rows = min(_ROWS, model.info.context)
+    handle = context.handle
+    _decode(context, batch, model, logits, start=0, rows=rows)
+    whole, partial = {rows: state_bytes(handle, 0)}, {rows: state_bytes(handle, 0, partial=True)}
+    partly = model.traits.needs_checkpoints and not model.recurrent
+    earlier = read_state(handle, 0, partial=True) if partly else None
+    _decode(context, batch, model, logits, start=rows, rows=1)
+    whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
+    can_trim = model.traits.can_trim and context.try_remove(0, rows)
+    rewinds = earlier is not None and _rewinds(context, earlier, rows)
+    context.remove(0, 0)
+    if rewinds:
+        return Probe(*measure_parts(whole, partial, model.window), can_trim=can_trim)
+    return Probe(measure(whole), can_trim=can_trim)
+
+
+def _rewinds(context: LlamaContext, earlier: State, rows: int) -> bool:
+    """Return whether a slot can go back to the partial state that it had after so many rows."""
+    try:
+        write_state(context.handle, 0, earlier, partial=True)
+    except EngineFault:
+        return False
+    return context.try_remove(0, rows)
+
+
+def _decode(
+    context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callable[[int], Logits], *, start: int, rows: int
+) -> None:
+    batch.clear()
+    tokens = [at % model.info.vocabulary for at in range(start, start + rows)]
+    row = batch.add(tokens, seq_id=0, start=start, output=True)
+    context.probe(batch)
+    if not np.isfinite(logits(row)).all():
+        raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")
