@@ -6,6 +6,7 @@ from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.summary import RequestSummary
 from engine.client.measurements.telemetry import Telemetry
 from engine.client.opening import open_engine
+from engine.client.source import Source
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
@@ -75,6 +76,7 @@ __all__ = [
     "Sampling",
     "SlotInfo",
     "SlowReader",
+    "Source",
     "Supervision",
     "Telemetry",
     "Text",

@@ -103,7 +103,7 @@ def _parser() -> _Parser:
     commands.add_parser("keys", help="manage the API keys of a store", add_help=False)
     serve = commands.add_parser(
         "serve",
-        usage="llama-gateway serve [--model FILE] [flags]",
+        usage="llama-gateway serve [--model MODEL] [flags]",
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "

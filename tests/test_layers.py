@@ -166,7 +166,7 @@ RULES: dict[str, set[str]] = {
         *SHARED,
     },
     "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
-    "gateway.hub": {"gateway.hub", "anyio", "orjson"},
+    "gateway.hub": {"gateway.hub", "engine", "anyio", "orjson"},
     "gateway.hub.client": {"gateway.hub", "httpx2", "huggingface_hub"},
     "gateway.hub.opening": {"gateway.hub", "huggingface_hub"},
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},

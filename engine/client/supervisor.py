@@ -13,6 +13,7 @@ from engine.client.pace import LoadPace
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
+from engine.client.source import DOWNLOADING, Source, obtain
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
@@ -71,6 +72,7 @@ class Supervisor:
         command: Sequence[str],
         limits: Supervision,
         clock: Callable[[], float] = anyio.current_time,
+        source: Source | None = None,
     ) -> None:
         self.board = StatusBoard()
         self.exchange = Exchange(config.slots + config.queue_limit, clock)
@@ -79,7 +81,11 @@ class Supervisor:
         self.metrics: EngineMetrics | None = None
         self.totals = Totals()
         self.limits = limits
+        self.file = config.model if source is None else None
         self._config = config
+        self._source = source
+        if source is not None:
+            self.board.post(DOWNLOADING)
         self._repack_cache = RepackCache()
         self._repack_crashed = False
         self._command = command
@@ -97,8 +103,9 @@ class Supervisor:
             self._config = replace(self._config, repack=False)
         try:
             with self._scope:
-                while await self._run_session():
-                    pass
+                if await self._obtain():
+                    while await self._run_session():
+                        pass
         finally:
             self.exchange.close()
 
@@ -110,6 +117,14 @@ class Supervisor:
         """End the engine process, and then `run`."""
         self._post(EngineState.STOPPED, "The engine was stopped.")
         self._scope.cancel()
+
+    async def _obtain(self) -> bool:
+        """Wait for the model's file. Returns False if it cannot be had."""
+        if self._source is not None:
+            self._loading.begin(anyio.current_time())
+            self.file = await obtain(self._source, self.board)
+            self._config = replace(self._config, model=self.file or "")
+        return self.file is not None
 
     async def _run_session(self) -> bool:
         """Run one process to its end. Waits for the backoff; returns True if another process follows."""

@@ -9,7 +9,9 @@ import anyio
 import pytest
 from anyio.abc import Process
 
-from gateway.hub import HubError, HubReference, fetch
+from gateway.hub.errors import HubError
+from gateway.hub.fetching import fetch
+from gateway.hub.reference import HubReference
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub
 
 pytestmark = pytest.mark.anyio
