@@ -21,6 +21,7 @@ from anyio.abc import TaskStatus
 from engine import EngineState, Source, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
+from gateway.commands import run_command
 from gateway.hub.fetching import fetch
 from gateway.hub.reference import HubReference
 from gateway.loading import NamedEngine, log_loading
@@ -62,14 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; None takes this process's own.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["bench"]:
-        from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
-
-        return bench(given[1:], os.environ)
-    if given[:1] == ["keys"]:
-        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
-
-        return keys(given[1:], os.environ)
+    if (code := run_command(given, os.environ)) is not None:
+        return code
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
+from gateway.commands import HELP
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -98,9 +99,8 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    # These have their own arguments.
-    commands.add_parser("bench", help="measure an OpenAI-compatible server", add_help=False)
-    commands.add_parser("keys", help="manage the API keys of a store", add_help=False)
+    for name, text in HELP.items():
+        commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     serve = commands.add_parser(
         "serve",
         usage="llama-gateway serve [--model MODEL] [flags]",

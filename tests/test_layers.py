@@ -168,6 +168,7 @@ RULES: dict[str, set[str]] = {
     "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
     "gateway.hub": {"gateway.hub", "engine", "anyio", "orjson"},
     "gateway.hub.client": {"gateway.hub", "httpx2", "huggingface_hub"},
+    "gateway.hub.command": {"gateway.hub", "gateway.progress", "anyio", "orjson"},
     "gateway.hub.opening": {"gateway.hub", "huggingface_hub"},
     "gateway.bench": {"gateway.bench", "anyio", "orjson"},
     "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},

@@ -26,8 +26,6 @@ class CachedModel:
     """Path of this file on this machine."""
     size: int
     """Bytes of all parts."""
-    modified: float
-    """Time of the download, in seconds since 1970."""
 
     @property
     def reference(self) -> str:
@@ -85,13 +83,18 @@ class HubCache:
             for files in self.snapshots(repository):
                 for name in files:
                     if name not in newest and is_model(name) and all(part in files for part in parts_of(name)):
-                        newest[name] = _model(repository, name, [files[part] for part in parts_of(name)])
+                        size = sum(files[part].stat().st_size for part in parts_of(name))
+                        newest[name] = CachedModel(repository, name, files[name], size)
             yield from sorted(newest.values(), key=lambda model: model.name)
 
     def partials(self) -> Iterator[tuple[str, Path]]:
         """Yield every download that is not complete, with its repository."""
         for path in sorted(self.root.glob(f"models--*--*/blobs/*{PARTIAL}")):
             yield path.parents[1].name.removeprefix("models--").replace("--", "/", 1), path
+
+    def size(self) -> int:
+        """Return the bytes of all contents."""
+        return sum(path.lstat().st_size for path in self.root.glob("models--*--*/blobs/*"))
 
     def remove(self, repository: str, names: Iterable[str]) -> None:
         """Remove files of a repository from all commits, with the contents that no other file has."""
@@ -120,9 +123,3 @@ class HubCache:
 
     def _folder(self, repository: str) -> Path:
         return self.root / f"models--{repository.replace('/', '--')}"
-
-
-def _model(repository: str, name: str, paths: list[Path]) -> CachedModel:
-    states = [path.stat() for path in paths]
-    size = sum(state.st_size for state in states)
-    return CachedModel(repository, name, paths[0], size, max(state.st_mtime for state in states))
