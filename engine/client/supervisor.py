@@ -239,8 +239,8 @@ class Supervisor:
             self.board.post(replace(self.board.latest, progress=progress))
 
     def _record_loaded(self, session: _Session, model: ModelInfo, now: float) -> None:
-        if self._repack_crashed and self.model is None:
-            self._repack_cache.record()
+        if self.model is None and (self._repack_crashed or model.repacked):
+            self._repack_cache.record(works=not self._repack_crashed)
         self.model = model
         session.ready_at = session.progress_at = now
         self._loading.end(anyio.current_time())
