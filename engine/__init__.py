@@ -1,11 +1,14 @@
 """A language model in its own process, shared by many requests."""
 
+from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport, ServingReport
+from engine.client.checkup import CheckupError, examine
 from engine.client.engine import Engine
 from engine.client.generation import Generation
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.summary import RequestSummary
 from engine.client.measurements.telemetry import Telemetry
 from engine.client.opening import open_engine
+from engine.client.repack_cache import RepackCache
 from engine.client.source import Source
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
@@ -46,8 +49,11 @@ from engine.request import (
 __all__ = [
     "MOST_GRAMMAR_CHARACTERS",
     "Alternative",
+    "BuildReport",
     "Busy",
+    "CheckupError",
     "ClientTurns",
+    "DeviceReport",
     "EmbeddingInput",
     "EmbeddingRequest",
     "EmbeddingResult",
@@ -66,14 +72,18 @@ __all__ = [
     "GrammarKind",
     "Histogram",
     "Infill",
+    "InstallationReport",
     "LoadError",
+    "MachineReport",
     "ModelInfo",
     "Prompt",
     "PromptText",
     "QueuedRequest",
+    "RepackCache",
     "RequestError",
     "RequestSummary",
     "Sampling",
+    "ServingReport",
     "SlotInfo",
     "SlowReader",
     "Source",
@@ -86,6 +96,7 @@ __all__ = [
     "Unavailable",
     "all_plain",
     "embedded_model",
+    "examine",
     "open_engine",
     "text_of",
     "with_whitespace",

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 VOCABULARY = {
     *(
         "engine.client_turns",
+        "engine.checkup",
         "engine.config",
         "engine.errors",
         "engine.events",
@@ -53,6 +54,7 @@ RULES: dict[str, set[str]] = {
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
+    "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
     "engine.sampling": {"engine.sampling", *VOCABULARY, "llama_cpp", "llguidance", "numpy", "typing_extensions"},
@@ -65,6 +67,7 @@ RULES: dict[str, set[str]] = {
         "numpy",
         "typing_extensions",
     },
+    "engine.llama.checkup.main": {"engine.llama", *VOCABULARY, "msgspec"},
     "engine.testing": {"engine.testing", "engine.core", *VOCABULARY, "typing_extensions"},
     "engine.worker": {"engine.worker", "engine.core", "engine.protocol", *VOCABULARY, "typing_extensions"},
     "engine.worker.main": {"engine.worker", "engine.core", "engine.llama", *VOCABULARY},
