@@ -14,11 +14,19 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
-from gateway.commands import HELP
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
+COMMANDS = {
+    "bench": "measure an OpenAI-compatible server",
+    "keys": "manage the API keys of a store",
+    "doctor": "examine this machine and a model, and say how it would be served",
+    "pull": "download a model of the Hugging Face hub",
+    "list": "list the models of the hub that are on this machine",
+    "remove": "remove models of the hub from this machine",
+}
+"""Commands with arguments of their own, and their help texts."""
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
 
@@ -99,7 +107,7 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in HELP.items():
+    for name, text in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     serve = commands.add_parser(
         "serve",

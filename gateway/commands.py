@@ -2,15 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-HELP: Mapping[str, str] = {
-    "bench": "measure an OpenAI-compatible server",
-    "keys": "manage the API keys of a store",
-    "pull": "download a model of the Hugging Face hub",
-    "list": "list the models of the hub that are on this machine",
-    "remove": "remove models of the hub from this machine",
-}
-"""The commands with their help texts."""
-
 
 def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
     """Run the command that a command line begins with, and return its exit code; None if it is none of these.
@@ -28,6 +19,10 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int
             from gateway.keys.command import keys  # noqa: PLC0415
 
             return keys(rest, environment)
+        case ["doctor", *rest]:
+            from gateway.doctor.command import doctor  # noqa: PLC0415
+
+            return doctor(rest, environment)
         case ["pull" | "list" | "remove", *_]:
             from gateway.hub.command import hub  # noqa: PLC0415
 
