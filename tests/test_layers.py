@@ -179,7 +179,7 @@ RULES: dict[str, set[str]] = {
         "anyio",
         "orjson",
     },
-    "gateway.hub": {"gateway.hub", "engine", "anyio", "orjson"},
+    "gateway.hub": {"gateway.hub", "engine", "anyio", "orjson", "typing_extensions"},
     "gateway.hub.client": {"gateway.hub", "httpx2", "huggingface_hub"},
     "gateway.hub.command": {"gateway.hub", "gateway.progress", "anyio", "orjson"},
     "gateway.hub.opening": {"gateway.hub", "huggingface_hub"},

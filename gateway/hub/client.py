@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from json import JSONDecodeError
 
 import httpx2
 from huggingface_hub import HfApi, constants, hf_hub_url
@@ -65,14 +66,17 @@ class HubClient:
             TransientError: The hub cannot be reached.
         """
         with self._explained(repository):
-            info = HfApi(self._endpoint).model_info(repository, files_metadata=True, timeout=_LISTING_TIMEOUT)
+            try:
+                info = HfApi(self._endpoint).model_info(repository, files_metadata=True, timeout=_LISTING_TIMEOUT)
+            except (JSONDecodeError, KeyError, TypeError) as error:
+                raise HubError(f"{self._endpoint} does not speak the hub's protocol: check HF_ENDPOINT") from error
         files = [
             RemoteFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else file.blob_id)
             for file in info.siblings or ()
             if file.size is not None and file.blob_id is not None
         ]
         if info.sha is None:
-            raise HubError(f"{self._endpoint} does not speak the hub's protocol: it names no commit")
+            raise HubError(f"{self._endpoint} does not speak the hub's protocol: check HF_ENDPOINT")
         return Listing(info.sha, {file.name: file for file in files})
 
     @contextmanager
@@ -112,7 +116,7 @@ class HubClient:
             raise HubError(f"{repository} is not a name of a repository") from error
         except OfflineModeIsEnabled as error:
             raise TransientError("the hub is not asked: HF_HUB_OFFLINE is set") from error
-        except httpx2.TransportError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise TransientError(f"no connection to {self._endpoint}: {str(error) or type(error).__name__}") from error
 
     def _http_error(self, status: int, repository: str) -> HubError:

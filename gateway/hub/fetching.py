@@ -1,5 +1,6 @@
 """Download of a model in a child process, which the event loop only listens to."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from gateway.hub import worker
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
+
+logger = logging.getLogger(__name__)
 
 _ROOT = Path(__file__).parents[2]
 _START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {worker.__name__} import main; main()"
@@ -65,6 +68,9 @@ async def _outcome(process: Process, reference: HubReference, progress: Callable
                 return Path(report["path"])
             if "error" in report:
                 raise HubError(report["error"])
-            progress(report["progress"])
+            if "warning" in report:
+                logger.warning("%s", report["warning"])
+            else:
+                progress(report["progress"])
     except (anyio.IncompleteRead, anyio.EndOfStream, anyio.DelimiterNotFound, orjson.JSONDecodeError) as error:
         raise HubError(f"{reference}: the process for the download ended unexpectedly") from error

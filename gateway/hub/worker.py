@@ -8,6 +8,7 @@ import os
 import sys
 
 import orjson
+from typing_extensions import override
 
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
@@ -38,10 +39,22 @@ class Report:
         os.write(self._out, orjson.dumps({key: value}, option=orjson.OPT_APPEND_NEWLINE))
 
 
+class _Forwarder(logging.Handler):
+    """Reports log records, so that they are in the log of the server, in its format."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self._report = report
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.write("warning", record.getMessage())
+
+
 def main() -> None:
     """Fetch the model that the first argument names, and report its path or the error."""
-    logging.basicConfig(level=logging.WARNING, format="llama-gateway: %(message)s")
     report = Report()
+    logging.basicConfig(level=logging.WARNING, handlers=[_Forwarder(report)])
     try:
         # Imported here, so that a missing or broken package is reported, too.
         from gateway.hub.opening import hub_source  # noqa: PLC0415

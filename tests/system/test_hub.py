@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from engine import embedded_model
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
-from tests.program import program, said
+from tests.program import ROOT, program, said
 
 MODEL = f"hf:{REPOSITORY}:Q4_K_M"
 
@@ -62,6 +64,21 @@ def test_a_signal_ends_a_download_that_the_next_start_continues(hub: LocalHub) -
     with program("--model", MODEL, "--threads", "1") as process:
         said(process, "listening on ")
     assert [request.partition("=")[2] for request in hub.requests if request.startswith("/storage")][1] > "1"
+
+
+def test_ctrl_c_ends_a_pull_that_the_next_one_continues(hub: LocalHub) -> None:
+    hub.held.clear()
+    command = [sys.executable, "-m", "gateway", "pull", MODEL]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        said(process, "downloading some-GGUF: 50 %")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "llama-gateway pull: interrupted; the next pull continues here"
+    assert "Traceback" not in err
+    hub.held.set()
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert Path(run.stdout.strip()).read_bytes() == embedded_model().read_bytes()
 
 
 def test_a_model_that_cannot_be_had_is_one_line_and_3(hub: LocalHub) -> None:

@@ -40,6 +40,10 @@ class LocalHub(ThreadingHTTPServer):
         self.requests: list[str] = []
         """Method, path and range of all requests."""
 
+    def listing(self) -> bytes:
+        files = [self.told(name) for name in self.files]
+        return orjson.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files})
+
     def told(self, name: str) -> dict[str, Any]:
         content = self.files[name]
         return {
@@ -72,8 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send_error(401, "RepoNotFound")
         if hub.listing_status != 200:
             return self._send_error(hub.listing_status)
-        files = [hub.told(name) for name in hub.files]
-        return self._send(200, orjson.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files}))
+        return self._send(200, hub.listing())
 
     def _resolve(self, name: str) -> None:
         hub = self.server

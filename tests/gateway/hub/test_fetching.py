@@ -50,6 +50,13 @@ async def test_a_model_arrives_with_progress(hub: LocalHub, tmp_path: Path) -> N
     assert hub.requests == []
 
 
+async def test_warnings_are_in_the_log_of_the_server(hub: LocalHub, caplog: pytest.LogCaptureFixture) -> None:
+    hub.cuts = [1000]
+    await fetch(REFERENCE, lambda _share: None)
+    (record,) = [record for record in caplog.records if record.name == "gateway.hub.fetching"]
+    assert record.getMessage().startswith("some-Q4_K_M.gguf: resuming at byte 1000 (")
+
+
 async def test_an_error_of_the_hub_is_raised_here(hub: LocalHub) -> None:
     hub.gated = True
     with pytest.raises(HubError, match="is gated: accept its terms"):

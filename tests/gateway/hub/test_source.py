@@ -1,7 +1,9 @@
 """Models from a hub that cuts connections, sends wrong bytes, refuses, or is away."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,8 @@ from gateway.hub.source import HubSource
 from gateway.hub.transfer import Transfer
 from tests.gateway.hub.local_hub import COMMIT, REPOSITORY, LocalHub
 
+GUARD = 20
+"""Seconds after which a hanging test fails."""
 NAME = "some-Q4_K_M.gguf"
 REFERENCE = HubReference(REPOSITORY)
 
@@ -176,6 +180,33 @@ def test_an_unknown_quantisation_lists_the_others(hub: LocalHub, source: HubSour
 def test_a_refused_token_is_one_line(hub: LocalHub, source: HubSource) -> None:
     hub.listing_status = 403
     assert f"the token has no access to {REPOSITORY}: check its permissions" in failure(source)
+
+
+def test_an_endpoint_that_is_no_hub_is_one_line(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "listing", lambda: b"<html>Not a hub</html>")
+    assert f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT" in failure(source)
+    monkeypatch.setattr(hub, "listing", lambda: b"{}")
+    assert f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT" in failure(source)
+
+
+@pytest.mark.parametrize("endpoint", ["http://", "ftp://127.0.0.1", "nonsense", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_one_line(cache: HubCache, endpoint: str) -> None:
+    assert f"and no connection to {endpoint}: " in failure(HubSource(HubClient(endpoint), cache, offline=False))
+
+
+def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    hub.held.clear()
+    began = Event()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(source.fetch, REFERENCE, lambda share: began.set() if share > 0 else None)
+        assert began.wait(GUARD)
+        second = pool.submit(HubSource(HubClient(hub.endpoint), cache, offline=False).fetch, REFERENCE, lambda _: None)
+        hub.held.set()
+        assert first.result(GUARD) == second.result(GUARD)
+    assert contents(hub) == [""]
+    assert [path.name for path in cache.root.rglob("*.incomplete")] == []
 
 
 def test_a_full_disk_is_found_before_the_download(
