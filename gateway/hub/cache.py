@@ -3,6 +3,7 @@
 A repository's folder has `blobs/DIGEST` (contents), `snapshots/COMMIT/NAME` (links to them) and `refs/main` (a commit).
 """
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -92,34 +93,39 @@ class HubCache:
         for path in sorted(self.root.glob(f"models--*--*/blobs/*{PARTIAL}")):
             yield path.parents[1].name.removeprefix("models--").replace("--", "/", 1), path
 
-    def size(self) -> int:
-        """Return the bytes of all contents."""
-        return sum(path.lstat().st_size for path in self.root.glob("models--*--*/blobs/*"))
+    def remove(self, repository: str, names: Iterable[str]) -> int:
+        """Remove files of a repository from all commits, with the contents that no other file has.
 
-    def remove(self, repository: str, names: Iterable[str]) -> None:
-        """Remove files of a repository from all commits, with the contents that no other file has."""
+        Returns:
+            The bytes of the removed contents.
+        """
         doomed = set(names)
-        files = self.snapshots(repository)
-        links = [path for commit in files for name, path in commit.items() if name in doomed]
-        contents = {link.resolve() for link in links}
+        links = [path for files in self.snapshots(repository) for name, path in files.items() if name in doomed]
+        contents = {_content(link) for link in links}
         for link in links:
             link.unlink()
-        self._remove_contents(repository, contents)
+        return self._remove_contents(repository, contents)
 
-    def remove_partials(self, repository: str) -> None:
-        """Remove the downloads of a repository that are not complete."""
-        for path in (self._folder(repository) / "blobs").glob(f"*{PARTIAL}"):
-            path.unlink(missing_ok=True)
-        self._remove_contents(repository, set())
+    def remove_partials(self, repository: str) -> int:
+        """Remove the downloads of a repository that are not complete, and return their bytes."""
+        return self._remove_contents(repository, set((self._folder(repository) / "blobs").glob(f"*{PARTIAL}")))
 
-    def _remove_contents(self, repository: str, contents: set[Path]) -> None:
+    def _remove_contents(self, repository: str, contents: set[Path]) -> int:
         """Remove contents that have no link any more, and the repository's folder once it has no file."""
         folder = self._folder(repository)
-        left = {path.resolve() for path in (folder / "snapshots").rglob("*") if path.is_file()}
+        left = {_content(path) for path in (folder / "snapshots").rglob("*") if path.is_file()}
+        freed = 0
         for content in contents - left:
-            content.unlink(missing_ok=True)
+            freed += content.stat().st_size
+            content.unlink()
         if not left and not any((folder / "blobs").glob(f"*{PARTIAL}")):
             shutil.rmtree(folder, ignore_errors=True)
+        return freed
 
     def _folder(self, repository: str) -> Path:
         return self.root / f"models--{repository.replace('/', '--')}"
+
+
+def _content(link: Path) -> Path:
+    """Return what a name of a snapshot links to. That may be a link, too: to a content that repositories share."""
+    return Path(os.path.normpath(link.parent / link.readlink())) if link.is_symlink() else link

@@ -105,13 +105,13 @@ def _remove(cache: HubCache, reference: HubReference) -> None:
     Raises:
         HubError: There is no such model on this machine.
     """
-    before = cache.size()
     names = {name for files in cache.snapshots(reference.repository) for name in files}
+    freed = 0
     if reference.quant is None and reference.file is None:
-        cache.remove_partials(reference.repository)
+        freed = cache.remove_partials(reference.repository)
     else:
         names = set(choose(names, reference))
-    cache.remove(reference.repository, names)
-    if (freed := before - cache.size()) == 0:
+    freed += cache.remove(reference.repository, names)
+    if not (names or freed):
         raise HubError(f"{reference} is not on this machine")
     sys.stderr.write(f"{reference} is removed: {_size(freed)} are free\n")

@@ -29,6 +29,8 @@ class LocalHub(ThreadingHTTPServer):
         self.statuses: list[int] = []
         """Statuses of the next requests for contents, before any is served."""
         self.listing_status = 200
+        self.message = ""
+        """The hub's words for `listing_status`."""
         self.cuts: list[int] = []
         """Bytes after which the next answers with contents end."""
         self.ignores_ranges = False
@@ -75,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             return self._send_error(401, "RepoNotFound")
         if hub.listing_status != 200:
-            return self._send_error(hub.listing_status)
+            return self._send_error(hub.listing_status, message=hub.message)
         return self._send(200, hub.listing())
 
     def _resolve(self, name: str) -> None:
@@ -108,8 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content[middle:end])
         self.close_connection = end < len(content)
 
-    def _send_error(self, status: int, code: str = "") -> None:
-        self._send(status, b"{}", {"X-Error-Code": code} if code else {})
+    def _send_error(self, status: int, code: str = "", message: str = "") -> None:
+        headers = {"X-Error-Code": code, "X-Error-Message": message}
+        self._send(status, b"{}", {name: text for name, text in headers.items() if text})
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

@@ -111,6 +111,20 @@ def test_a_content_with_two_names_stays_until_both_are_removed(hub: LocalHub, ca
     assert not (cache.root / FOLDER).exists()
 
 
+def test_a_content_that_repositories_share_stays(
+    hub: LocalHub, cache: HubCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared"
+    shared.write_bytes(bytes(10_000))
+    digest = hub.told("some-Q4_K_M.gguf")["lfs"]["sha256"]
+    cache.blob(REPOSITORY, digest).parent.mkdir(parents=True)
+    cache.blob(REPOSITORY, digest).symlink_to(shared)
+    cache.link(REPOSITORY, COMMIT, "some-Q4_K_M.gguf", digest)
+    assert ended(capsys, "remove", f"hf:{REPOSITORY}:Q4_K_M")[0] == 0
+    assert shared.exists()
+    assert list(cache.root.iterdir()) == []
+
+
 @pytest.mark.parametrize("arguments", [("pull",), ("pull", "user/repo"), ("remove", "hf:repo"), ("list", "all")])
 def test_wrong_arguments_are_one_line_and_2(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ended(capsys, *arguments)

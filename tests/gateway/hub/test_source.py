@@ -177,9 +177,30 @@ def test_an_unknown_quantisation_lists_the_others(hub: LocalHub, source: HubSour
     )
 
 
-def test_a_refused_token_is_one_line(hub: LocalHub, source: HubSource) -> None:
-    hub.listing_status = 403
-    assert f"the token has no access to {REPOSITORY}: check its permissions" in failure(source)
+@pytest.mark.parametrize(
+    ("status", "message", "reason"),
+    [
+        (401, "Invalid credentials in Authorization header", "{endpoint} does not accept the token: check HF_TOKEN"),
+        (403, "", "the token has no access to someone/some-GGUF: check its permissions, or HF_TOKEN"),
+        (404, "", "someone/some-GGUF with status 404"),
+        (418, "", "{endpoint} refused someone/some-GGUF with status 418"),
+    ],
+)
+def test_a_refusal_is_one_line(hub: LocalHub, source: HubSource, status: int, message: str, reason: str) -> None:
+    hub.listing_status, hub.message = status, message
+    assert reason.format(endpoint=hub.endpoint) in failure(source)
+
+
+def test_the_hubs_own_variable_forbids_to_ask_it(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = fetched(source)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert fetched(source)[0] == path
+    path.unlink()
+    assert "the hub is not asked: HF_HUB_OFFLINE is set" in failure(source)
+    assert hub.requests == []
 
 
 def test_an_endpoint_that_is_no_hub_is_one_line(
