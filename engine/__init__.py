@@ -2,6 +2,7 @@
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport, ServingReport
 from engine.client.checkup import CheckupError, examine
+from engine.client.download import Download
 from engine.client.engine import Engine
 from engine.client.generation import Generation
 from engine.client.measurements.histogram import Histogram
@@ -9,7 +10,6 @@ from engine.client.measurements.summary import RequestSummary
 from engine.client.measurements.telemetry import Telemetry
 from engine.client.opening import open_engine
 from engine.client.repack_cache import RepackCache
-from engine.client.source import Source
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
@@ -54,6 +54,7 @@ __all__ = [
     "CheckupError",
     "ClientTurns",
     "DeviceReport",
+    "Download",
     "EmbeddingInput",
     "EmbeddingRequest",
     "EmbeddingResult",
@@ -86,7 +87,6 @@ __all__ = [
     "ServingReport",
     "SlotInfo",
     "SlowReader",
-    "Source",
     "Supervision",
     "Telemetry",
     "Text",

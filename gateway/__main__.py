@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-from engine import EngineState, Source, embedded_model, open_engine
+from engine import EngineState, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.commands import run_command
-from gateway.hub.fetching import fetch
-from gateway.hub.reference import HubReference
+from gateway.hub.engine import open_hub_engine
 from gateway.loading import NamedEngine, log_loading
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
@@ -245,22 +244,10 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
             shutdown.set()
 
 
-def source_of(settings: Settings) -> Source | None:
-    """Return the source of a model on the hub, or None for a file."""
-    reference = settings.model
-    if not isinstance(reference, HubReference):
-        return None
-
-    async def source(progress: Callable[[float], None]) -> str:
-        return str(await fetch(reference, progress, offline=settings.offline))
-
-    return source
-
-
 @asynccontextmanager
 async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[list[NamedEngine]]:
     """Start the engine for generation, then the one for embeddings if a separate model is configured."""
-    async with open_engine(settings.engine_config(), clock=clock.time, source=source_of(settings)) as engine:
+    async with open_hub_engine(settings.engine_config(), clock=clock.time, offline=settings.offline) as engine:
         engines = [NamedEngine(settings.served_name, engine)]
         config = settings.embedder_config()
         if config is None:

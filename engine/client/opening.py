@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from engine.client.download import Download
 from engine.client.engine import Engine
 from engine.client.process import command_for
-from engine.client.source import Source
 from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
@@ -20,7 +20,7 @@ async def open_engine(
     command: Sequence[str] | None = None,
     limits: Supervision | None = None,
     clock: Callable[[], float] = anyio.current_time,
-    source: Source | None = None,
+    download: Download | None = None,
 ) -> AsyncIterator[Engine]:
     """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
 
@@ -33,10 +33,10 @@ async def open_engine(
         limits: Timeouts of the supervision; None takes the defaults.
         clock: Clock by which the patience with readers and with the process is measured. It may stand still during
             stalls of the event loop.
-        source: Provides the model's file before the process starts; None takes `config.model`.
+        download: Provides the model's file before the process starts; None takes `config.model`.
     """
     command = command or command_for("engine.worker.main")
-    supervisor = Supervisor(config, command, limits or Supervision(), clock, source)
+    supervisor = Supervisor(config, command, limits or Supervision(), clock, download)
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as group:

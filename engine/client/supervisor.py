@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import anyio
 
+from engine.client.download import DOWNLOADING, Download, obtain
 from engine.client.exchange import Exchange
 from engine.client.measurements.telemetry import Totals
 from engine.client.pace import LoadPace
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
-from engine.client.source import DOWNLOADING, Source, obtain
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
@@ -72,7 +72,7 @@ class Supervisor:
         command: Sequence[str],
         limits: Supervision,
         clock: Callable[[], float] = anyio.current_time,
-        source: Source | None = None,
+        download: Download | None = None,
     ) -> None:
         self.board = StatusBoard()
         self.exchange = Exchange(config.slots + config.queue_limit, clock)
@@ -81,10 +81,10 @@ class Supervisor:
         self.metrics: EngineMetrics | None = None
         self.totals = Totals()
         self.limits = limits
-        self.file = config.model if source is None else None
+        self.file = config.model if download is None else None
         self._config = config
-        self._source = source
-        if source is not None:
+        self._download = download
+        if download is not None:
             self.board.post(DOWNLOADING)
         self._repack_cache = RepackCache()
         self._repack_crashed = False
@@ -120,9 +120,9 @@ class Supervisor:
 
     async def _obtain(self) -> bool:
         """Wait for the model's file. Returns False if it cannot be had."""
-        if self._source is not None:
+        if self._download is not None:
             self._loading.begin(anyio.current_time())
-            self.file = await obtain(self._source, self.board)
+            self.file = await obtain(self._download, self.board)
             self._config = replace(self._config, model=self.file or "")
         return self.file is not None
 

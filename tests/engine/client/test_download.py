@@ -11,8 +11,8 @@ from tests.engine.client.harness import FOREVER, Scripted, text
 pytestmark = pytest.mark.anyio
 
 
-class Download:
-    """A source that waits for the test."""
+class HeldDownload:
+    """A download that waits for the test."""
 
     def __init__(self) -> None:
         self.report: Callable[[float], None] = lambda _share: None
@@ -35,8 +35,8 @@ class Download:
 
 
 async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_it(scripted: Scripted) -> None:
-    download = Download()
-    async with scripted.open(ready=False, source=download) as engine:
+    download = HeldDownload()
+    async with scripted.open(ready=False, download=download) as engine:
         await download.asked.wait()
         download.report(0.5)
         download.report(0.25)
@@ -54,10 +54,10 @@ async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_
 
 
 async def test_a_download_that_fails_is_a_model_that_cannot_be_loaded(scripted: Scripted) -> None:
-    download = Download()
+    download = HeldDownload()
     download.failure = "someone/some-GGUF is gated"
     download.complete.set()
-    async with scripted.open(ready=False, source=download) as engine:
+    async with scripted.open(ready=False, download=download) as engine:
         with pytest.raises(LoadError, match="is gated"):
             await engine.ready()
         assert engine.status.state is EngineState.FAILED
@@ -65,9 +65,9 @@ async def test_a_download_that_fails_is_a_model_that_cannot_be_loaded(scripted: 
 
 
 async def test_a_stop_cancels_the_download(scripted: Scripted) -> None:
-    download = Download()
+    download = HeldDownload()
     with anyio.fail_after(FOREVER):
-        async with scripted.open(ready=False, source=download) as engine:
+        async with scripted.open(ready=False, download=download) as engine:
             await download.asked.wait()
     assert download.cancelled
     assert engine.status.state is EngineState.STOPPED

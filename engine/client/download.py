@@ -7,7 +7,7 @@ from typing import TypeAlias
 from engine.client.status import EngineState, EngineStatus, StatusBoard
 from engine.errors import LoadError
 
-Source: TypeAlias = Callable[[Callable[[float], None]], Awaitable[str]]
+Download: TypeAlias = Callable[[Callable[[float], None]], Awaitable[str]]
 """Returns the path of the model's file once it is there. Calls its argument with the share that is, from 0 to 1.
 
 It raises `LoadError` if the file cannot be had.
@@ -17,7 +17,7 @@ DOWNLOADING = EngineStatus(EngineState.DOWNLOADING, "The model is being download
 """Status from the start."""
 
 
-async def obtain(source: Source, board: StatusBoard) -> str | None:
+async def obtain(download: Download, board: StatusBoard) -> str | None:
     """Return the path of the model's file, and post the progress. Returns None after a posted failure."""
 
     def report(share: float) -> None:
@@ -25,7 +25,7 @@ async def obtain(source: Source, board: StatusBoard) -> str | None:
             board.post(replace(board.latest, progress=share))
 
     try:
-        path = await source(report)
+        path = await download(report)
     except LoadError as error:
         board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0))
         return None
