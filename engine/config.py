@@ -33,6 +33,8 @@ class EngineConfig:
     repack: bool | None = None
     """True repacks the weights for the CPU, which takes memory and a longer start; None lets the engine choose. The
     supervisor sets False after a crash in the probe."""
+    metadata_only: bool = False
+    """True reads no weights: the model describes itself, and cannot compute."""
     log_level: str = "info"
     """Log level of the engine process, by Python's names."""
     log_format: str = "text"

@@ -278,6 +278,8 @@ class ModelInfo:
     """Size of the weights in bytes."""
     architecture: str = ""
     """Name of the architecture in llama.cpp."""
+    repacked: bool = False
+    """True if llama.cpp may have rearranged the weights for the CPU."""
     generates: bool = True
     """True if the model generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0

@@ -21,6 +21,8 @@ from anyio.abc import TaskStatus
 from engine import EngineState, embedded_model, open_engine
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
+from gateway.commands import run_command
+from gateway.hub.engine import open_hub_engine
 from gateway.loading import NamedEngine, log_loading
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
@@ -60,14 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; None takes this process's own.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["bench"]:
-        from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
-
-        return bench(given[1:], os.environ)
-    if given[:1] == ["keys"]:
-        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
-
-        return keys(given[1:], os.environ)
+    if (code := run_command(given, os.environ)) is not None:
+        return code
     try:
         settings = read_settings(given, os.environ)
         allow(connections_for(settings.slots, settings.queue_limit))
@@ -266,7 +262,7 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
 @asynccontextmanager
 async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[list[NamedEngine]]:
     """Start the engine for generation, then the one for embeddings if a separate model is configured."""
-    async with open_engine(settings.engine_config(), clock=clock.time) as engine:
+    async with open_hub_engine(settings.engine_config(), clock=clock.time, offline=settings.offline) as engine:
         engines = [NamedEngine(settings.served_name, engine)]
         config = settings.embedder_config()
         if config is None:

@@ -20,6 +20,7 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.routing import encoder_for, routes
+from gateway.hub.reference import HubReference
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
@@ -182,12 +183,12 @@ def create_models(
 ) -> Models:
     """Return the registry of the models that the settings name. Observers see the record of every request to them."""
 
-    def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
+    def served(engine: Engine, name: str, place: Path | HubReference, *tasks: Task) -> Served:
         recorder = Recorder(name, observers)
         return Served(
             engine,
             name,
-            file,
+            place,
             tasks=frozenset(tasks),
             prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
             generations=Generations(

@@ -19,6 +19,15 @@ from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
+COMMANDS = {
+    "bench": "measure an OpenAI-compatible server",
+    "keys": "manage the API keys of a store",
+    "doctor": "examine this machine and a model, and say how it would be served",
+    "pull": "download a model of the Hugging Face hub",
+    "list": "list the models of the hub that are on this machine",
+    "remove": "remove models of the hub from this machine",
+}
+"""Commands with arguments of their own, and their help texts."""
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
 
@@ -99,12 +108,11 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    # These have their own arguments.
-    commands.add_parser("bench", help="measure an OpenAI-compatible server", add_help=False)
-    commands.add_parser("keys", help="manage the API keys of a store", add_help=False)
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     serve = commands.add_parser(
         "serve",
-        usage="llama-gateway serve [--model FILE] [flags]",
+        usage="llama-gateway serve [--model MODEL] [flags]",
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "

@@ -39,16 +39,25 @@ async def log_loading(
 
 async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
     """Wait until the model is loaded or has failed, show the progress, and return the state."""
-    progress = progress_for(name)
+    await _show_progress(name, engine, EngineState.DOWNLOADING)
+    await _show_progress(name, engine, EngineState.LOADING)
+    status = engine.status
+    if status.state is EngineState.FAILED:
+        logger.error("cannot serve %s: %s", name, status.detail)
+    return status.state
+
+
+async def _show_progress(name: str, engine: Engine, state: EngineState) -> None:
+    """Show the progress while the engine is in a state."""
+    if engine.status.state is not state:
+        return
+    progress = progress_for(name, verb=state.value)
     try:
-        while (status := engine.status).state is EngineState.LOADING:
+        while (status := engine.status).state is state:
             progress.show(status.progress)
             await engine.status_changed(status)
     finally:
         progress.close()
-    if status.state is EngineState.FAILED:
-        logger.error("cannot serve %s: %s", name, status.detail)
-    return status.state
 
 
 def describe(name: str, model: ModelInfo) -> str:

@@ -133,15 +133,18 @@ def _fitting_tokens(cost: int, stores: list[Store]) -> int:
 def kv_stores(config: EngineConfig, layers: int, weights: int, available: int, gpu_free: int | None) -> list[Store]:
     """Return the memories that hold the KV cache. The cells of a layer are with its weights, on the host or a GPU.
 
+    The weights are in the memory of the GPU already, unless only the metadata is loaded.
+
     Args:
         config: has the number of offloaded layers.
         layers: layers of the model.
         weights: bytes of the weights. Mapped from their file they count as available, so they are subtracted.
         available: bytes of host memory that were available before the weights were loaded.
-        gpu_free: bytes of GPU memory that are free after that; unset without a GPU.
+        gpu_free: bytes of GPU memory that are free; unset without a GPU.
     """
     offloaded = 0.0
     if gpu_free is not None:
         offloaded = 1.0 if config.gpu_layers < 0 else min(config.gpu_layers / layers, 1.0)
     host = Store(available - weights * (1 - offloaded), _HOST_SHARE, 1 - offloaded)
-    return [host, Store(gpu_free or 0, _GPU_SHARE, offloaded)]
+    missing = weights * offloaded if config.metadata_only else 0.0
+    return [host, Store((gpu_free or 0) - missing, _GPU_SHARE, offloaded)]

@@ -7,6 +7,7 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
+from engine.llama.cpu import gains_by_repacking
 from engine.llama.memory import KVShape
 from engine.llama.tokenizer import Tokenizer
 
@@ -14,6 +15,11 @@ _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
+
+
+def repacks(config: EngineConfig) -> bool:
+    """Return whether llama.cpp may rearrange the weights for the CPU."""
+    return gains_by_repacking() if config.repack is None else config.repack
 
 
 def check_usable(handle: int, path: str) -> None:
@@ -87,6 +93,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         parameters=parameters,
         size=llama_cpp.llama_model_size(handle),
         architecture=_metadata(handle, "general.architecture") or "",
+        repacked=repacks(config),
         generates=generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
         infills=tokenizer.infills,

@@ -17,7 +17,6 @@ from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory, metadata
 from engine.llama.attention import Attention, choose_attention
-from engine.llama.cpu import gains_by_repacking
 from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
@@ -36,6 +35,8 @@ class LlamaModel:
     """The traits that decide how its steps are planned."""
     attention: Attention
     """The attention implementation to use."""
+    token_bytes: int
+    """Bytes of the KV cells of one token."""
     prefix_store: int
     """Bytes of host memory for saved prefixes."""
     dry: DryTemplates
@@ -78,6 +79,7 @@ class LlamaModel:
             self.info = metadata.describe(handle, config, context, self._tokenizer)
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
             self.attention = choose_attention(config.flash_attention, shape.key)
+            self.token_bytes = shape.bytes_per_token
             self.traits = ModelTraits(
                 cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
                 min_prefill_chunk=self.attention.chunk,
@@ -214,8 +216,10 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = config.gpu_layers
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-    params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
+    params.use_extra_bufts = metadata.repacks(config)
     params.progress_callback = report
+    if config.metadata_only:
+        params.no_alloc, params.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
     llama_cpp.llama_backend_init()
     with capture_log(logging.ERROR) as lines:
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)

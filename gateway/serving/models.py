@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
 from gateway import __version__
+from gateway.hub.reference import SCHEME, HubReference
 from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
@@ -37,7 +38,7 @@ class Served:
         self,
         engine: Engine,
         name: str,
-        file: Path,
+        place: Path | HubReference,
         *,
         tasks: frozenset[Task],
         prompts: ChatPrompts,
@@ -49,7 +50,7 @@ class Served:
         """Runs the model."""
         self.name = name
         """Name in answers."""
-        self.names = {name, file.stem, file.name}
+        self.names = {name, *_names(place)}
         """Names that requests may use."""
         self.tasks = tasks
         """Tasks that the model may be used for."""
@@ -58,12 +59,30 @@ class Served:
         self.generations = generations
         """Runs generation requests."""
         self._recorder, self._limiter = recorder, limiter
-        state = file.stat()
-        self.created = int(state.st_mtime)
-        """Modification time of the file, in seconds since 1970."""
-        identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
-        self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        self._place = place
+        self._identity: tuple[int, str] | None = None
+        self._identify()
+
+    @property
+    def created(self) -> int:
+        """Modification time of the file, in seconds since 1970; 0 while it is being downloaded."""
+        return self._identify()[0]
+
+    @property
+    def fingerprint(self) -> str:
         """Changes with the program's version or the file, since the same request may then have another answer."""
+        return self._identify()[1]
+
+    def _identify(self) -> tuple[int, str]:
+        """Return the time and the fingerprint of the file as it was when it was first seen."""
+        if self._identity is None:
+            file = self.engine.file if isinstance(self._place, HubReference) else str(self._place)
+            if file is None:
+                return 0, ""
+            state = Path(file).stat()
+            identity = f"{__version__} {Path(file).name} {state.st_size} {state.st_mtime_ns}"
+            self._identity = int(state.st_mtime), f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        return self._identity
 
     @property
     def loaded(self) -> ModelInfo:
@@ -95,6 +114,13 @@ class Served:
             self._limiter.admitted(recording.record, embedding_bound(request)),
         ):
             return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)
+
+
+def _names(place: Path | HubReference) -> set[str]:
+    """Return the names that requests may use besides the model's own."""
+    if isinstance(place, HubReference):
+        return {place.name, str(place), str(place).removeprefix(SCHEME)}
+    return {place.stem, place.name}
 
 
 class Models:

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
-from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
+from gateway.hub.reference import HubReference
+from gateway.settings.values import model_place, readable_gguf_if_any, readable_model, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None)
@@ -19,13 +20,22 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    model: Annotated[Path, AfterValidator(readable_gguf)] = Field(
+    model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
         embedded_model(),
-        title="FILE",
-        description="GGUF model to serve; default: the demonstration model inside this package",
+        title="MODEL",
+        description="GGUF model to serve: a file, or a model of the Hugging Face hub as hf:USER/REPO[:QUANT], which is "
+        "downloaded; default: the demonstration model inside this package",
+    )
+    offline: bool = Field(
+        False,
+        description="use only models of the hub that are on this machine already; without it they are used if the hub "
+        "cannot be reached",
     )
     alias: str | None = Field(
-        None, min_length=1, title="NAME", description="name of the model for clients; default: the file's name"
+        None,
+        min_length=1,
+        title="NAME",
+        description="name of the model for clients; default: that of the file, or of the repository on the hub",
     )
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
         None, title="FILE", description="Jinja chat template; default: the one in the model file"
@@ -120,7 +130,7 @@ class EngineSettings(BaseModel):
     @property
     def served_name(self) -> str:
         """Name of the model for clients."""
-        return self.alias or self.model.stem
+        return self.alias or (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
 
     def engine_config(self) -> EngineConfig:
         """Return the configuration of the main engine process."""

@@ -1,7 +1,10 @@
 """Checks of the settings' values."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
+
+from gateway.hub.reference import SCHEME, HubReference
 
 _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
@@ -39,6 +42,20 @@ def readable_gguf(path: Path) -> Path:
     if len(header) < _GGUF_HEADER:
         raise ValueError("this GGUF file is truncated")
     return path
+
+
+def model_place(place: object) -> object:
+    """Return the model on the hub that a text names, if it begins with `hf:`, else the text, which names a file."""
+    if not (isinstance(place, str) and place.startswith(SCHEME)):
+        return place
+    if find_spec("huggingface_hub") is None:
+        raise ValueError('models from the hub need its package: pip install "llama-gateway[hub]"')
+    return HubReference.parse(place)
+
+
+def readable_model(place: Path | HubReference) -> Path | HubReference:
+    """Return what `readable_gguf` does; a model on the hub is checked when it is fetched."""
+    return place if isinstance(place, HubReference) else readable_gguf(place)
 
 
 def readable_gguf_if_any(path: Path | None) -> Path | None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
 from gateway.cli import SettingsError, read_settings
+from gateway.hub.reference import HubReference
 from gateway.settings import Settings
 
 
@@ -57,6 +58,7 @@ def test_an_empty_variable_is_no_value(config: Path) -> None:
 
 
 VALUES = {
+    "offline": "true",
     "alias": "mine",
     "parse_special": "true",
     "host": "::1",
@@ -434,3 +436,15 @@ def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
 )
 def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reason: str) -> None:
     assert complaint("--usage", place).endswith(f": {reason}")
+
+
+def test_a_model_of_the_hub_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings(["serve", "--model", "hf:someone/some-GGUF:Q8_0"], {})
+    assert settings.model == HubReference("someone/some-GGUF", "Q8_0")
+    assert settings.served_name == "some-GGUF"
+    for model in ("hf:some-GGUF", "hf:someone/some/../../etc"):
+        reason = "should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf"
+        assert complaint("--model", model) == f"--model {model!r}: {reason}"
+    monkeypatch.setattr("gateway.settings.values.find_spec", lambda _name: None)
+    reason = 'models from the hub need its package: pip install "llama-gateway[hub]"'
+    assert complaint("--model", "hf:someone/some-GGUF") == f"--model 'hf:someone/some-GGUF': {reason}"

@@ -63,6 +63,11 @@ def test_weights_stay_in_memory_beside_the_cache() -> None:
     assert host.spare == 100
 
 
+def test_weights_that_are_not_loaded_are_taken_from_the_gpus_free_memory() -> None:
+    (_, gpu) = kv_stores(config(metadata_only=True), layers=10, weights=600, available=1000, gpu_free=1000)
+    assert gpu.total == 400
+
+
 def test_offloaded_weights_count_as_gpu_memory() -> None:
     (host, gpu) = kv_stores(config(), layers=10, weights=600, available=1000, gpu_free=500)
     assert host.share == 0.0

@@ -265,3 +265,10 @@ def test_a_model_too_large_for_the_memory_is_freed(monkeypatch: pytest.MonkeyPat
     with pytest.raises(LoadError, match="memory allows 0 tokens"):
         load(config())
     assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+
+
+def test_a_model_without_weights_describes_itself_in_the_same_way(model: LlamaModel) -> None:
+    with load(config(context=256, metadata_only=True)) as described:
+        assert described.info == model.info
+        assert described.token_bytes == model.token_bytes
+        assert described.tokenize("a") == model.tokenize("a")

@@ -1,5 +1,6 @@
 """`GET /metrics`."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ async def test_each_model_has_its_own_values() -> None:
     app = create_gateway(generator.as_engine(), settings, embedder.as_engine()).app
     found = await read(app)
     assert found.value("vllm:generation_tokens_total", model_name="tiny") == 5
-    assert found.value("llama_gateway_embedding_tokens_total", model_name=settings.model.stem) == 7
+    assert found.value("llama_gateway_embedding_tokens_total", model_name=Path(str(settings.model)).stem) == 7
     assert found.value("llama_gateway_embedding_tokens_total", model_name="tiny") == 0
 
 
