@@ -58,10 +58,15 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
 
 
 def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
-    """Return one line about the first invalid value, under the name that its source uses."""
+    """Return one line about the first invalid value, under the name that its source uses.
+
+    Values that exclude each other have no place; their message has the names of the flags.
+    """
     first = error.errors()[0]
-    name = str(first["loc"][0])
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    if not first["loc"]:
+        return reason
+    name = str(first["loc"][0])
     value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
     return f"{origins[name]}{value}: {reason}"
 

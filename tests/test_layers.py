@@ -16,6 +16,7 @@ VOCABULARY = {
         "engine.config",
         "engine.errors",
         "engine.events",
+        "engine.hardware",
         "engine.json_whitespace",
         "engine.logs",
         "engine.request",
