@@ -63,8 +63,9 @@ class HardwareSettings(BaseModel):
     )
     numa: Numa | None = Field(
         None,
-        title="distribute|isolate|numactl",
-        description="llama.cpp's strategy on a machine of several NUMA nodes; default: none",
+        title="STRATEGY",
+        description="distribute, isolate or numactl: llama.cpp's strategies for a machine of several NUMA nodes; "
+        "default: none",
     )
     cpus: Annotated[tuple[int, ...], BeforeValidator(cpu_list)] = Field(
         (), title="LIST", description="CPUs of the engine process, such as 0-3,8; default: all it may use"
@@ -74,8 +75,9 @@ class HardwareSettings(BaseModel):
     )
     rope_scaling: RopeType | None = Field(
         None,
-        title="none|linear|yarn",
-        description="method that extends the context beyond the model's training; default: the model's",
+        title="METHOD",
+        description="none, linear or yarn: how the context is extended beyond the model's training; default: the "
+        "model's",
     )
     rope_freq_base: float | None = Field(
         None, gt=0, title="BASE", description="base frequency of the positions; default: the model's"
