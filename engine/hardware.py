@@ -24,7 +24,7 @@ class Hardware:
     tensor_split: tuple[float, ...] = ()
     """Share of each device, in proportion to the others; empty takes the devices' free memory."""
     main_gpu: int = 0
-    """Position of the GPU that has the whole model (split mode `none`) or the small tensors (`row`)."""
+    """Position of the GPU that has the whole model with split mode `none`, among `devices`."""
     override_tensor: tuple[tuple[str, str], ...] = ()
     """Patterns of tensor names, and the buffer type of each one's tensors. The first match decides."""
     cpu_moe: int = 0

@@ -38,9 +38,7 @@ class HardwareSettings(BaseModel):
         title="SHARES",
         description="share of each GPU, such as 3,1; default: in proportion to their free memory",
     )
-    main_gpu: int = Field(
-        0, ge=0, le=255, title="N", description="the GPU of --split-mode none, or for the small tensors of row"
-    )
+    main_gpu: int = Field(0, ge=0, le=255, title="N", description="position of the GPU that --split-mode none uses")
     override_tensor: Annotated[tuple[str, ...], BeforeValidator(override_list)] = Field(
         (),
         title="PATTERN=BUFFER",
@@ -116,8 +114,8 @@ class HardwareSettings(BaseModel):
         """Refuse flags that llama.cpp would ignore beside the others."""
         if self.tensor_split and self.split_mode == "none":
             raise ValueError("--tensor-split has no effect with --split-mode none")
-        if self.main_gpu and self.split_mode not in ("none", "row"):
-            raise ValueError("--main-gpu needs --split-mode none or row")
+        if self.main_gpu and self.split_mode != "none":
+            raise ValueError("--main-gpu needs --split-mode none")
         if self.cpu_moe and self.n_cpu_moe:
             raise ValueError("--n-cpu-moe has no effect with --cpu-moe")
         if self.cpus and self.numa in ("distribute", "isolate"):

@@ -78,7 +78,7 @@ VALUES = {
     "device": "CUDA0",
     "split_mode": "row",
     "tensor_split": "3,1",
-    "main_gpu": "1",
+    "main_gpu": "0",
     "override_tensor": "output=CPU",
     "cpu_moe": "true",
     "n_cpu_moe": "0",

@@ -26,7 +26,7 @@ def test_without_flags_the_hardware_is_the_engines_default() -> None:
 
 def test_each_flag_reaches_the_engine() -> None:
     settings = read(
-        *("--device", "CUDA0,CUDA1", "--split-mode", "row", "--tensor-split", "3,1", "--main-gpu", "1"),
+        *("--device", "CUDA0,CUDA1", "--split-mode", "row", "--tensor-split", "3,1"),
         *("--override-tensor", r"\.ffn_up\.=CPU", "--n-cpu-moe", "4", "--fit", "off", "--load-mode", "mmap+mlock"),
         *("--numa", "numactl", "--cpus", "0-2,5", "--engine-priority", "low"),
     )
@@ -34,7 +34,6 @@ def test_each_flag_reaches_the_engine() -> None:
         devices=("CUDA0", "CUDA1"),
         split_mode="row",
         tensor_split=(3.0, 1.0),
-        main_gpu=1,
         override_tensor=((r"\.ffn_up\.", "CPU"),),
         cpu_moe=4,
         fit=False,
@@ -45,6 +44,7 @@ def test_each_flag_reaches_the_engine() -> None:
     )
     assert read("--cpu-moe").hardware.cpu_moe == ALL_LAYERS
     assert read("--device", "none").hardware.devices == ()
+    assert read("--split-mode", "none", "--main-gpu", "1").hardware == Hardware(split_mode="none", main_gpu=1)
 
 
 def test_each_flag_of_the_positions_reaches_the_engine() -> None:
@@ -110,7 +110,7 @@ def test_a_wrong_value_is_one_line(name: str, value: str, reason: str) -> None:
 
 CONTRADICTIONS = [
     ("--split-mode none --tensor-split 1,1", "--tensor-split has no effect with --split-mode none"),
-    ("--main-gpu 1", "--main-gpu needs --split-mode none or row"),
+    ("--main-gpu 1", "--main-gpu needs --split-mode none"),
     ("--cpu-moe --n-cpu-moe 2", "--n-cpu-moe has no effect with --cpu-moe"),
     ("--cpus 0 --numa isolate", "--numa isolate would override --cpus: choose --numa numactl"),
     (
