@@ -9,7 +9,7 @@ import pytest
 
 from engine.errors import LoadError
 from engine.hardware import ALL_LAYERS, Hardware, RopeScaling
-from engine.llama.hardware import memory_lock, numa
+from engine.llama.hardware import memory_lock
 from engine.llama.hardware.memory_lock import check_lockable
 from engine.llama.hardware.numa import use_numa
 from engine.llama.hardware.overrides import EXPERTS, check_buffers, overrides_of, warn_of_unused
@@ -67,7 +67,7 @@ def test_a_privileged_process_may_lock_all(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_strategy_needs_several_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    monkeypatch.setattr(numa.llama_cpp, "llama_numa_init", used.append)
+    monkeypatch.setattr(llama_cpp, "llama_numa_init", used.append)
     (tmp_path / "node0").mkdir()
     with pytest.raises(LoadError) as caught:
         use_numa("isolate", tmp_path)
