@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
+from gateway.habits import ALIASES, add_habits, settings_of
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -37,7 +38,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SettingsError: a setting is invalid.
         SystemExit: `--help` or `--version` has been printed.
     """
-    flags = {name: value for name, value in vars(_parser().parse_args(arguments)).items() if name != "command"}
+    flags = _read_flags(arguments)
     variables = {
         name: text
         for name in (*Settings.model_fields, "config")
@@ -55,6 +56,14 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         origins |= {name: _variable(name, environment) for name in variables}
         origins |= {name: _flag(name) for name in flags}
         raise SettingsError(_message(error, values, origins)) from error
+
+
+def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
+    given = vars(_parser().parse_args(arguments))
+    try:
+        return settings_of({name: value for name, value in given.items() if name != "command"})
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
@@ -112,15 +121,17 @@ def _parser() -> _Parser:
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
-        "file (queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped "
-        "by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
-        "4 cannot listen.",
+        "file (queue-limit). Flags take precedence over variables, and variables over the file. The flags of "
+        "llama-server are understood, too, or answered by what to use instead. Exit codes: 0 stopped by a signal, "
+        "1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for name, field in Settings.model_fields.items():
-        serve.add_argument(_flag(name), dest=name, help=_help(field), **_argument(field))
+        names = (*ALIASES.get(name, ()), _flag(name))
+        serve.add_argument(*names, dest=name, help=_help(field), **_argument(field))
+    add_habits(serve)
     return parser
 
 

@@ -62,7 +62,11 @@ class EngineSettings(HardwareSettings):
         description="CPU threads of a pass with several rows; default: same as --threads",
     )
     gpu_layers: int = Field(
-        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"
+        _ENGINE.gpu_layers,
+        ge=-1,
+        le=2**31 - 1,
+        title="N",
+        description="layers to offload to GPUs; -1 offloads all that fit",
     )
     repack: Literal["auto", "on", "off"] = Field(
         "auto",
