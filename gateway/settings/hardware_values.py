@@ -6,6 +6,8 @@ from gateway.settings.values import split_items
 
 _CPUS = re.compile(r"(\d+)(?:-(\d+))?")
 _OVERRIDE = re.compile(r"([^=]+)=([^=,\s]+)(?:,|$)")
+_FOREIGN = re.compile(r"\(\?(?![:=!])|\[\[[:.=]")
+"""Syntax that only one of llama.cpp (ECMAScript) and Python has: groups of other kinds, and classes of POSIX."""
 _MOST_CPUS = 4096
 
 
@@ -72,7 +74,9 @@ def split_overrides(text: str) -> list[str]:
 
 
 def check_pattern(pattern: str) -> None:
-    """Check that a pattern is a regular expression."""
+    """Check that a pattern is a regular expression, for llama.cpp and for the engine's own checks."""
+    if foreign := _FOREIGN.search(pattern):
+        raise ValueError(f"the pattern {pattern!r} has {foreign[0]}, which is not possible here")
     try:
         re.compile(pattern)
     except re.error as error:

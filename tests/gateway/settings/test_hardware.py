@@ -96,6 +96,8 @@ WRONG = [
         "(=CPU",
         "the pattern '(' is no regular expression: missing ), unterminated subpattern at position 0",
     ),
+    ("override-tensor", "(?i)up=CPU", "the pattern '(?i)up' has (?, which is not possible here"),
+    ("override-tensor", "[[:digit:]]=CPU", "the pattern '[[:digit:]]' has [[:, which is not possible here"),
     ("rope-freq-scale", "0", "should be greater than 0"),
     ("rope-freq-base", "10_000", "should be a number without underscores"),
 ]

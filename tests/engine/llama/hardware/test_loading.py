@@ -13,34 +13,18 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.hardware import ALL_LAYERS, Hardware, LoadMode, RopeScaling
-from engine.llama.context import LlamaContext
 from engine.llama.hardware.fitting import fitted
 from engine.llama.hardware.params import ModelParams, TensorOverride
 from engine.llama.hardware.placement import Placement
 from engine.llama.hardware.tensors import read_tensors
 from engine.llama.model import LlamaModel
+from tests.engine.llama.hardware.loading import logits
 from tests.engine.llama.hardware.test_placement import FakeDevice
 from tests.models import model_path
-
-TEXT = "Once upon a time there was a little"
 
 
 def config(**fields: Any) -> EngineConfig:
     return EngineConfig(model=str(model_path()), slots=1, threads=1, **{"context": 256, **fields})
-
-
-def logits(settings: EngineConfig) -> list[float]:
-    """Return the logits after a text."""
-    with LlamaModel(settings, lambda _share: None) as model:
-        tokens = model.tokenize(TEXT)
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = 256
-        with LlamaContext(model, settings, params, purpose="the context") as context:
-            row_tokens = (llama_cpp.llama_token * len(tokens))(*tokens)
-            batch = llama_cpp.llama_batch_get_one(row_tokens, len(tokens))
-            assert llama_cpp.llama_decode(context.handle, batch) == 0
-            row = llama_cpp.llama_get_logits_ith(context.handle, -1)
-            return list(np.ctypeslib.as_array(row, (model.info.vocabulary,)).astype(float))
 
 
 @pytest.fixture(scope="module")
