@@ -1,12 +1,28 @@
 """Devices of llama.cpp, and the free memory of the host and of the GPUs."""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
 
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
+
+
+class _Properties(ctypes.Structure):
+    """`struct ggml_backend_dev_props`, ggml-backend.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("capabilities", ctypes.c_bool * 5),
+    )
+
 
 libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
 libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
@@ -19,6 +35,8 @@ libggml.ggml_backend_dev_name.argtypes = [ctypes.c_void_p]
 libggml.ggml_backend_dev_name.restype = ctypes.c_char_p
 libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
 libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+libggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Properties)]
+libggml.ggml_backend_dev_get_props.restype = None
 libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
 libggml.ggml_backend_dev_memory.restype = None
 libggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
@@ -55,6 +73,13 @@ class Device:
         return _text(libggml.ggml_backend_dev_description(self.handle))
 
     @property
+    def hardware_id(self) -> str | None:
+        """Address of the hardware, which two backends may offer as two devices; None if it is not known."""
+        properties = _Properties()
+        libggml.ggml_backend_dev_get_props(self.handle, ctypes.byref(properties))
+        return None if properties.device_id is None else _text(properties.device_id)
+
+    @property
     def free(self) -> int:
         """Free bytes."""
         return _device_memory(self.handle)[0]
@@ -66,10 +91,20 @@ def all_devices() -> list[Device]:
 
 
 def gpus() -> list[Device]:
-    """Return the devices that llama.cpp offloads to by default: discrete GPUs, or else integrated ones."""
-    devices = all_devices()
-    discrete = [device for device in devices if device.kind == _GPU]
-    return discrete or [device for device in devices if device.kind == _INTEGRATED_GPU]
+    """Return the devices that llama.cpp offloads to by default."""
+    return default_devices(all_devices())
+
+
+def default_devices(available: Sequence[Device]) -> list[Device]:
+    """Return those of some devices that llama.cpp offloads to by default.
+
+    They are discrete GPUs, each once though two backends have it, or else integrated ones.
+    """
+    discrete: dict[str, Device] = {}
+    for device in available:
+        if device.kind == _GPU:
+            discrete.setdefault(device.hardware_id or device.name, device)
+    return list(discrete.values()) or [device for device in available if device.kind == _INTEGRATED_GPU]
 
 
 def buffer_types() -> dict[str, int]:

@@ -8,12 +8,12 @@ import pytest
 
 from engine.errors import LoadError
 from engine.hardware import Hardware
-from engine.llama.devices import Device
+from engine.llama.devices import Device, all_devices, default_devices
 from engine.llama.hardware.fit import LayerBytes
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
 from engine.llama.hardware.placement import Placement, choose_devices
 
-_GPU = 1
+_GPU, _INTEGRATED = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class FakeDevice(Device):
     title: str = "CUDA0"
     type: int = _GPU
     room: int = 0
+    address: str | None = None
 
     @property
     def kind(self) -> int:
@@ -35,6 +36,10 @@ class FakeDevice(Device):
     @property
     def description(self) -> str:
         return "H200"
+
+    @property
+    def hardware_id(self) -> str | None:
+        return self.address
 
     @property
     def free(self) -> int:
@@ -56,6 +61,28 @@ def refused(reason: str) -> Iterator[None]:
     with pytest.raises(LoadError) as caught:
         yield
     assert str(caught.value) == reason
+
+
+def test_a_gpu_of_two_backends_is_used_once() -> None:
+    first, second = FakeDevice(2, "CUDA0", address="0000:c1:00.0"), FakeDevice(3, "CUDA1", address="0000:c2:00.0")
+    again = FakeDevice(4, "Vulkan0", address="0000:c1:00.0")
+    assert default_devices([CPU, first, second, again]) == [first, second]
+    assert default_devices([FIRST, CPU, SECOND]) == [FIRST, SECOND]
+
+
+def test_integrated_gpus_are_used_without_discrete_ones() -> None:
+    integrated = FakeDevice(4, "Vulkan0", _INTEGRATED)
+    assert default_devices([CPU, integrated]) == [integrated]
+    assert default_devices([CPU, integrated, FIRST]) == [FIRST]
+    assert default_devices([CPU]) == []
+
+
+def test_this_machine_describes_its_cpu() -> None:
+    cpu = next(device for device in all_devices() if device.name == "CPU")
+    assert not cpu.offloads
+    assert cpu.description
+    assert cpu.free > 0
+    assert cpu.hardware_id is None
 
 
 def test_all_gpus_are_used_unless_some_are_named() -> None:
