@@ -1,5 +1,7 @@
 """Settings of the hardware: forms of their values, contradictions, and the engine's configuration."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.hardware import ALL_LAYERS, Hardware, RopeScaling
@@ -142,3 +144,14 @@ def test_overrides_and_positions_are_of_the_main_model_alone() -> None:
     config = read(*flags, "--embedding-model", model).embedder_config()
     assert config is not None
     assert (config.hardware, config.rope) == (Hardware(cpus=(0,)), RopeScaling())
+
+
+def test_the_file_may_have_lists(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        "cpus = [0, '2-3']\ndevice = ['CUDA0', 'CUDA1']\ntensor-split = [3, 0.5]\ncpu-moe = true\n"
+        r"override-tensor = ['a{1,2}=CPU', 'b=CPU']"
+    )
+    hardware = read("--config", str(file)).hardware
+    assert (hardware.cpus, hardware.devices, hardware.tensor_split) == ((0, 2, 3), ("CUDA0", "CUDA1"), (3, 0.5))
+    assert (hardware.override_tensor, hardware.cpu_moe) == ((("a{1,2}", "CPU"), ("b", "CPU")), ALL_LAYERS)
