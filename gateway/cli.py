@@ -59,6 +59,8 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
 
 
 def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
+    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        raise SettingsError("a command comes first: llama-gateway serve [flags]")
     given = vars(_parser().parse_args(arguments))
     try:
         return settings_of({name: value for name, value in given.items() if name != "command"})

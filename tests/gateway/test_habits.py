@@ -138,3 +138,9 @@ WRONG = [
 @pytest.mark.parametrize(("flags", "reason"), WRONG)
 def test_a_wrong_value_is_one_line_with_our_name(flags: str, reason: str) -> None:
     assert complaint(*flags.split()) == reason
+
+
+def test_flags_without_a_command_are_answered_by_the_command() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(["-m", "model.gguf"], {})
+    assert str(caught.value) == "a command comes first: llama-gateway serve [flags]"
