@@ -13,8 +13,8 @@ from engine.hardware import ALL_LAYERS, Hardware
 from engine.llama import devices
 from engine.llama.hardware import memory_lock
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
+from engine.llama.hardware.model_file import read_model_file
 from engine.llama.hardware.plan import LoadPlan, plan_load
-from engine.llama.hardware.tensors import read_tensors
 from tests.architectures.models import family_model
 from tests.engine.llama.hardware.test_placement import CPU, FakeDevice
 
@@ -41,7 +41,7 @@ def plan(model: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LoadPlan
 
 
 def experts(model: Path) -> int:
-    return sum(size for name, size in read_tensors(model).items() if "_exps" in name)
+    return sum(size for name, size in read_model_file(model).tensors.items() if "_exps" in name)
 
 
 def test_without_a_gpu_nothing_is_placed(plan: Callable[..., LoadPlan]) -> None:
@@ -55,17 +55,15 @@ def test_a_large_gpu_has_all(plan: Callable[..., LoadPlan]) -> None:
 
 
 def test_experts_leave_a_gpu_that_does_not_hold_them(plan: Callable[..., LoadPlan], model: Path) -> None:
-    tensors = read_tensors(model)
-    kv = 2**17
-    dense = sum(layer.dense for layer in layer_bytes(tensors, kv)) + output_bytes(tensors)
-    planned = plan(MARGIN + dense)
-    layers = len(layer_bytes(tensors, kv))
-    assert (planned.placement.gpu_layers, len(planned.placement.overrides)) == (layers + 1, layers)
+    file = read_model_file(model)
+    layers = layer_bytes(file, slots=1, context=256)
+    planned = plan(MARGIN + sum(layer.dense for layer in layers) + output_bytes(file.tensors))
+    assert (planned.placement.gpu_layers, len(planned.placement.overrides)) == (len(layers) + 1, len(layers))
     assert planned.kept_on_host == experts(model)
 
 
 def test_two_gpus_share_what_one_does_not_hold(plan: Callable[..., LoadPlan], model: Path) -> None:
-    some = MARGIN + sum(read_tensors(model).values()) // 4
+    some = MARGIN + sum(read_model_file(model).tensors.values()) // 4
     planned = plan(some, some)
     assert sum(planned.placement.tensor_split) == planned.placement.gpu_layers
     assert all(planned.placement.tensor_split)
