@@ -16,6 +16,7 @@ ALWAYS = (
     "--log-prefix",
     "--log-timestamps",
     "--metrics",
+    "--no-context-shift",
     "--op-offload",
     "--warmup",
 )

@@ -15,7 +15,7 @@ OWN = {"--" + name.replace("_", "-") for name in Settings.model_fields} | {"-h",
 TOGETHER = {"-fa", "--flash-attn", "-c", "--ctx-size"}
 """Flags that have tests of their own below."""
 FEATURES = {
-    *("--context-shift", "--no-context-shift", "--models-dir", "--offline"),
+    *("--context-shift", "--models-dir", "--offline"),
     *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
 }
 """Flags of features that have the same names wherever they exist."""
