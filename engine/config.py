@@ -1,6 +1,8 @@
 """Configuration of an engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from engine.hardware import Hardware, RopeScaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,11 @@ class EngineConfig:
     threads_batch: int | None = None
     """CPU threads of a step with several rows; None means `threads`."""
     gpu_layers: int = -1
-    """Layers to offload to the GPU; -1 offloads all layers if there is a GPU."""
+    """Layers to offload to GPUs; -1 offloads all of them, or as many as fit with `hardware.fit`."""
+    hardware: Hardware = field(default_factory=Hardware)
+    """Devices, placement of the weights, and share of the CPUs."""
+    rope: RopeScaling = field(default_factory=RopeScaling)
+    """Scaling of the positions."""
     step_target_ms: float = 250.0
     """Maximum delay of the next decode step by one prefill step, in milliseconds."""
     prefix_store: int | None = None

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from gateway import __version__
 from gateway.arguments import Parser, without_values
+from gateway.habits import ALIASES, add_habits, settings_of
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -47,7 +48,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SettingsError: a setting is invalid.
         SystemExit: `--help` or `--version` has been printed.
     """
-    flags = {name: value for name, value in vars(_parser().read(arguments)).items() if name != "command"}
+    flags = _read_flags(arguments)
     variables = {
         name: text
         for name in (*Settings.model_fields, "config")
@@ -67,11 +68,26 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         raise SettingsError(_message(error, values, origins)) from error
 
 
+def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
+    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        raise SettingsError("a command comes first: llama-gateway serve [flags]")
+    given = vars(_parser().read(arguments))
+    try:
+        return settings_of({name: value for name, value in given.items() if name != "command"})
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
 def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
-    """Return one line about the first invalid value, under the name that its source uses."""
+    """Return one line about the first invalid value, under the name that its source uses.
+
+    Values that exclude each other have no place; their message has the names of the flags.
+    """
     first = error.errors()[0]
-    name = str(first["loc"][0])
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    if not first["loc"]:
+        return reason
+    name = str(first["loc"][0])
     value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
     return f"{origins[name]}{value}: {reason}"
 
@@ -116,15 +132,17 @@ def _parser() -> _Parser:
         help="serve a model over HTTP",
         description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
-        "file (queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped "
-        "by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
-        "4 cannot listen.",
+        "file (queue-limit). Flags take precedence over variables, and variables over the file. The flags of "
+        "llama-server are understood, too, or answered by what to use instead. Exit codes: 0 stopped by a signal, "
+        "1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for name, field in Settings.model_fields.items():
-        serve.add_argument(_flag(name), dest=name, help=_help(field), **_argument(field))
+        names = (*ALIASES.get(name, ()), _flag(name))
+        serve.add_argument(*names, dest=name, help=_help(field), **_argument(field))
+    add_habits(serve)
     return parser
 
 

@@ -18,6 +18,7 @@ VOCABULARY = {
         "engine.environment",
         "engine.errors",
         "engine.events",
+        "engine.hardware",
         "engine.json_whitespace",
         "engine.logs",
         "engine.request",
@@ -75,6 +76,7 @@ RULES: dict[str, set[str]] = {
     "engine.embedded": {"engine.embedded"},
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
+    "gateway.habits": {"gateway.llama_server_flags", "typing_extensions"},
     "gateway.server": {"gateway.server", "gateway.middleware", "anyio", "starlette"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {

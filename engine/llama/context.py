@@ -12,6 +12,7 @@ from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.cpu import usable_cores
+from engine.llama.hardware.rope import set_rope
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
@@ -38,7 +39,7 @@ class LlamaContext:
 
         Args:
             model: the weights; it must outlive the context.
-            config: has the numbers of threads.
+            config: has the numbers of threads and the scaling of the positions.
             params: all other parameters; the abort callback is set here.
             purpose: a noun for the error message.
             hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
@@ -48,6 +49,7 @@ class LlamaContext:
         """
         self._threads = _step_threads(config)
         self._abort = AbortFlag()
+        set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
         with capture_log(hide_from) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)

@@ -7,7 +7,9 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
+from engine.hardware import RopeScaling
 from engine.llama.cpu import gains_by_repacking
+from engine.llama.hardware import rope
 from engine.llama.memory import KVShape
 from engine.llama.tokenizer import Tokenizer
 
@@ -67,6 +69,19 @@ def recurrent(handle: int) -> bool:
 def window(handle: int) -> int:
     """Return the tokens of the sliding window; 0 if every layer attends to all tokens."""
     return int(llama_cpp.llama_model_n_swa(handle))
+
+
+def extended_context(handle: int, scaling: RopeScaling) -> int:
+    """Return the training context of the model, as the scaling of its positions extends it.
+
+    Raises:
+        LoadError: the scaling has no factor.
+    """
+    rope.check_scale(scaling, llama_cpp.llama_model_rope_freq_scale_train(handle))
+    original = _own_metadata(handle, "rope.scaling.original_context_length")
+    return rope.extended_context(
+        scaling, llama_cpp.llama_model_n_ctx_train(handle), int(original) if original else None
+    )
 
 
 def causal(handle: int) -> bool:

@@ -17,6 +17,8 @@ from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory, metadata
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.hardware.params import ModelParams
+from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
@@ -65,20 +67,26 @@ class LlamaModel:
         """
         route_log()
         available = devices.available_memory()
+        _check_file(Path(config.model))
+        llama_cpp.llama_backend_init()
+        plan = plan_load(config)
         with ExitStack() as resources:
-            handle = _load(config, progress)
+            handle = _load(config, plan, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config.model)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
-            stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
+            placed = replace(config, gpu_layers=plan.placement.gpu_layers)
+            gpu_memory = plan.placement.gpu_memory()
+            stores = memory.kv_stores(placed, layers, size, available - plan.kept_on_host, gpu_memory)
             shape = metadata.kv_shape(handle, layers)
-            context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
+            context = memory.choose_context(config, metadata.extended_context(handle, config.rope), shape, stores)
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             self.full_windows = memory.fits_full_windows(config.slots, context, shape, stores)
             self.info = metadata.describe(handle, config, context, self._tokenizer)
             self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
-            self.attention = choose_attention(config.flash_attention, shape.key)
+            needs_flash = config.hardware.split_mode == "tensor"
+            self.attention = choose_attention(needs_flash or config.flash_attention, shape.key)
             self.token_bytes = shape.bytes_per_token
             self.traits = ModelTraits(
                 cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
@@ -201,8 +209,7 @@ class LlamaModel:
         self.dry.prepare(sampling)
 
 
-def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
-    _check_file(Path(config.model))
+def _load(config: EngineConfig, plan: LoadPlan, progress: Callable[[float], None]) -> int:
     failures: list[Exception] = []
 
     @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
@@ -213,16 +220,13 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
             failures.append(failure)
         return not failures
 
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = config.gpu_layers
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-    params.use_extra_bufts = metadata.repacks(config)
-    params.progress_callback = report
+    params = ModelParams(config.hardware, plan.placement)
+    params.c.use_extra_bufts = metadata.repacks(config)
+    params.c.progress_callback = report
     if config.metadata_only:
-        params.no_alloc, params.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
-    llama_cpp.llama_backend_init()
+        params.c.no_alloc, params.c.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
     with capture_log(logging.ERROR) as lines:
-        handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)
+        handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params.c)
     if failures:
         if handle:
             llama_cpp.llama_model_free(handle)

@@ -11,6 +11,7 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
+from engine.worker.cpu_share import take_cpu_share
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
@@ -31,6 +32,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     Raises:
         LoadError: The model cannot be loaded as configured.
     """
+    take_cpu_share(config.hardware)
     model = stack.enter_context(LlamaModel(config, progress))
     limits = embedding_limits(model)
     if not model.info.generates:

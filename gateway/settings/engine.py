@@ -2,23 +2,23 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
+from engine.hardware import RopeScaling
 from gateway.hub.reference import HubReference
+from gateway.settings.hardware import HardwareSettings
 from gateway.settings.values import model_place, readable_gguf_if_any, readable_model, readable_template
 
 _ENGINE = EngineConfig(model="")
-_NUMERIC = (int, float, int | None)
+_NUMERIC = (int, float, int | None, float | None)
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(HardwareSettings):
     """Settings of the models and of the engine processes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
         embedded_model(),
@@ -72,7 +72,11 @@ class EngineSettings(BaseModel):
         description="CPU threads of a pass with several rows; default: same as --threads",
     )
     gpu_layers: int = Field(
-        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"
+        _ENGINE.gpu_layers,
+        ge=-1,
+        le=2**31 - 1,
+        title="N",
+        description="layers to offload to GPUs; -1 offloads all that fit",
     )
     repack: Literal["auto", "on", "off"] = Field(
         "auto",
@@ -127,6 +131,12 @@ class EngineSettings(BaseModel):
             raise ValueError("should be a number without underscores")
         return value
 
+    @model_validator(mode="after")
+    def _flash_attention_if_needed(self) -> Self:
+        if self.split_mode == "tensor" and self.flash_attention == "off":
+            raise ValueError("--split-mode tensor needs flash attention: leave out --flash-attention off")
+        return self
+
     @property
     def served_name(self) -> str:
         """Name of the model for clients."""
@@ -141,6 +151,8 @@ class EngineSettings(BaseModel):
             threads=self.threads,
             threads_batch=self.threads_batch,
             gpu_layers=self.gpu_layers,
+            hardware=self.hardware,
+            rope=self.rope,
             speculation=_as_bool(self.speculation),
             repack=_as_bool(self.repack),
             flash_attention=_as_bool(self.flash_attention),
@@ -154,11 +166,19 @@ class EngineSettings(BaseModel):
     def embedder_config(self) -> EngineConfig | None:
         """Return the configuration of the embedding engine, or None without a separate model.
 
-        Its context is the model's training context.
+        Its context is the model's training context. Overrides by tensor names and the scaling of positions are meant
+        for the main model.
         """
         if self.embedding_model is None:
             return None
-        return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
+        return replace(
+            self.engine_config(),
+            model=str(self.embedding_model),
+            slots=1,
+            context=None,
+            hardware=replace(self.hardware, override_tensor=()),
+            rope=RopeScaling(),
+        )
 
 
 def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
