@@ -33,6 +33,12 @@ class EngineConfig:
     repack: bool | None = None
     """True repacks the weights for the CPU, which takes memory and a longer start; None lets the engine choose. The
     supervisor sets False after a crash in the probe."""
+    adapters: tuple[str, ...] = ()
+    """Paths of the LoRA adapters to load. Their ids are their positions."""
+    control_vectors: tuple[tuple[str, float], ...] = ()
+    """Paths of the control vectors that are added to the model, each with its scale."""
+    control_vector_layers: tuple[int, int] | None = None
+    """First and last layer to which control vectors are added, from 1; None adds them to all layers."""
     log_level: str = "info"
     """Log level of the engine process, by Python's names."""
     log_format: str = "text"

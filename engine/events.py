@@ -279,3 +279,5 @@ class ModelInfo:
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
+    adapters: int = 0
+    """Number of LoRA adapters. Their ids run from 0."""

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -23,7 +24,8 @@ from engine.core.step import (
     Swap,
 )
 from engine.core.token import Score, Token
-from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
+from engine.request import AdapterSet
+from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
 Script = Callable[[list[int]], int]
 
@@ -40,6 +42,8 @@ class FakeRunner(Runner):
         """Resident tokens of each `seq_id`."""
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
+        self._computed_by: defaultdict[int, AdapterSet] = defaultdict(tuple)
+        self._saved_by: dict[int, AdapterSet] = {}
         self.room = sys.maxsize
         """Maximum number of saved cells."""
         self.open: set[Sequence] = set()
@@ -68,6 +72,7 @@ class FakeRunner(Runner):
         if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
         self.cells[copy.target] = source[: copy.tokens]
+        self._computed_by[copy.target] = self._computed_by[copy.source]
         self.copied += copy.tokens
 
     @override
@@ -76,6 +81,8 @@ class FakeRunner(Runner):
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
         self.cells[swap.one], self.cells[swap.other] = other, one
+        by = self._computed_by
+        by[swap.one], by[swap.other] = by[swap.other], by[swap.one]
         self.copied += len(one) + len(other)
 
     @override
@@ -86,6 +93,7 @@ class FakeRunner(Runner):
         if sum(map(len, self.saved.values())) + len(cells) > self.room:
             return False
         self.saved[save.key] = cells.copy()
+        self._saved_by[save.key] = self._computed_by[save.seq_id]
         self.copied += len(cells)
         return True
 
@@ -95,11 +103,13 @@ class FakeRunner(Runner):
         if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
         self.cells[restore.seq_id] = saved[: restore.tokens]
+        self._computed_by[restore.seq_id] = self._saved_by[restore.key]
         self.copied += len(saved)
 
     @override
     def forget(self, forget: Forget) -> None:
         self.saved.pop(forget.key, None)
+        self._saved_by.pop(forget.key, None)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -112,6 +122,7 @@ class FakeRunner(Runner):
         wanted = sum(map(len, self.cells.values())) + plan.tokens
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
+        self._computed_by.update(dict.fromkeys((chunk.seq_id for chunk in plan.chunks), plan.adapters))
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
@@ -140,7 +151,10 @@ class FakeRunner(Runner):
         )
 
     def _score(self, sequence: Sequence, before: list[int], token: int) -> Score:
-        return score(weights(before, self._script(before)), token, sequence.request.logprobs or 0)
+        return score(weights(before, self._next(sequence, before)), token, sequence.request.logprobs or 0)
+
+    def _next(self, sequence: Sequence, before: list[int]) -> int:
+        return adapted(self._script(before), sequence.adapters)
 
     def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
         """Return the sampled tokens: one after the last known token, and one more for each accepted draft token."""
@@ -170,7 +184,7 @@ class FakeRunner(Runner):
         early = generated < sequence.request.sampling.min_tokens
         barred = {END} if early or sequence.request.sampling.ignore_eos else set()
         barred |= sequence.stop_tokens if early else set()
-        scripted = self._script(cells)
+        scripted = self._next(sequence, cells)
         if scripted not in barred:
             return scripted
         shares = weights(cells, scripted)
@@ -183,7 +197,14 @@ class FakeRunner(Runner):
         if sum(len(chunk.scored) for chunk in plan.chunks) > SCORED_AT_ONCE:
             raise RuntimeError("a plan that scores more rows than a step can")
         for chunk in plan.chunks:
+            self._check_adapters(chunk, plan.adapters)
             self._check_chunk(chunk)
+
+    def _check_adapters(self, chunk: Chunk, adapters: AdapterSet) -> None:
+        if chunk.sequence.adapters != adapters:
+            raise RuntimeError(f"slot {chunk.seq_id} has other adapters than its step")
+        if self.cells.get(chunk.seq_id) and self._computed_by[chunk.seq_id] != adapters:
+            raise RuntimeError(f"the cells of slot {chunk.seq_id} were computed with other adapters")
 
     def _check_chunk(self, chunk: Chunk) -> None:
         sequence = chunk.sequence
