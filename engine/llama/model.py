@@ -15,7 +15,9 @@ from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory, metadata
+from engine.llama.adapters import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.control_vectors import ControlVector
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.tokenizer import Tokenizer
@@ -43,6 +45,10 @@ class LlamaModel:
     """llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
     causal: bool
     """True if a token attends only to earlier ones."""
+    adapters: LoraAdapters
+    """The LoRA adapters."""
+    control: ControlVector | None
+    """The control vector of all contexts, if there is one."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
         """Load `config.model`. May take minutes.
@@ -61,6 +67,8 @@ class LlamaModel:
             handle = _load(config, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config.model)
+            self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
+            self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
             stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
@@ -210,6 +218,18 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
     if not handle:
         raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
     return int(handle)
+
+
+def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:
+    """Return the sum of the configured control vectors.
+
+    Raises:
+        LoadError: a file is no control vector of this model.
+    """
+    if not config.control_vectors:
+        return None
+    blocks, width = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_n_embd(handle)
+    return ControlVector(config.control_vectors, config.control_vector_layers, blocks=blocks, width=width)
 
 
 def _check_file(path: Path) -> None:

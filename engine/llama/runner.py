@@ -112,6 +112,7 @@ class LlamaRunner(Runner):
             self._batch.clear()
             tokens = [at % self._model.info.vocabulary for at in range(rows)]
             row = self._batch.add(tokens, seq_id=0, start=0, output=True)
+            self._context.use_adapters(self._model.adapters.all if rows == 1 else ())
             self._context.probe(self._batch)
             if not np.isfinite(self._logits(row)).all():
                 raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")
@@ -165,6 +166,7 @@ class LlamaRunner(Runner):
             ValueError: the plan is invalid.
         """
         rows = self._fill(plan)
+        self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
