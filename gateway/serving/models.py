@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from enum import Enum, auto
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.adapters import Adapter, Adapters
 from gateway.serving.generations import Generations, in_turns_of
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 
+_EMBEDS = "computes embeddings here, and does not generate text"
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
 
@@ -33,7 +36,7 @@ class Task(Enum):
 class Served:
     """One served model: its engine and the objects that requests need."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a model
         self,
         engine: Engine,
         name: str,
@@ -44,13 +47,18 @@ class Served:
         generations: Generations,
         recorder: Recorder,
         limiter: Limiter,
+        adapters: Adapters,
     ) -> None:
         self.engine = engine
         """Runs the model."""
         self.name = name
         """Name in answers."""
-        self.names = {name, file.stem, file.name}
+        self.names = names_of(name, file)
         """Names that requests may use."""
+        self.parent: str | None = None
+        """Name of the model without its LoRA adapter; unset for a model without one."""
+        self.adapters = adapters
+        """LoRA adapters of the model."""
         self.tasks = tasks
         """Tasks that the model may be used for."""
         self.prompts = prompts
@@ -58,12 +66,20 @@ class Served:
         self.generations = generations
         """Runs generation requests."""
         self._recorder, self._limiter = recorder, limiter
-        state = file.stat()
-        self.created = int(state.st_mtime)
+        self.created = int(file.stat().st_mtime)
         """Modification time of the file, in seconds since 1970."""
-        identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
-        self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        self.fingerprint = _fingerprint(__version__, file)
         """Changes with the program's version or the file, since the same request may then have another answer."""
+
+    def adapted(self, adapter: Adapter, recorder: Recorder) -> "Served":
+        """Return the model with a LoRA adapter: on the same engine, with a name and records of its own."""
+        other = copy(self)
+        other.name, other.names, other.parent = f"{self.name}:{adapter.name}", adapter.names(self.names), self.name
+        other.tasks = self.tasks - {Task.EMBED}
+        other.generations = self.generations.with_adapters(adapter.chosen, recorder)
+        other.created = int(adapter.file.stat().st_mtime)
+        other.fingerprint = _fingerprint(self.fingerprint, adapter.file)
+        return other
 
     @property
     def loaded(self) -> ModelInfo:
@@ -97,15 +113,20 @@ class Served:
 class Models:
     """The served models, by name and by task."""
 
-    def __init__(self, served: Sequence[Served], defaults: Mapping[Task, Served]) -> None:
+    def __init__(
+        self, served: Sequence[Served], defaults: Mapping[Task, Served], adapted: Sequence[Served] = ()
+    ) -> None:
         """Register the models.
 
         Args:
             served: all models, in the order of the list that clients get.
             defaults: the model of each task for requests without a model name.
+            adapted: the models with LoRA adapters, in order.
         """
         self.all = tuple(served)
-        """All models, in order."""
+        """All models without LoRA adapters, in order. Each has an engine of its own."""
+        self.named = (*served, *adapted)
+        """All models that requests can name, in order."""
         self._defaults = defaults
 
     async def resolve(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
@@ -122,7 +143,8 @@ class Models:
         """
         served = self.find(caller, name, task)
         if task not in served.tasks:
-            message = f"The model {served.name!r} computes embeddings here, and does not generate text."
+            other = "generates text here, and computes no embeddings" if task is Task.EMBED else _EMBEDS
+            message = f"The model {served.name!r} {other}."
             raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
         return served
 
@@ -133,22 +155,28 @@ class Models:
             RefusedError: 404 for an unknown name; 403 for a model that the caller may not use.
         """
         default = self._defaults[task] if name is None or name == DEFAULT else None
-        served = default or next((served for served in self.all if name in served.names), None)
+        served = default or next((served for served in self.named if name in served.names), None)
         if served is None:
             raise RefusedError(_unknown(str(name), self.allowed(caller)))
-        if not _may_use(caller, served):
+        if not caller.may_use(served.names):
             message = f"This API key may not use the model {name or DEFAULT!r}."
             raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="model"))
         return served
 
     def allowed(self, caller: Caller) -> list[Served]:
         """Return the models that a caller may use, in any state, in order."""
-        return [served for served in self.all if _may_use(caller, served)]
+        return [served for served in self.named if caller.may_use(served.names)]
 
 
-def _may_use(caller: Caller, served: Served) -> bool:
-    models = None if caller.key is None else caller.key.models
-    return models is None or not models.isdisjoint(served.names)
+def names_of(name: str, file: Path) -> set[str]:
+    """Return the names that requests may use for a model."""
+    return {name, file.stem, file.name}
+
+
+def _fingerprint(before: str, file: Path) -> str:
+    state = file.stat()
+    identity = f"{before} {file.name} {state.st_size} {state.st_mtime_ns}"
+    return f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
 def _unknown(name: str, allowed: Iterable[Served]) -> Problem:

@@ -4,20 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
+from gateway.settings.adapters import AdapterSettings
 from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None)
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(AdapterSettings):
     """Settings of the models and of the engine processes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[Path, AfterValidator(readable_gguf)] = Field(
         embedded_model(),
@@ -137,6 +136,9 @@ class EngineSettings(BaseModel):
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
+            adapters=tuple(str(adapter.file) for adapter in self.adapters),
+            control_vectors=self.control_vectors,
+            control_vector_layers=self.control_vector_layers,
             log_level=self.log_level,
             log_format=self.log_format,
         )
@@ -148,7 +150,14 @@ class EngineSettings(BaseModel):
         """
         if self.embedding_model is None:
             return None
-        return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
+        return replace(
+            self.engine_config(),
+            model=str(self.embedding_model),
+            slots=1,
+            context=None,
+            adapters=(),
+            control_vectors=(),
+        )
 
 
 def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:

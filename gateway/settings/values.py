@@ -53,7 +53,7 @@ def readable_template(path: str) -> str:
     return read_template(path)
 
 
-def _split(value: object) -> list[str]:
+def split(value: object) -> list[str]:
     """Return all items of one value or several, split at commas."""
     parts = value if isinstance(value, list) else [value]
     return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
@@ -61,7 +61,7 @@ def _split(value: object) -> list[str]:
 
 def api_keys(value: object) -> object:
     """Split values at commas and check that each can be sent in a header."""
-    keys = _split(value)
+    keys = split(value)
     if not keys:
         raise ValueError("there is no key")
     if not all(_SECRET.fullmatch(key) for key in keys):
@@ -78,7 +78,7 @@ def store_place(place: str | None) -> str | None:
 
 def paths(value: object) -> object:
     """Split values at commas and check that each is a path."""
-    paths = _split(value)
+    paths = split(value)
     for path in paths:
         if not path.startswith("/"):
             raise ValueError(f"{path!r} does not begin with a slash")
@@ -87,7 +87,7 @@ def paths(value: object) -> object:
 
 def origins(value: object) -> object:
     """Split values at commas and check that each is an origin or `*`."""
-    origins = _split(value)
+    origins = split(value)
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
