@@ -83,9 +83,9 @@ async def test_the_field_chooses_adapters_by_their_ids() -> None:
     [
         ({"lora": [{"id": 0, "scale": 1}], "model": "tiny:fr"}, "lora"),
         ({"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}]}, "lora"),
-        ({"lora": [{"id": -1, "scale": 1}]}, "lora[0].id"),
-        ({"lora": [{"id": 0}]}, "lora[0].scale"),
-        ({"lora": [{"id": 0, "scale": 101}]}, "lora[0].scale"),
+        ({"lora": [{"id": -1, "scale": 1}]}, "lora"),
+        ({"lora": [{"id": 0}]}, "lora"),
+        ({"lora": [{"id": 0, "scale": 101}]}, "lora"),
         ({"lora": {"id": 0, "scale": 1}}, "lora"),
     ],
 )
