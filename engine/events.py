@@ -207,6 +207,10 @@ class EngineMetrics:
     """Number of times that draft tokens of a sequence were computed."""
     preempted: int = 0
     """Number of times that a sequence lost its slot before its end."""
+    adapter_changes: int = 0
+    """Number of steps with another set of LoRA adapters than the step before."""
+    adapter_change_seconds: float = 0.0
+    """Measured additional duration of such a step, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ class AdapterTurns:
     The shares remember no more than what a set could receive in `longest`.
     """
 
+    changes: int
+    """Number of steps with another set than the step before."""
+
     def __init__(self, longest: float) -> None:
         """Start without measurements. `longest` is the maximum time, in seconds, that a set waits for all others."""
         self._longest = longest
@@ -35,12 +38,14 @@ class AdapterTurns:
         self._seconds = 0.0
         self._first_rows = 0
         self._first_seconds = 0.0
-        self._changes: deque[float] = deque(maxlen=_RECENT)
+        self.changes = 0
+        self._computed: AdapterSet = ()
+        self._costs: deque[float] = deque(maxlen=_RECENT)
 
     @property
     def change_seconds(self) -> float | None:
         """The additional duration of the first step of a turn; unset before it was measured."""
-        return median(self._changes) if self._changes else None
+        return median(self._costs) if self._costs else None
 
     @property
     def waiting(self) -> int:
@@ -64,7 +69,10 @@ class AdapterTurns:
         """Record a step of the current turn."""
         self._steps += 1
         self._seconds += result.seconds
-        self._measure_change(plan, result)
+        changed = plan.adapters != self._computed
+        self._computed = plan.adapters
+        self.changes += changed
+        self._measure(plan, result, changed=changed)
         if plan.adapters in self._received:
             self._received[plan.adapters] += result.seconds / self._waiting[plan.adapters]
             most = self._received[plan.adapters]
@@ -87,7 +95,7 @@ class AdapterTurns:
 
     def _is_over(self) -> bool:
         """Return whether the current turn is over."""
-        if not self._steps or (self._first_rows and not self._changes):  # the second step measures the first
+        if not self._steps or (self._first_rows and not self._costs):  # the second step measures the first
             return False
         if self._seconds >= self._longest / self.waiting:
             return True
@@ -95,12 +103,10 @@ class AdapterTurns:
         paid = self._seconds >= AMORTIZED * (self.change_seconds or 0.0)
         return paid and self._received[self._current] >= min(others)
 
-    def _measure_change(self, plan: StepPlan, result: StepResult) -> None:
-        """Compare the first two steps of a turn, if both are decode steps of equally many rows."""
+    def _measure(self, plan: StepPlan, result: StepResult, *, changed: bool) -> None:
+        """Compare the step of a change with the next one, if both are decode steps of equally many rows."""
         comparable = plan.decode and result.outcome is Outcome.DONE
-        if comparable and self._steps == 1:
-            self._first_rows, self._first_seconds = plan.tokens, result.seconds
-            return
-        if comparable and self._first_rows == plan.tokens:
-            self._changes.append(max(0.0, self._first_seconds - result.seconds))
-        self._first_rows = 0
+        if comparable and not changed and self._first_rows == plan.tokens:
+            self._costs.append(max(0.0, self._first_seconds - result.seconds))
+        self._first_rows = plan.tokens if comparable and changed else 0
+        self._first_seconds = result.seconds

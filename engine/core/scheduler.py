@@ -128,7 +128,7 @@ class Scheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        return self._counters.metrics(self._ledger, waiting=len(self._queue))
+        return self._counters.metrics(self._ledger, self._adapter_turns, waiting=len(self._queue))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""

@@ -8,7 +8,7 @@ from engine.events import EngineMetrics
 _GAUGES = frozenset(
     {
         *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
-        *("stored_tokens", "embedding_waiting"),
+        *("stored_tokens", "embedding_waiting", "adapter_change_seconds"),
     }
 )
 _COUNTERS = tuple(field.name for field in fields(EngineMetrics) if field.name not in _GAUGES)
