@@ -84,18 +84,20 @@ def test_each_set_gets_what_it_computes_alone() -> None:
         assert driver.text(key) == bytes(known[5:]).decode()
 
 
-@pytest.mark.parametrize("sets", [{BASE: 3, ONE: 3}, {BASE: 2, ONE: 2, OTHER: 2}, {BASE: 8, ONE: 1}])
-def test_no_set_starves_and_each_waits_for_about_the_step_target(sets: dict[AdapterSet, int]) -> None:
+@pytest.mark.parametrize(
+    "sets",
+    [{BASE: 3, ONE: 3}, {BASE: 2, ONE: 2, OTHER: 2}, {BASE: 8, ONE: 1}, {BASE: 8, ONE: 1, OTHER: 1}],
+    ids=lambda sets: "-".join(map(str, sets.values())),
+)
+def test_no_set_waits_longer_than_the_step_target_and_a_step_of_each_other(sets: dict[AdapterSet, int]) -> None:
     driver, runner = loaded()
     start(driver, sets)
     run_for(driver, runner, 20.0)
+    longest = {one: max(spent for computed, spent in runner.spent if computed == one) for one in sets}
     for one in sets:
-        waits = [
-            sum(spent for _, spent in steps)
-            for mine, steps in groupby(runner.spent, lambda step, one=one: step[0] == one)  # type: ignore[misc]
-            if not mine
-        ]
-        assert max(waits[1:-1]) < TARGET + 0.031 * (len(sets) - 1), "the longest step takes 31 ms"
+        runs = groupby(runner.spent, lambda step, one=one: step[0] == one)  # type: ignore[misc]
+        waits = [sum(spent for _, spent in steps) for mine, steps in runs if not mine]
+        assert max(waits[1:-1]) < TARGET + sum(longest.values()) - longest[one]
 
 
 def test_sets_share_the_time_by_the_number_of_their_sequences() -> None:
@@ -142,10 +144,10 @@ def test_the_time_of_a_prompt_does_not_count_as_the_cost_of_a_change() -> None:
 
 def test_a_set_does_not_wait_for_what_another_could_not_use_before() -> None:
     """A set of one sequence gets at least a step a turn: more than its share, beside many sequences."""
-    driver, runner = loaded(change=0.02, slots=32)
+    driver, runner = loaded(change=0.0, slots=32)
     start(driver, {BASE: 16, ONE: 1})
     before = run_for(driver, runner, 30.0)
-    assert before[ONE] / before[BASE] > 2 / 16
+    assert before[ONE] / before[BASE] > 1.1 / 16
     for _ in range(15):
         driver.add("y", adapters=ONE, max_tokens=4000)
     even = run_for(driver, runner, 3.0)
