@@ -41,6 +41,12 @@ class EngineConfig:
     supervisor sets False after a crash in the probe."""
     metadata_only: bool = False
     """True reads no weights: the model describes itself, and cannot compute."""
+    adapters: tuple[str, ...] = ()
+    """Paths of the LoRA adapters to load. Their ids are their positions."""
+    control_vectors: tuple[tuple[str, float], ...] = ()
+    """Paths of the control vectors that are added to the model, each with its scale."""
+    control_vector_layers: tuple[int, int] | None = None
+    """First and last layer to which control vectors are added, from 1; None adds them to all layers."""
     log_level: str = "info"
     """Log level of the engine process, by Python's names."""
     log_format: str = "text"

@@ -211,6 +211,10 @@ class EngineMetrics:
     """Number of times that a sequence lost its slot before its end."""
     accepted_by_position: tuple[int, ...] = ()
     """Number of accepted draft tokens by their position in the draft, from 0; up to the last position with any."""
+    adapter_changes: int = 0
+    """Number of steps with another set of LoRA adapters than the step before."""
+    adapter_change_seconds: float = 0.0
+    """Measured additional duration of such a step, in seconds."""
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
@@ -300,3 +304,5 @@ class ModelInfo:
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
     checkpoints: bool = False
     """True if cells are reused only up to checkpoints, so that the engine needs the turns of a prompt."""
+    adapters: int = 0
+    """Number of LoRA adapters. Their ids run from 0."""

@@ -1,6 +1,6 @@
 """Requests that the engine accepts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -123,6 +123,15 @@ class Infill(Struct, frozen=True, tag=True):
     """Text after the gap."""
 
 
+AdapterSet: TypeAlias = tuple[tuple[int, float], ...]
+"""LoRA adapters and their scales: ids in ascending order, no scale of 0. Empty for the model itself."""
+
+
+def adapter_set(scales: Iterable[tuple[int, float]]) -> AdapterSet:
+    """Return the adapters with a scale other than 0, in ascending order of their ids."""
+    return tuple(sorted((id_, scale) for id_, scale in scales if scale))
+
+
 TextPrompt: TypeAlias = str | PromptText
 """Text, which the engine tokenises. Names of control tokens in it become these tokens, except where it is plain."""
 
@@ -175,6 +184,9 @@ class GenerationRequest:
     """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
+    adapters: tuple[tuple[int, float], ...] | None = None
+    """(id, scale) pairs of the LoRA adapters to apply, each id once; None applies none. The cells of different sets of
+    adapters are never shared."""
     grammar: Grammar | None = None
     """Constraint on the text; None leaves it free."""
     speculative: bool | None = None

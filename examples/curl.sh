@@ -98,6 +98,10 @@ show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 show "$url/slots"
 show "$url/slots/queue"
 
+# LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
+show "$url/lora-adapters"
+show "$url/lora-adapters" -d '[]'
+
 # For probes: the process lives, and it is ready for requests.
 show "$url/livez"
 show "$url/readyz"

@@ -44,12 +44,14 @@ from gateway.server.capacity import connections_for
 from gateway.server.lag import LoopClock, running
 from gateway.server.limits import ServerLimits
 from gateway.server.server import ContextSource, serve
+from gateway.serving.adapters import Adapter, Adapters
 from gateway.serving.generations import Generations
-from gateway.serving.models import Models, Served, Task
+from gateway.serving.models import Models, Served, Task, names_of
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
 from gateway.settings import Settings
+from gateway.settings.adapters import AdapterFile
 from gateway.tracing.journal import Journal, SpanWriter
 from gateway.tracing.opening import open_traces
 from gateway.usage.store import UsageStore
@@ -124,7 +126,7 @@ def create_gateway(
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
     models = create_models(engine, settings, embedder, preparer, observers, limiter)
     health = HealthEndpoints(models, lag=lambda: clock.lag)
-    requests = RequestMetrics(served.name for served in models.all)
+    requests = RequestMetrics(served.name for served in models.named)
     observers.append(requests.observe)
     server = ServerMetrics(lag=lambda: clock.lag, draining=lambda: health.draining)
     metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
@@ -183,8 +185,11 @@ def create_models(
 ) -> Models:
     """Return the registry of the models that the settings name. Observers see the record of every request to them."""
 
-    def served(engine: Engine, name: str, place: Path | HubReference, *tasks: Task) -> Served:
+    def served(
+        engine: Engine, name: str, place: Path | HubReference, *tasks: Task, lora: Sequence[AdapterFile] = ()
+    ) -> Served:
         recorder = Recorder(name, observers)
+        adapters = Adapters([Adapter(id_, *adapter) for id_, adapter in enumerate(lora)], names_of(name, place))
         return Served(
             engine,
             name,
@@ -198,16 +203,19 @@ def create_models(
                 max_tokens=settings.max_tokens,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
+                adapters=adapters.chosen,
             ),
             recorder=recorder,
             limiter=limiter,
+            adapters=adapters,
         )
 
-    main = served(engine, settings.served_name, settings.model, *Task)
+    main = served(engine, settings.served_name, settings.model, *Task, lora=settings.adapters)
+    adapted = [main.adapted(one, Recorder(f"{main.name}:{one.name}", observers)) for one in main.adapters.all]
     if embedder is None or settings.embedding_model is None:
-        return Models([main], dict.fromkeys(Task, main))
+        return Models([main], dict.fromkeys(Task, main), adapted)
     embeds = served(embedder, settings.embedding_model.stem, settings.embedding_model, Task.EMBED, Task.TOKENIZE)
-    return Models([main, embeds], {**dict.fromkeys(Task, main), Task.EMBED: embeds})
+    return Models([main, embeds], {**dict.fromkeys(Task, main), Task.EMBED: embeds}, adapted)
 
 
 @asynccontextmanager

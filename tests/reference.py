@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import RootModel
 from pydantic.fields import FieldInfo
 
 from gateway.apis.endpoint import AnyEndpoint, has_body
@@ -148,7 +149,8 @@ def _bodies() -> Iterator[tuple[str, str, str]]:
     for body, its_routes in routes_of.items():
         shared = {name: group for name, group in SHARED.items() if issubclass(body, group)}
         inherited = {field for group in shared.values() for field in group.model_fields}
-        own = _names(name for name in body.model_fields if name not in inherited)
+        listed = issubclass(body, RootModel)
+        own = "*array*" if listed else _names(name for name in body.model_fields if name not in inherited)
         refused = _names(body.unsupported) if issubclass(body, RefusingFields) else ""
         yield ", ".join(its_routes), ", ".join([own, *(f"*{name}*" for name in shared)]), refused
 

@@ -6,6 +6,7 @@ scheduler): a sequence has known tokens and computed tokens, and each step compu
 
 from collections.abc import Iterable, Iterator
 
+from engine.core.adapter_turns import AdapterTurns
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.group import SequenceGroup
@@ -37,6 +38,7 @@ class Scheduler:
         self._speculator = Speculator(can_trim=ledger.traits.can_trim)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
+        self._adapter_turns = AdapterTurns(step_target)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
@@ -96,7 +98,7 @@ class Scheduler:
         self._prefix_waiters.resume_ready(self._running)
         self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
-        self._rows, self._prompts = divide(ready)
+        self._rows, self._prompts = divide(self._adapter_turns.take(ready))
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
@@ -109,6 +111,7 @@ class Scheduler:
         """Process the result of a step and return the news."""
         cancelled = self.in_step.end()
         self._counters.count(plan, result)
+        self._adapter_turns.observe(plan, result)
         match result.outcome:
             case Outcome.NO_ROOM:
                 self._make_room()
@@ -125,7 +128,7 @@ class Scheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        return self._counters.metrics(self._ledger, waiting=len(self._queue))
+        return self._counters.metrics(self._ledger, self._adapter_turns, waiting=len(self._queue))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
@@ -140,7 +143,8 @@ class Scheduler:
             plan = self._planner.decode_step(self._rows)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
-            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=1 if self._rows else 0)
+            rides, turns = 1 if self._rows else 0, max(1, self._adapter_turns.waiting)
+            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=rides, turns=turns)
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
         return plan
 

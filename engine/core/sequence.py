@@ -8,7 +8,7 @@ from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript
 from engine.events import Finished, FinishReason, Text
-from engine.request import GenerationRequest
+from engine.request import AdapterSet, GenerationRequest, adapter_set
 
 _SEED_RANGE = 2**32
 FORESEEN = 1024
@@ -41,6 +41,10 @@ class Sequence:
     """The request that it belongs to."""
     choice: int
     """Index of the choice in the request."""
+    adapters: AdapterSet
+    """The LoRA adapters that compute it. All rows of one step have the same set."""
+    partition: str | None
+    """The cache partition that may reuse its cells; unset if its cells are not shared."""
     tokens: list[int]
     """All known tokens: the prompt, then the generated ones."""
     prompt: int
@@ -96,6 +100,8 @@ class Sequence:
         """
         self.request = request
         self.choice = choice
+        self.adapters = adapter_set(request.adapters or ())
+        self.partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
         self.computed = 0
@@ -118,11 +124,6 @@ class Sequence:
         self._decode_seconds = 0.0
         self._drafted = 0
         self._accepted = 0
-
-    @property
-    def partition(self) -> str | None:
-        """The cache partition that may reuse its cells; unset if its cells are not shared."""
-        return self.request.cache_partition if self.request.cache_prompt else None
 
     @property
     def pending(self) -> int:
@@ -244,3 +245,8 @@ class Sequence:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
         return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs)
+
+
+def _partition(name: str, adapters: AdapterSet) -> str:
+    """Return the cache partition of a set of adapters. The text before the first bar is never a part of a name."""
+    return f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"

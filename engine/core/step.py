@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 
 from engine.core.sequence import Sequence
 from engine.core.token import Score, Token
+from engine.request import AdapterSet
 
 SCORED_AT_ONCE = 64
 """Rows. The maximum that one step scores. A runner needs room for their logits and for one row a slot."""
@@ -156,6 +157,8 @@ class StepPlan:
     """True if it is a decode step: each chunk is one known token, with or without draft tokens. That token is the last
     one of its sequence, or a remaining token of a prompt.
     """
+    adapters: AdapterSet = ()
+    """The LoRA adapters of all its sequences."""
 
     @property
     def tokens(self) -> int:

@@ -16,6 +16,7 @@ from engine.llama.hardware.rope import set_rope
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
+from engine.request import AdapterSet
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,12 @@ class LlamaContext:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self._handle: int | None = int(handle)
         self._memory = llama_cpp.llama_get_memory(handle)
+        self._available = model.adapters
+        self._adapters: AdapterSet = ()
+        self._changed = False
+        if model.control and not model.control.apply(self._handle):
+            self.close()
+            raise LoadError(f"{purpose} cannot be made: there is no memory for the control vectors")
 
     def __enter__(self) -> Self:
         return self
@@ -102,14 +109,21 @@ class LlamaContext:
             status = int(llama_cpp.llama_decode(self.handle, batch.c))
             llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
         outcome = _OUTCOMES.get(status)
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and not self._changed:
             self._threads.observe(rows, time.perf_counter() - began)
+        self._changed = False
         if outcome in (None, Outcome.DONE):
             for line in lines:
                 logger.warning("llama_decode: %s", line.text)
         if outcome is None:
             raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
         return outcome
+
+    def use_adapters(self, adapters: AdapterSet) -> None:
+        """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""
+        if adapters != self._adapters:
+            self._available.apply(self.handle, adapters)
+            self._adapters, self._changed = adapters, True
 
     def probe(self, batch: Batch) -> None:
         """Decode a batch to prove that this machine can run the model. A machine that cannot may die here.

@@ -118,6 +118,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
+        adapters=len(config.adapters),
     )
 
 

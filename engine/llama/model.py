@@ -16,7 +16,9 @@ from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, memory, metadata
+from engine.llama.adapters import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.control_vectors import ControlVector
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
@@ -53,6 +55,10 @@ class LlamaModel:
     """Tokens of the sliding window; 0 without one."""
     full_windows: bool
     """True to keep all cells of sliding-window layers, so that the last ones can be dropped."""
+    adapters: LoraAdapters
+    """The LoRA adapters."""
+    control: ControlVector | None
+    """The control vector of all contexts, if there is one."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
         """Load `config.model`. May take minutes.
@@ -74,6 +80,8 @@ class LlamaModel:
             handle = _load(config, plan, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config.model)
+            self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
+            self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
             placed = replace(config, gpu_layers=plan.placement.gpu_layers)
@@ -234,6 +242,18 @@ def _load(config: EngineConfig, plan: LoadPlan, progress: Callable[[float], None
     if not handle:
         raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
     return int(handle)
+
+
+def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:
+    """Return the sum of the configured control vectors.
+
+    Raises:
+        LoadError: a file is no control vector of this model.
+    """
+    if not config.control_vectors:
+        return None
+    blocks, width = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_n_embd(handle)
+    return ControlVector(config.control_vectors, config.control_vector_layers, blocks=blocks, width=width)
 
 
 def _check_file(path: Path) -> None:

@@ -141,6 +141,7 @@ class LlamaRunner(Runner):
             ValueError: the plan is invalid.
         """
         rows = self._fill(plan)
+        self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began

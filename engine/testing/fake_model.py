@@ -8,7 +8,7 @@ from engine.core.model import ModelTraits
 from engine.core.token import Score
 from engine.errors import RequestError
 from engine.events import Alternative, ModelInfo
-from engine.request import Grammar, PromptText, Sampling
+from engine.request import AdapterSet, Grammar, PromptText, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
 """Control tokens: the end of a generation, and the fill-in-the-middle tokens. Smaller ids are bytes."""
@@ -20,6 +20,13 @@ _NAME = re.compile(b"(" + b"|".join(NAMES.values()) + b")")
 def letters(tokens: list[int]) -> int:
     """Return a lower-case letter that depends on all earlier tokens and on their order."""
     return ord("a") + _digest(tokens) % 26
+
+
+def adapted(token: int, adapters: AdapterSet) -> int:
+    """Return the token that a set of LoRA adapters makes of a lower-case letter: another letter."""
+    if not adapters or not ord("a") <= token <= ord("z"):
+        return token
+    return ord("a") + (token - ord("a") + sum(int((id_ + 1) * 10 * scale) for id_, scale in adapters)) % 26
 
 
 def weights(tokens: list[int], likeliest: int) -> list[int]:
@@ -67,6 +74,7 @@ class FakeModel:
         infills: bool = True,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
+        adapters: int = 2,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -78,6 +86,7 @@ class FakeModel:
             size=0,
             infills=infills,
             eos=NAMES[END].decode(),
+            adapters=adapters,
         )
         self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim, windowed)
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -24,7 +25,8 @@ from engine.core.step import (
     Swap,
 )
 from engine.core.token import Score, Token
-from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
+from engine.request import AdapterSet
+from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
 Script = Callable[[list[int]], int]
 PARTIAL_CELLS = 5
@@ -56,6 +58,8 @@ class FakeRunner(Runner):
         """Tokens of the cells saved under each key."""
         self.checkpoints: dict[int, list[int]] = {}
         """Tokens before the partial state saved under each key."""
+        self._computed_by: defaultdict[int, AdapterSet] = defaultdict(tuple)
+        self._saved_by: dict[int, AdapterSet] = {}
         self.room = sys.maxsize
         """Maximum number of saved cells, partial states included."""
         self.open: set[Sequence] = set()
@@ -86,7 +90,7 @@ class FakeRunner(Runner):
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
         if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
-        self._fill(copy.target, source[: copy.tokens])
+        self._fill(copy.target, source[: copy.tokens], self._computed_by[copy.source])
         self.copied += copy.tokens
 
     @override
@@ -94,8 +98,10 @@ class FakeRunner(Runner):
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
-        self._fill(swap.one, other)
-        self._fill(swap.other, one)
+        by = self._computed_by
+        one_by, other_by = by[swap.one], by[swap.other]
+        self._fill(swap.one, other, other_by)
+        self._fill(swap.other, one, one_by)
         self.copied += len(one) + len(other)
 
     @override
@@ -109,6 +115,7 @@ class FakeRunner(Runner):
         if sum(map(len, self.saved.values())) + PARTIAL_CELLS * len(self.checkpoints) + size > self.room:
             return False
         (self.checkpoints if save.partial else self.saved)[save.key] = cells.copy()
+        self._saved_by[save.key] = self._computed_by[save.seq_id]
         self.copied += size
         return True
 
@@ -119,7 +126,7 @@ class FakeRunner(Runner):
             restore.tokens < len(saved) and self._model.traits.needs_checkpoints
         ):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
-        self._fill(restore.seq_id, saved[: restore.tokens])
+        self._fill(restore.seq_id, saved[: restore.tokens], self._saved_by[restore.key])
         self.copied += len(saved)
 
     @override
@@ -127,13 +134,14 @@ class FakeRunner(Runner):
         saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
         if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
             raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
-        self._fill(rewind.seq_id, saved.copy())
+        self._fill(rewind.seq_id, saved.copy(), self._saved_by[rewind.key])
         self.copied += PARTIAL_CELLS
 
     @override
     def forget(self, forget: Forget) -> None:
         self.saved.pop(forget.key, None)
         self.checkpoints.pop(forget.key, None)
+        self._saved_by.pop(forget.key, None)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -146,6 +154,7 @@ class FakeRunner(Runner):
         wanted = sum(map(len, self.cells.values())) + plan.tokens
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
+        self._computed_by.update(dict.fromkeys((chunk.seq_id for chunk in plan.chunks), plan.adapters))
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
@@ -164,9 +173,10 @@ class FakeRunner(Runner):
     def close(self, sequence: Sequence) -> None:
         self.open.discard(sequence)
 
-    def _fill(self, seq_id: int, cells: list[int]) -> None:
-        """Replace the cells of a slot by copied ones."""
+    def _fill(self, seq_id: int, cells: list[int], adapters: AdapterSet) -> None:
+        """Replace the cells of a slot by copied ones, which were computed with these adapters."""
         self.cells[seq_id] = cells
+        self._computed_by[seq_id] = adapters
         self._floors[seq_id] = len(cells)
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
@@ -179,7 +189,10 @@ class FakeRunner(Runner):
         )
 
     def _score(self, sequence: Sequence, before: list[int], token: int) -> Score:
-        return score(weights(before, self._script(before)), token, sequence.request.logprobs or 0)
+        return score(weights(before, self._next(sequence, before)), token, sequence.request.logprobs or 0)
+
+    def _next(self, sequence: Sequence, before: list[int]) -> int:
+        return adapted(self._script(before), sequence.adapters)
 
     def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
         """Return the sampled tokens: one after the last known token, and one more for each accepted draft token."""
@@ -209,7 +222,7 @@ class FakeRunner(Runner):
         early = generated < sequence.request.sampling.min_tokens
         barred = {END} if early or sequence.request.sampling.ignore_eos else set()
         barred |= sequence.stop_tokens if early else set()
-        scripted = self._script(cells)
+        scripted = self._next(sequence, cells)
         if scripted not in barred:
             return scripted
         shares = weights(cells, scripted)
@@ -222,7 +235,14 @@ class FakeRunner(Runner):
         if sum(len(chunk.scored) for chunk in plan.chunks) > SCORED_AT_ONCE:
             raise RuntimeError("a plan that scores more rows than a step can")
         for chunk in plan.chunks:
+            self._check_adapters(chunk, plan.adapters)
             self._check_chunk(chunk)
+
+    def _check_adapters(self, chunk: Chunk, adapters: AdapterSet) -> None:
+        if chunk.sequence.adapters != adapters:
+            raise RuntimeError(f"slot {chunk.seq_id} has other adapters than its step")
+        if self.cells.get(chunk.seq_id) and self._computed_by[chunk.seq_id] != adapters:
+            raise RuntimeError(f"the cells of slot {chunk.seq_id} were computed with other adapters")
 
     def _check_chunk(self, chunk: Chunk) -> None:
         sequence = chunk.sequence

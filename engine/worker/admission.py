@@ -102,6 +102,7 @@ def _check_numbers(request: GenerationRequest, model: Model) -> None:
     _check_finite(request.sampling)
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
+    _check_adapters(request, model)
 
 
 def _check_finite(sampling: Sampling) -> None:
@@ -110,6 +111,15 @@ def _check_finite(sampling: Sampling) -> None:
         numbers = [bias for _, bias in value] if name == "logit_bias" else [value]
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
+
+
+def _check_adapters(request: GenerationRequest, model: Model) -> None:
+    for id_, scale in request.adapters or ():
+        if not 0 <= id_ < model.info.adapters:
+            known = f"the ids are 0 to {model.info.adapters - 1}" if model.info.adapters else "this model has none"
+            raise RequestError(f"there is no LoRA adapter {id_}: {known}", param="lora", code="unknown_adapter")
+        if not math.isfinite(scale):
+            raise RequestError("lora has a scale that is not finite", param="lora", code="not_finite")
 
 
 def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model) -> None:

@@ -72,6 +72,13 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.step_seconds,
     ),
     (
+        Family(
+            "llama_gateway_adapter_change_seconds",
+            "Additional duration of a step with other LoRA adapters than the step before; 0 until measured.",
+        ),
+        lambda state: state.telemetry.metrics.adapter_change_seconds,
+    ),
+    (
         Family("llama_gateway_engine_ready", "1 if the engine serves requests."),
         lambda state: state.status.state is EngineState.READY,
     ),
@@ -121,6 +128,10 @@ _COUNTERS: tuple[tuple[Family, _Value], ...] = (
     (
         Family("llama_gateway_steps", "Steps of the engine."),
         lambda state: state.telemetry.metrics.steps,
+    ),
+    (
+        Family("llama_gateway_adapter_changes", "Steps with other LoRA adapters than the step before."),
+        lambda state: state.telemetry.metrics.adapter_changes,
     ),
     (
         Family("llama_gateway_aborted_steps", "Steps that were aborted, because all their requests were cancelled."),

@@ -10,6 +10,7 @@ from engine import embedded_model
 from engine.config import EngineConfig
 from engine.hardware import RopeScaling
 from gateway.hub.reference import HubReference
+from gateway.settings.adapters import AdapterSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.values import model_place, readable_gguf_if_any, readable_model, readable_template
 
@@ -17,7 +18,7 @@ _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
-class EngineSettings(HardwareSettings):
+class EngineSettings(HardwareSettings, AdapterSettings):
     """Settings of the models and of the engine processes."""
 
     model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
@@ -159,6 +160,9 @@ class EngineSettings(HardwareSettings):
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
+            adapters=tuple(str(adapter.file) for adapter in self.adapters),
+            control_vectors=self.control_vectors,
+            control_vector_layers=self.control_vector_layers,
             log_level=self.log_level,
             log_format=self.log_format,
         )
@@ -178,6 +182,8 @@ class EngineSettings(HardwareSettings):
             context=None,
             hardware=replace(self.hardware, override_tensor=()),
             rope=RopeScaling(),
+            adapters=(),
+            control_vectors=(),
         )
 
 

@@ -72,6 +72,7 @@ VALUES = {
     "allow_origin": "https://a.example",
     "api_key": "sk-a",
     "open_path": "/metrics",
+    "control_vector_layer_range": "2-5",
     "slots": "2",
     "context": "512",
     "threads": "1",
@@ -129,6 +130,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
     files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
+    files |= {"lora": f"fr={model}:0.5", "control_vector": str(model)}
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
     values = {**VALUES, **files, **stores}
     assert values.keys() == Settings.model_fields.keys()

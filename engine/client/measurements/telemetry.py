@@ -9,7 +9,7 @@ from engine.events import EngineMetrics
 _NO_GAUGES: dict[str, Any] = dict.fromkeys(
     (
         *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
-        *("stored_tokens", "embedding_waiting"),
+        *("stored_tokens", "embedding_waiting", "adapter_change_seconds"),
     ),
     0,
 )

@@ -30,6 +30,9 @@ MAX_SALT = 256
 MAX_LOGPROBS = 20
 """Maximum of alternatives per token. This is the limit of OpenAI's chat; the limit of its completions is 5."""
 
+MAX_ADAPTERS = 64
+MAX_ADAPTER_SCALE = 100
+
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """Maximum of bytes that llama.cpp reads of one breaker. It searches the whole vocabulary for each breaker."""
@@ -82,6 +85,20 @@ def _bias(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MAX_BIAS:
         raise ValueError(f"should have numbers from -{MAX_BIAS} to {MAX_BIAS} as its values")
     return float(value)
+
+
+class AdapterScale(Fields):
+    """A LoRA adapter and its scale, as in llama-server."""
+
+    id: int = Field(ge=0, le=MAX_INT)
+    scale: float = Field(ge=-MAX_ADAPTER_SCALE, le=MAX_ADAPTER_SCALE)
+
+
+def each_once(scales: list[AdapterScale]) -> list[AdapterScale]:
+    """Return the scales of adapters, which should have different ids."""
+    if len({one.id for one in scales}) < len(scales):
+        raise ValueError("should have each id once")
+    return scales
 
 
 class SamplingFields(Fields):
@@ -151,6 +168,15 @@ class SamplingFields(Fields):
         "the same in each case.",
     )
 
+    lora: list[AdapterScale] | None = Field(
+        None,
+        max_length=MAX_ADAPTERS,
+        description="LoRA adapters by their ids in `/lora-adapters`; others are not applied. `null`: those of the "
+        "model name, otherwise the scales of `/lora-adapters`.",
+    )
+
+    _once = field_validator("lora")(each_once)
+
     @field_validator("repetition_penalty")
     @classmethod
     def _one_name(cls, penalty: float, info: ValidationInfo) -> float:
@@ -202,6 +228,7 @@ class SamplingFields(Fields):
             cache_partition=self.cache_salt or "",
             speculative=self.speculative,
             priority=self.priority,
+            adapters=None if self.lora is None else tuple((one.id, one.scale) for one in self.lora),
         )
 
 

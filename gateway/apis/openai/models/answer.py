@@ -26,6 +26,7 @@ class Model(JsonObject):
     object: Literal["model"]
     created: Timestamp
     owned_by: str
+    parent: NotRequired[str]
     meta: NotRequired[ModelMeta]
 
 
@@ -36,9 +37,15 @@ class ModelList(JsonObject):
     data: list[Model]
 
 
-def model(name: str, created: int, info: ModelInfo | None) -> Model:
-    """Return the model in OpenAI's format. A loaded model also has `meta` from `info`, as in llama-server."""
+def model(name: str, created: int, info: ModelInfo | None, parent: str | None = None) -> Model:
+    """Return the model in OpenAI's format.
+
+    A loaded model also has `meta` from `info`, as in llama-server. One with a LoRA adapter has `parent`, the name of
+    the model without it, as in vLLM.
+    """
     encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
+    if parent is not None:
+        encoded["parent"] = parent
     if info is not None:
         encoded["meta"] = {
             "description": info.description,

@@ -24,7 +24,7 @@ class ModelsEndpoints:
 
 
 def _encode(served: Served) -> Model:
-    return model(served.name, served.created, served.engine.model)
+    return model(served.name, served.created, served.engine.model, served.parent)
 
 
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
