@@ -98,6 +98,8 @@ class Finished(_Event, frozen=True):
     """Number of draft tokens that were computed."""
     accepted: int = 0
     """Number of accepted draft tokens. Each one saved a decode step."""
+    discarded: int = 0
+    """Number of its tokens that were discarded because the slot was full."""
 
 
 class Failed(_Event, frozen=True):

@@ -23,6 +23,18 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class Shift:
+    """Drop cells of a slot, and move those behind them to their positions."""
+
+    seq_id: int
+    """The slot."""
+    start: int
+    """Position of the first cell to drop."""
+    count: int
+    """Number of cells to drop. At least one more follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """Replace the cells of a slot by the first cells of another one."""
 
@@ -82,7 +94,7 @@ class Close:
     """The sequence, which has ended."""
 
 
-CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Forget
+CellChange: TypeAlias = Removal | Shift | Copy | Swap | Save | Restore | Forget
 Change: TypeAlias = CellChange | Close
 
 
@@ -202,6 +214,13 @@ class Runner(Protocol):
             EngineFault: the model cannot drop a part of a sequence.
         """
 
+    def shift(self, shift: Shift) -> None:
+        """Discard cells in the middle. The cost grows with the cells of all slots.
+
+        Raises:
+            EngineFault: the model cannot do it, or the computation failed.
+        """
+
     def copy(self, copy: Copy) -> None:
         """Copy one or more cells. The cost grows with the cells of the source.
 
@@ -250,20 +269,26 @@ def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
     """Apply changes in order. Return the keys of the cells that could not be saved, for lack of memory."""
     lost = []
     for change in changes:
-        match change:
-            case Removal():
-                runner.remove(change)
-            case Copy():
-                runner.copy(change)
-            case Swap():
-                runner.swap(change)
-            case Save():
-                if not runner.save(change):
-                    lost.append(change.key)
-            case Restore():
-                runner.restore(change)
-            case Forget():
-                runner.forget(change)
-            case Close(sequence):
-                runner.close(sequence)
+        if not isinstance(change, Save):
+            _carry_out(change, runner)
+        elif not runner.save(change):
+            lost.append(change.key)
     return lost
+
+
+def _carry_out(change: Removal | Shift | Copy | Swap | Restore | Forget | Close, runner: Runner) -> None:
+    match change:
+        case Removal():
+            runner.remove(change)
+        case Shift():
+            runner.shift(change)
+        case Copy():
+            runner.copy(change)
+        case Swap():
+            runner.swap(change)
+        case Restore():
+            runner.restore(change)
+        case Forget():
+            runner.forget(change)
+        case Close(sequence):
+            runner.close(sequence)

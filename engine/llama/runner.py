@@ -26,6 +26,7 @@ from engine.core.step import (
     Restore,
     Runner,
     Save,
+    Shift,
     StepPlan,
     StepResult,
     Swap,
@@ -54,7 +55,6 @@ ms instead of 610."""
 BATCH_ROWS = 2048
 """The maximum number of rows of a plan."""
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt step
-
 _MASK_THREADS = 4
 
 
@@ -79,9 +79,7 @@ class LlamaRunner(Runner):
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
-            if not self._context.has_cache:
-                raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
-            resources.callback(self._close_samplers)
+            self._context.check_generates(config)
             resources.callback(self._state_memory.close)
             resources.callback(self._saved.clear)
             self._resources = resources.pop_all()
@@ -94,6 +92,8 @@ class LlamaRunner(Runner):
 
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
+        for sequence in list(self._samplers):
+            self.close(sequence)
         self._resources.close()
 
     def probe(self) -> StateSize:
@@ -122,6 +122,10 @@ class LlamaRunner(Runner):
     @override
     def remove(self, removal: Removal) -> None:
         self._context.remove(removal.seq_id, removal.start)
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        self._context.shift(shift.seq_id, shift.start, shift.count, self._batch)
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -281,10 +285,6 @@ class LlamaRunner(Runner):
         if not isinstance(grammar, CompiledGrammar):
             raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
         return Constraint(grammar, self._mask_workers)
-
-    def _close_samplers(self) -> None:
-        for sequence in list(self._samplers):
-            self.close(sequence)
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:

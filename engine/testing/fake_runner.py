@@ -18,6 +18,7 @@ from engine.core.step import (
     Restore,
     Runner,
     Save,
+    Shift,
     StepPlan,
     StepResult,
     Swap,
@@ -60,6 +61,13 @@ class FakeRunner(Runner):
         if removal.start and not self._model.traits.can_trim:
             raise RuntimeError("this model cannot drop part of a sequence")
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        cells = self.cells.get(shift.seq_id, [])
+        if shift.start < 0 or shift.count < 1 or shift.start + shift.count > len(cells):
+            raise RuntimeError(f"slot {shift.seq_id} has {len(cells)} cells: too few for {shift}")
+        del cells[shift.start : shift.start + shift.count]
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -163,7 +171,7 @@ class FakeRunner(Runner):
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
         """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
-        generated = len(cells) - sequence.prompt
+        generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
             return forced[generated]

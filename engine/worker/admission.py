@@ -13,6 +13,7 @@ from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
+from engine.core.window import ContextWindow
 from engine.errors import RequestError
 from engine.request import (
     EmbeddingInput,
@@ -31,26 +32,41 @@ _BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
 
 
-def admit(key: int, request: GenerationRequest, model: Model) -> Slices[SequenceGroup]:
+def admit(key: int, request: GenerationRequest, model: Model, *, shifts: bool = False) -> Slices[SequenceGroup]:
     """Validate and tokenise a generation request, and return its sequences.
+
+    Args:
+        key: Identifies the request in the frames between the processes.
+        request: The request.
+        model: Vocabulary and limits of the model.
+        shifts: True if sequences go on in full slots, so that `max_tokens` may be larger than the context.
 
     Raises:
         RequestError: The request can never be served.
     """
     _check_numbers(request, model)
     for prompt in request.prompts:
-        _check_prompt(prompt, request, model)
-    prompts = yield from _tokenise_prompts(request, model)
+        _check_prompt(prompt, request, model, shifts=shifts)
+    prompts = yield from _tokenise_prompts(request, model, shifts=shifts)
     grammar = yield from _compile(request.grammar, model)
     yield from _prepare(request.sampling, model)
     prediction = yield from _prediction_tokens(request.prediction, model)
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
-        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
+        limit = _generation_limit(tokens, request, model, shifts=shifts)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
-            Sequence(request, len(sequences) + choice, tokens, limit, grammar=grammar, echo=echo, prediction=prediction)
+            Sequence(
+                request,
+                len(sequences) + choice,
+                tokens,
+                limit,
+                grammar=grammar,
+                echo=echo,
+                prediction=prediction,
+                window=_window(request, tokens, model) if shifts else None,
+            )
             for choice in range(request.n)
         ]
     return SequenceGroup(key, request, sequences)
@@ -101,12 +117,12 @@ def _check_finite(sampling: Sampling) -> None:
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
-def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model) -> None:
+def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model, *, shifts: bool) -> None:
     """Check what is known of a prompt before it is tokenised."""
     if isinstance(prompt, tuple):
         _check_tokens(prompt, model)
-        _generation_limit(len(prompt), request.max_tokens, model.info.context)
-    elif _size(prompt) > SHORT_TEXT:
+        _generation_limit(prompt, request, model, shifts=shifts)
+    elif _size(prompt) > SHORT_TEXT and not shifts:
         _check_max_tokens(request.max_tokens, model.info.context)
 
 
@@ -116,13 +132,13 @@ def _check_tokens(tokens: Collection[int], model: Model) -> None:
     check_ids(tokens, model.info.vocabulary, "prompt")
 
 
-def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[list[int]]]:
+def _tokenise_prompts(request: GenerationRequest, model: Model, *, shifts: bool) -> Slices[list[list[int]]]:
     """Return the tokens of each prompt. The shortest are tokenised first: one of them may be refused."""
     found: dict[int, list[int]] = {}
     for index, prompt in sorted(enumerate(request.prompts), key=lambda item: _size(item[1])):
         tokens = yield from _prompt_tokens(prompt, model)
         _check_tokens(tokens, model)
-        _generation_limit(len(tokens), request.max_tokens, model.info.context)
+        _generation_limit(tokens, request, model, shifts=shifts)
         found[index] = tokens
     return [found[index] for index in range(len(request.prompts))]
 
@@ -199,21 +215,32 @@ def _check_max_tokens(max_tokens: int | None, context: int) -> None:
         )
 
 
-def _generation_limit(prompt: int, max_tokens: int | None, context: int, default: int | None = None) -> int:
-    """Return the maximum number of tokens of a choice. `default` is for a request without `max_tokens`.
+def _generation_limit(tokens: Collection[int], request: GenerationRequest, model: Model, *, shifts: bool) -> int:
+    """Return the maximum number of tokens of a choice.
 
     Raises:
-        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
+        RequestError: The prompt, or `max_tokens` without `shifts`, does not fit into the context. Thus the caller's own
+            limit is never cut.
     """
-    wanted = 1 if max_tokens is None else max_tokens
-    if prompt + wanted > context:
+    prompt, context = len(tokens), model.info.context
+    wanted = 1 if request.max_tokens is None else request.max_tokens
+    if prompt + (min(wanted, 1) if shifts else wanted) > context:
         raise RequestError(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
             f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
             param="prompt" if prompt >= context else "max_tokens",
             code="context_length_exceeded",
         )
-    return min(context - prompt, default or context) if max_tokens is None else max_tokens
+    if request.max_tokens is not None:
+        return request.max_tokens
+    default = request.default_max_tokens or context
+    return default if shifts and request.default_max_tokens else min(context - prompt, default)
+
+
+def _window(request: GenerationRequest, tokens: Collection[int], model: Model) -> ContextWindow:
+    """Return what a sequence discards when its slot is full."""
+    keep = len(tokens) if request.keep < 0 else request.keep
+    return ContextWindow(model.info.context, keep + len(model.tokenize("")), request.discard)
 
 
 def _compile(grammar: Grammar | None, model: Model) -> Slices[object | None]:
