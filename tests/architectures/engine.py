@@ -48,7 +48,7 @@ def aborting(runner: LlamaRunner, read: int) -> Iterator[None]:
         llama_cpp.llama_set_abort_callback(context.handle, context._abort.callback, context._abort.data)
 
 
-def _exact_params() -> llama_cpp.llama_context_params:
+def exact_params() -> llama_cpp.llama_context_params:
     """Return parameters for cells in single precision."""
     params: llama_cpp.llama_context_params = _default_params()
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
@@ -65,7 +65,7 @@ class Engine:
         """Load the model. An exact engine computes with single precision where llama.cpp lets it."""
         self.rounding = 0.02 if exact else 0.08
         config = replace(config, flash_attention=False if exact else None)
-        with patch.object(llama_cpp, "llama_context_default_params", _exact_params if exact else _default_params):
+        with patch.object(llama_cpp, "llama_context_default_params", exact_params if exact else _default_params):
             self.loaded = load(config, lambda _share: None, stack)
         assert isinstance(self.loaded.runner, LlamaRunner)
         self.runner = self.loaded.runner
