@@ -267,6 +267,8 @@ class ModelInfo:
     """True if the model generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0
     """Dimension of an embedding."""
+    shifts: bool = False
+    """True if a text goes on when its slot is full: tokens behind the first ones are discarded."""
     infills: bool = False
     """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
     chat_template: str | None = None

@@ -78,6 +78,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         architecture=_metadata(handle, "general.architecture") or "",
         generates=generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
+        shifts=config.context_shift,
         infills=tokenizer.infills,
         chat_template=_template(handle, None),
         tool_template=_template(handle, _TOOL_TEMPLATE),

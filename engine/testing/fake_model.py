@@ -64,6 +64,7 @@ class FakeModel:
         context: int = 512,
         can_trim: bool = True,
         infills: bool = True,
+        shifts: bool = False,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
     ) -> None:
@@ -76,6 +77,7 @@ class FakeModel:
             parameters=0,
             size=0,
             infills=infills,
+            shifts=shifts,
             eos=NAMES[END].decode(),
         )
         self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim)

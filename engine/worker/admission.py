@@ -32,29 +32,23 @@ _BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
 
 
-def admit(key: int, request: GenerationRequest, model: Model, *, shifts: bool = False) -> Slices[SequenceGroup]:
+def admit(key: int, request: GenerationRequest, model: Model) -> Slices[SequenceGroup]:
     """Validate and tokenise a generation request, and return its sequences.
-
-    Args:
-        key: Identifies the request in the frames between the processes.
-        request: The request.
-        model: Vocabulary and limits of the model.
-        shifts: True if sequences go on in full slots, so that `max_tokens` may be larger than the context.
 
     Raises:
         RequestError: The request can never be served.
     """
     _check_numbers(request, model)
     for prompt in request.prompts:
-        _check_prompt(prompt, request, model, shifts=shifts)
-    prompts = yield from _tokenise_prompts(request, model, shifts=shifts)
+        _check_prompt(prompt, request, model)
+    prompts = yield from _tokenise_prompts(request, model)
     grammar = yield from _compile(request.grammar, model)
     yield from _prepare(request.sampling, model)
     prediction = yield from _prediction_tokens(request.prediction, model)
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
-        limit = _generation_limit(tokens, request, model, shifts=shifts)
+        limit = _generation_limit(tokens, request, model)
         echo = make_echo(request, prompt, tokens, model)
         sequences += [
             Sequence(
@@ -65,7 +59,7 @@ def admit(key: int, request: GenerationRequest, model: Model, *, shifts: bool = 
                 grammar=grammar,
                 echo=echo,
                 prediction=prediction,
-                window=_window(request, tokens, model) if shifts else None,
+                window=_window(request, tokens, model) if model.info.shifts else None,
             )
             for choice in range(request.n)
         ]
@@ -117,12 +111,12 @@ def _check_finite(sampling: Sampling) -> None:
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
-def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model, *, shifts: bool) -> None:
+def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model) -> None:
     """Check what is known of a prompt before it is tokenised."""
     if isinstance(prompt, tuple):
         _check_tokens(prompt, model)
-        _generation_limit(prompt, request, model, shifts=shifts)
-    elif _size(prompt) > SHORT_TEXT and not shifts:
+        _generation_limit(prompt, request, model)
+    elif _size(prompt) > SHORT_TEXT and not model.info.shifts:
         _check_max_tokens(request.max_tokens, model.info.context)
 
 
@@ -132,13 +126,13 @@ def _check_tokens(tokens: Collection[int], model: Model) -> None:
     check_ids(tokens, model.info.vocabulary, "prompt")
 
 
-def _tokenise_prompts(request: GenerationRequest, model: Model, *, shifts: bool) -> Slices[list[list[int]]]:
+def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[list[int]]]:
     """Return the tokens of each prompt. The shortest are tokenised first: one of them may be refused."""
     found: dict[int, list[int]] = {}
     for index, prompt in sorted(enumerate(request.prompts), key=lambda item: _size(item[1])):
         tokens = yield from _prompt_tokens(prompt, model)
         _check_tokens(tokens, model)
-        _generation_limit(tokens, request, model, shifts=shifts)
+        _generation_limit(tokens, request, model)
         found[index] = tokens
     return [found[index] for index in range(len(request.prompts))]
 
@@ -215,16 +209,16 @@ def _check_max_tokens(max_tokens: int | None, context: int) -> None:
         )
 
 
-def _generation_limit(tokens: Collection[int], request: GenerationRequest, model: Model, *, shifts: bool) -> int:
+def _generation_limit(tokens: Collection[int], request: GenerationRequest, model: Model) -> int:
     """Return the maximum number of tokens of a choice.
 
     Raises:
-        RequestError: The prompt, or `max_tokens` without `shifts`, does not fit into the context. Thus the caller's own
-            limit is never cut.
+        RequestError: The prompt does not fit into the context, or `max_tokens` does not and the context is not shifted.
+            Thus the caller's own limit is never cut.
     """
     prompt, context = len(tokens), model.info.context
     wanted = 1 if request.max_tokens is None else request.max_tokens
-    if prompt + (min(wanted, 1) if shifts else wanted) > context:
+    if prompt + (min(wanted, 1) if model.info.shifts else wanted) > context:
         raise RequestError(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
             f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
@@ -233,8 +227,9 @@ def _generation_limit(tokens: Collection[int], request: GenerationRequest, model
         )
     if request.max_tokens is not None:
         return request.max_tokens
-    default = request.default_max_tokens or context
-    return default if shifts and request.default_max_tokens else min(context - prompt, default)
+    if model.info.shifts and request.default_max_tokens is not None:
+        return request.default_max_tokens
+    return min(context - prompt, request.default_max_tokens or context)
 
 
 def _window(request: GenerationRequest, tokens: Collection[int], model: Model) -> ContextWindow:

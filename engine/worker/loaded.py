@@ -39,9 +39,7 @@ class LoadedModel:
         if self.runner is not None:
             ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
-            lanes[GenerationRequest] = GenerationLane(
-                scheduler, self.runner, self.model, speculation=config.speculation, shifts=config.context_shift
-            )
+            lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
         lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
         return lanes

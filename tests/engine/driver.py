@@ -56,7 +56,6 @@ class Driver:
     runner: FakeRunner | None = None
     queue_limit: int = 1000
     store_budget: int = 0
-    shifts: bool = False
     news: dict[int, list[Event]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
 
@@ -71,7 +70,7 @@ class Driver:
     def add(self, *prompts: str, **fields: Any) -> int:
         self._key += 1
         self.scheduler.check_room(fields.get("client", ""))
-        self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model, shifts=self.shifts)))
+        self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model)))
         return self._key
 
     def cancel(self, key: int) -> None:

@@ -22,23 +22,12 @@ logger = logging.getLogger(__name__)
 class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult]):
     """Runs a runner on the plans of its scheduler."""
 
-    def __init__(
-        self, scheduler: Scheduler, runner: Runner, model: Model, *, speculation: bool | None, shifts: bool
-    ) -> None:
-        """Create the lane.
-
-        Args:
-            scheduler: the scheduler of the runner's slots.
-            runner: runs its plans.
-            model: the model of the runner.
-            speculation: the value of `speculative` for requests that do not set it.
-            shifts: whether sequences go on in full slots.
-        """
+    def __init__(self, scheduler: Scheduler, runner: Runner, model: Model, speculation: bool | None) -> None:
+        """Create the lane. `speculation` is the value of `speculative` for requests that do not set it."""
         self._scheduler = scheduler
         self._runner = runner
         self._model = model
         self._speculation = speculation
-        self._shifts = shifts
 
     @property
     @override
@@ -49,7 +38,7 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
     def admit(self, key: int, request: GenerationRequest) -> Slices[SequenceGroup]:
         if request.speculative is None:
             request = replace(request, speculative=self._speculation)
-        return admit(key, request, self._model, shifts=self._shifts)
+        return admit(key, request, self._model)
 
     @override
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:

@@ -14,7 +14,7 @@ PROMPT = "the quick brown fox"
 
 
 def driver() -> Driver:
-    return Driver(FakeModel(slots=2, context=SIZE), shifts=True)
+    return Driver(FakeModel(slots=2, context=SIZE, shifts=True))
 
 
 def expected(prompt: str, tokens: int, keep: int = 0, discard: int = 0) -> str:
@@ -121,8 +121,8 @@ def test_a_beginning_is_not_copied_from_a_sequence_that_has_discarded_tokens() -
 
 
 def test_a_preempted_sequence_computes_again_what_it_still_knows() -> None:
-    model = FakeModel(slots=2, context=SIZE)
-    run = Driver(model, FakeRunner(model, capacity=SIZE + 12), shifts=True)
+    model = FakeModel(slots=2, context=SIZE, shifts=True)
+    run = Driver(model, FakeRunner(model, capacity=SIZE + 12))
     keys = [run.add(PROMPT, max_tokens=80, speculative=False), run.add("another one", max_tokens=80, speculative=False)]
     run.drain()
     assert run.scheduler.metrics().preempted > 0
