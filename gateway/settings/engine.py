@@ -8,13 +8,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from engine import embedded_model
 from engine.config import EngineConfig
+from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None)
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(ContextShiftSettings, BaseModel):
     """Settings of the models and of the engine processes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -136,6 +137,7 @@ class EngineSettings(BaseModel):
             flash_attention=_as_bool(self.flash_attention),
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
+            context_shift=self.context_shift,
             queue_limit=self.queue_limit,
             log_level=self.log_level,
             log_format=self.log_format,
@@ -148,7 +150,9 @@ class EngineSettings(BaseModel):
         """
         if self.embedding_model is None:
             return None
-        return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
+        return replace(
+            self.engine_config(), model=str(self.embedding_model), slots=1, context=None, context_shift=False
+        )
 
 
 def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
