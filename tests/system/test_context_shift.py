@@ -11,7 +11,7 @@ from tests.system.served import Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 
-LONG = {"max_tokens": 400, "temperature": 0, "ignore_eos": True, "timings": True}
+LONG: dict[str, Any] = {"max_tokens": 400, "temperature": 0, "ignore_eos": True, "timings": True}
 
 
 async def refused(served: Served, **body: Any) -> str | None:
