@@ -45,6 +45,11 @@ def test_half_of_what_need_not_stay_is_discarded(keep: int, discard: int, cells:
     assert ContextWindow(SIZE, keep, discard).gap(cells) == gap
 
 
+@pytest.mark.parametrize(("keep", "discard"), [(0, 1), (4096, 0), (4096, 1), (10**9, 10**9)])
+def test_no_request_shifts_with_every_token(keep: int, discard: int) -> None:
+    assert ContextWindow(4096, keep, discard).gap(4095)[1] >= 4096 // 17
+
+
 @pytest.mark.parametrize("size", range(2, 8))
 @pytest.mark.parametrize("keep", [0, 3, 100])
 def test_every_gap_makes_room(size: int, keep: int) -> None:
