@@ -30,6 +30,8 @@ class EngineConfig:
     prefix_store: int | None = None
     """Bytes of host memory for prefixes evicted from their slots, plus memory for the next one; None takes a share of
     the free memory."""
+    context_shift: bool = False
+    """True to go on when a slot is full: tokens behind the first ones are discarded, and the others move up."""
     queue_limit: int = 256
     """Maximum number of requests that wait for their first slot."""
     flash_attention: bool | None = None

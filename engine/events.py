@@ -100,6 +100,8 @@ class Finished(_Event, frozen=True):
     """Number of draft tokens that were computed."""
     accepted: int = 0
     """Number of accepted draft tokens. Each one saved a decode step."""
+    discarded: int = 0
+    """Number of its tokens that were discarded because the slot was full."""
 
 
 class Failed(_Event, frozen=True):
@@ -288,6 +290,8 @@ class ModelInfo:
     """True if the model generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0
     """Dimension of an embedding."""
+    shifts: bool = False
+    """True if a text goes on when its slot is full: tokens behind the first ones are discarded."""
     infills: bool = False
     """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
     chat_template: str | None = None

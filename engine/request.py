@@ -172,6 +172,12 @@ class GenerationRequest:
     """Maximum number of generated tokens per choice; None generates up to `default_max_tokens`."""
     default_max_tokens: int | None = None
     """Maximum without `max_tokens`, or fewer tokens where the slot ends earlier; None generates up to its end."""
+    keep: int = 0
+    """First prompt tokens that stay when the context is full and is shifted; -1 is the whole prompt. A token that the
+    model adds at the beginning stays, too.
+    """
+    discard: int = 0
+    """Tokens that are discarded at once when the context is full; 0 discards half of those that need not stay."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice and are not part of its text."""
     stop_tokens: tuple[int, ...] = ()

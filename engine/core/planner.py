@@ -29,15 +29,22 @@ class Planner:
 
     def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
         self._budget = budget
+        self._ledger = ledger
         self._row_compactor = Compactor(ledger)
         self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
         self._rounds = _Rounds()
 
     def decode_step(self, rows: list[Sequence]) -> StepPlan:
-        """Return a step that computes one token of each row, and draft tokens after it."""
+        """Return a step that computes one token of each row, and draft tokens after it.
+
+        A full slot discards tokens first: after the moves, which it may still be a part of.
+        """
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
+        for row in rows:
+            if row.full:
+                self._ledger.shift(row)
         drafts = self._speculator.draft(rows)
         chunks = (
             Chunk(row, 1, sample=row.draws and row.pending == 1, draft=draft)

@@ -194,8 +194,7 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            if chunk.start < sequence.prompt:
-                self._counters.computed_prompt_tokens += min(chunk.count, sequence.prompt - chunk.start)
+            self._counters.computed_prompt_tokens += min(chunk.count, sequence.unread)
             sequence.advance(chunk.count, result.seconds)
             if sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)

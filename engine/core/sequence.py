@@ -7,6 +7,7 @@ from engine.core.drafter import NgramDrafter
 from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript
+from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, Text
 from engine.request import AdapterSet, GenerationRequest, adapter_set
 
@@ -43,12 +44,12 @@ class Sequence:
     """Index of the choice in the request."""
     adapters: AdapterSet
     """The LoRA adapters that compute it. All rows of one step have the same set."""
-    partition: str | None
-    """The cache partition that may reuse its cells; unset if its cells are not shared."""
     tokens: list[int]
-    """All known tokens: the prompt, then the generated ones."""
+    """All known tokens: the prompt, then the generated ones. Discarded ones are left out."""
     prompt: int
     """Number of prompt tokens."""
+    discarded: int
+    """Number of tokens that are no longer in `tokens`, because the slot was full."""
     computed: int
     """Number of known tokens that have cells in the KV cache."""
     cached: int
@@ -74,7 +75,7 @@ class Sequence:
     drafter: NgramDrafter | None
     """Source of draft tokens; unset if the request forbids speculation or needs repeatable results."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what admission has found out
         self,
         request: GenerationRequest,
         choice: int,
@@ -85,6 +86,7 @@ class Sequence:
         echo: Echo | None = None,
         prediction: list[int] | None = None,
         checkpoints: tuple[int, ...] = (),
+        window: ContextWindow | None = None,
     ) -> None:
         """Create a sequence that waits for a slot.
 
@@ -97,13 +99,15 @@ class Sequence:
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
+            window: what is discarded when the slot is full; unset if `limit` makes sure that it never is.
         """
         self.request = request
         self.choice = choice
         self.adapters = adapter_set(request.adapters or ())
-        self.partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
+        self._partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
+        self.discarded = 0
         self.computed = 0
         self.cached = 0
         self.work = 0
@@ -119,11 +123,21 @@ class Sequence:
         drafts = seed is None if request.speculative is None else request.speculative
         self.drafter = NgramDrafter(prediction or []) if drafts else None
         self._limit = limit
+        self._window = window
+        self._first_generated = len(prompt)  # its index in `tokens`
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = 0.0
         self._decode_seconds = 0.0
         self._drafted = 0
         self._accepted = 0
+
+    @property
+    def partition(self) -> str | None:
+        """The cache partition that may reuse its cells; unset if its cells are not shared.
+
+        Cells behind discarded ones are not shared: they have attended to tokens that are gone.
+        """
+        return None if self.discarded else self._partition
 
     @property
     def pending(self) -> int:
@@ -138,7 +152,22 @@ class Sequence:
     @property
     def generated(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) - self.prompt
+        return len(self.tokens) + self.discarded - self.prompt
+
+    @property
+    def unread(self) -> int:
+        """Prompt tokens that are not computed."""
+        return max(0, self._first_generated - self.computed)
+
+    @property
+    def full(self) -> bool:
+        """True if tokens must be discarded before the next step."""
+        return self._window is not None and self.pending == 1 and self._window.is_full(self.computed)
+
+    @property
+    def room(self) -> int:
+        """The maximum number of tokens, draft tokens included, that the next step may compute."""
+        return self.left if self._window is None else min(self.left, self._window.size - self.computed)
 
     @property
     def left(self) -> int:
@@ -181,6 +210,24 @@ class Sequence:
         if not self.generated:
             self.cached = tokens
 
+    def discard(self) -> tuple[int, int]:
+        """Discard tokens of a full slot. Return the position of the first one, and their number.
+
+        Raises:
+            RuntimeError: the slot cannot become full.
+        """
+        if self._window is None:
+            raise RuntimeError("the sequence has no context window")
+        start, count = self._window.gap(self.computed)
+        if self.drafter:
+            self.drafter.discard(self.tokens, count)
+        self.tokens = [*self.tokens[:start], *self.tokens[start + count :]]
+        self._first_generated -= max(0, min(self._first_generated - start, count))
+        self.computed -= count
+        self.discarded += count
+        self.checkpoints = ()
+        return start, count
+
     def enter(self, state: State) -> None:
         """Change the state.
 
@@ -193,7 +240,7 @@ class Sequence:
 
     def advance(self, tokens: int, seconds: float) -> None:
         """Count the next tokens as computed by a step of that duration."""
-        if self.computed < self.prompt:
+        if self.unread:
             self._prompt_seconds += seconds
         else:
             self._decode_seconds += seconds
@@ -244,7 +291,7 @@ class Sequence:
     def _finish(self, reason: FinishReason, stop: str | int | None = None) -> Finished:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
-        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs)
+        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded)
 
 
 def _partition(name: str, adapters: AdapterSet) -> str:

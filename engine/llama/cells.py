@@ -2,7 +2,7 @@
 
 import logging
 
-from engine.core.step import Copy, Forget, Restore, Rewind, Save, Swap
+from engine.core.kv.cell_changes import Copy, Forget, Restore, Rewind, Save, Swap
 from engine.errors import EngineFault
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel

@@ -57,6 +57,7 @@ class LlamaContext:
         if not handle:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self._handle: int | None = int(handle)
+        self._model = model.handle
         self._memory = llama_cpp.llama_get_memory(handle)
         self._available = model.adapters
         self._adapters: AdapterSet = ()
@@ -150,6 +151,51 @@ class LlamaContext:
     def try_remove(self, seq_id: int, start: int) -> bool:
         """Drop the cells of a sequence from position `start` on, if the model can. Return whether it did."""
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1))
+
+    def check_generates(self, config: EngineConfig) -> None:
+        """Check that the context can generate as configured.
+
+        Raises:
+            LoadError: it has no KV cache, or its cells cannot be shifted.
+        """
+        if not self.has_cache:
+            raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
+        if config.context_shift and not self._can_shift:
+            raise LoadError(
+                f"{config.model} cannot shift its context: it has a recurrent state, or positions of its own"
+            )
+
+    @property
+    def _can_shift(self) -> bool:
+        """True if cells can be dropped in the middle of a sequence, and those behind them moved.
+
+        llama.cpp answers for the positions of a recurrent model, but its state cannot forget tokens.
+        """
+        recurrent = llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model)
+        return bool(llama_cpp.llama_memory_can_shift(self._memory)) and not recurrent
+
+    def shift(self, seq_id: int, start: int, count: int, batch: Batch) -> None:
+        """Drop `count` cells of a sequence from position `start` on, and move those behind them.
+
+        llama.cpp rotates the keys only with the next decode. An abort would leave them half rotated, and a copy would
+        take them as they were. So one token is decoded here, and its cell is dropped.
+
+        Raises:
+            EngineFault: the cells could not be dropped, or the keys not rotated.
+        """
+        if not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, start + count):
+            raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
+        llama_cpp.llama_memory_seq_add(self._memory, seq_id, start + count, -1, -count)
+        end = int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
+        batch.clear()
+        batch.add([0], seq_id=seq_id, start=end, output=False)
+        llama_cpp.llama_set_abort_callback(self.handle, llama_cpp.ggml_abort_callback(), None)
+        status = int(llama_cpp.llama_decode(self.handle, batch.c))
+        llama_cpp.llama_synchronize(self.handle)
+        llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
+        if status:
+            raise EngineFault(f"llama.cpp could not shift a context (status {status})", code="decode_failed")
+        self.remove(seq_id, end)
 
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""

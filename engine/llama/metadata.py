@@ -111,6 +111,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         repacked=repacks(config),
         generates=generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
+        shifts=config.context_shift,
         infills=tokenizer.infills,
         chat_template=_template(handle, None),
         tool_template=_template(handle, _TOOL_TEMPLATE),

@@ -13,26 +13,10 @@ import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.sequence import Sequence
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Draw,
-    DrawFailure,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    StepResult,
-    Swap,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
-from engine.errors import LoadError
 from engine.events import Alternative
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
@@ -78,9 +62,7 @@ class LlamaRunner(Runner):
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
-            if not self._context.has_cache:
-                raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
-            resources.callback(self._close_samplers)
+            self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model)))
             self._resources = resources.pop_all()
 
@@ -92,6 +74,8 @@ class LlamaRunner(Runner):
 
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
+        for sequence in list(self._samplers):
+            self.close(sequence)
         self._resources.close()
 
     def probe(self) -> Probe:
@@ -107,6 +91,10 @@ class LlamaRunner(Runner):
     @override
     def remove(self, removal: Removal) -> None:
         self._context.remove(removal.seq_id, removal.start)
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        self._context.shift(shift.seq_id, shift.start, shift.count, self._batch)
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -252,10 +240,6 @@ class LlamaRunner(Runner):
         if not isinstance(grammar, CompiledGrammar):
             raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
         return Constraint(grammar, self._mask_workers)
-
-    def _close_samplers(self) -> None:
-        for sequence in list(self._samplers):
-            self.close(sequence)
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:

@@ -64,7 +64,7 @@ def _digest(tokens: list[int]) -> int:
 class FakeModel:
     """A model with a vocabulary of all bytes and a few control tokens."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests vary
         self,
         *,
         slots: int = 4,
@@ -72,6 +72,7 @@ class FakeModel:
         can_trim: bool = True,
         windowed: bool = False,
         infills: bool = True,
+        shifts: bool = False,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
         adapters: int = 2,
@@ -85,6 +86,7 @@ class FakeModel:
             parameters=0,
             size=0,
             infills=infills,
+            shifts=shifts,
             eos=NAMES[END].decode(),
             adapters=adapters,
         )

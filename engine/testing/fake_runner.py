@@ -7,23 +7,9 @@ from collections.abc import Callable
 
 from typing_extensions import override
 
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.sequence import Sequence
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Draw,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    StepResult,
-    Swap,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.request import AdapterSet
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
@@ -83,6 +69,13 @@ class FakeRunner(Runner):
         if not removal.start:
             self._floors[removal.seq_id] = 0
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        cells = self.cells.get(shift.seq_id, [])
+        if shift.start < 0 or shift.count < 1 or shift.start + shift.count > len(cells):
+            raise RuntimeError(f"slot {shift.seq_id} has {len(cells)} cells: too few for {shift}")
+        del cells[shift.start : shift.start + shift.count]
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -215,7 +208,7 @@ class FakeRunner(Runner):
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
         """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
-        generated = len(cells) - sequence.prompt
+        generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
             return forced[generated]

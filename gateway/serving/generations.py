@@ -157,7 +157,8 @@ class Generations:
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model
-        return generation_bound(request, model.context if model else 0, prompt_tokens)
+        context, shifts = (model.context, model.shifts) if model else (0, False)
+        return generation_bound(request, context, prompt_tokens, shifts=shifts)
 
     def has_sent(self, caller: Caller, request_id: str | None) -> bool:
         """Return True if a request with this id is open and has the same credentials as the caller."""

@@ -11,6 +11,7 @@ from engine.config import EngineConfig
 from engine.hardware import RopeScaling
 from gateway.hub.reference import HubReference
 from gateway.settings.adapters import AdapterSettings
+from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.values import model_place, readable_gguf_if_any, readable_model, readable_template
 
@@ -18,7 +19,7 @@ _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
-class EngineSettings(HardwareSettings, AdapterSettings):
+class EngineSettings(HardwareSettings, AdapterSettings, ContextShiftSettings):
     """Settings of the models and of the engine processes."""
 
     model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
@@ -159,6 +160,7 @@ class EngineSettings(HardwareSettings, AdapterSettings):
             flash_attention=_as_bool(self.flash_attention),
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
+            context_shift=self.context_shift,
             queue_limit=self.queue_limit,
             adapters=tuple(str(adapter.file) for adapter in self.adapters),
             control_vectors=self.control_vectors,
@@ -180,6 +182,7 @@ class EngineSettings(HardwareSettings, AdapterSettings):
             model=str(self.embedding_model),
             slots=1,
             context=None,
+            context_shift=False,
             hardware=replace(self.hardware, override_tensor=()),
             rope=RopeScaling(),
             adapters=(),

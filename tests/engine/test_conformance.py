@@ -8,25 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.ledger import KVLedger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    Swap,
-    carry_out,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan, carry_out
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
 from engine.events import Finished, Text

@@ -102,6 +102,7 @@ VALUES = {
     "flash_attention": "off",
     "step_target_ms": "50",
     "speculation": "off",
+    "context_shift": "true",
     "prefix_store": "1000",
     "partition_cache": "true",
     "queue_limit": "9",
@@ -143,6 +144,10 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.engine_config().speculation is False
+    assert by_flags.engine_config().context_shift
+    embedder = by_flags.embedder_config()
+    assert embedder is not None
+    assert not embedder.context_shift
     assert by_flags.strict_fields
     assert by_flags.partition_cache
     assert by_flags.parse_special

@@ -1,12 +1,12 @@
 """Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
+from engine.core.kv.cell_changes import CellChange, Copy, Removal, Shift, Swap
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
 from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
-from engine.core.step import CellChange, Copy, Removal, Swap
 
 WORTH_COPYING = 16
 """Tokens. Fewer are computed as fast as they are copied."""
@@ -167,6 +167,11 @@ class KVLedger:
         self._touch(slot)
         self._free.add(slot.seq_id)
         return sequence.computed
+
+    def shift(self, sequence: Sequence) -> None:
+        """Discard tokens of a sequence whose slot is full. Its cells are not shared from now on."""
+        start, count = sequence.discard()
+        self._changes.append(Shift(sequence.seq_id, start, count))
 
     def trim(self, seq_id: int, tokens: int) -> None:
         """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""

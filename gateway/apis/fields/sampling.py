@@ -147,6 +147,19 @@ class SamplingFields(Fields):
     ignore_eos: bool = False
     stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=StopForms)] = ()
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field([], max_length=MAX_STOP_TOKENS)
+    n_keep: int = Field(
+        0,
+        ge=-1,
+        le=MAX_INT,
+        description="With `--context-shift`: prompt tokens that stay when the context is full. -1: the whole prompt.",
+    )
+    n_discard: int = Field(
+        0,
+        ge=0,
+        le=MAX_INT,
+        description="With `--context-shift`: tokens that are discarded at once when the context is full. 0: half of "
+        "those that need not stay.",
+    )
     cache_prompt: bool = True
     cache_salt: str | None = Field(
         None,
@@ -224,6 +237,8 @@ class SamplingFields(Fields):
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),
             sampling=self.sampling(),
+            keep=self.n_keep,
+            discard=self.n_discard,
             cache_prompt=self.cache_prompt,
             cache_partition=self.cache_salt or "",
             speculative=self.speculative,

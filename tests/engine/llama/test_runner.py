@@ -14,19 +14,9 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Forget, Removal, Save
 from engine.core.sequence import Sequence, State
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Draw,
-    DrawFailure,
-    Forget,
-    Outcome,
-    Removal,
-    Save,
-    StepPlan,
-    StepResult,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
