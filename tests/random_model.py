@@ -10,16 +10,17 @@ LAYERS, WIDTH, HEADS, FFN, CONTEXT, VOCABULARY = 2, 64, 4, 128, 2048, 512
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 _PAIRS = [first + second for first in _LETTERS for second in "aeiou"]
-_SPECIAL = 3 + 256
+SPECIAL = 3 + 256
+"""The number of special tokens and bytes, which come before the letters."""
 _PIECES = [_SPACE, *_LETTERS, *map(str.upper, _LETTERS), *".,!?", *(_SPACE + letter for letter in _LETTERS), *_PAIRS]
-_PIECES += [_SPACE + pair for pair in _PAIRS][: VOCABULARY - _SPECIAL - len(_PIECES)]
+_PIECES += [_SPACE + pair for pair in _PAIRS][: VOCABULARY - SPECIAL - len(_PIECES)]
 
 
 def write_random_model(path: Path) -> None:
     """Write the file. Its greedy text is letters: every other token has a logit of 0, and one letter is above."""
     writer = gguf.GGUFWriter(str(path), "llama")
     _describe(writer)
-    _vocabulary(writer)
+    write_vocabulary(writer)
     _weights(writer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -40,7 +41,8 @@ def _describe(writer: gguf.GGUFWriter) -> None:
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
-def _vocabulary(writer: gguf.GGUFWriter) -> None:
+def write_vocabulary(writer: gguf.GGUFWriter) -> None:
+    """Add a vocabulary of letters and syllables, with a token for each byte."""
     kinds = gguf.TokenType
     tokens = [("<unk>", kinds.UNKNOWN), ("<s>", kinds.CONTROL), ("</s>", kinds.CONTROL)]
     tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
@@ -61,7 +63,7 @@ def _weights(writer: gguf.GGUFWriter) -> None:
         return rng.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[-1]))
 
     output = random(VOCABULARY, WIDTH)
-    output[:_SPECIAL] = 0
+    output[:SPECIAL] = 0
     writer.add_tensor("token_embd.weight", random(VOCABULARY, WIDTH) * 8)
     writer.add_tensor("output.weight", output)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))

@@ -1,0 +1,57 @@
+"""Random weights by the names of tensors, so that the greedy text depends on the whole context."""
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.architectures.tensors import Shape
+from tests.random_model import SPECIAL
+
+Weights = NDArray[np.float32]
+
+_LEFT_OUT = re.compile(r"\.(input_)?scale$")
+_SHARPNESS = 3
+"""Factor of what makes a token depend on some other tokens much, and not evenly on all of them."""
+_EMBEDDING = 0.05
+"""Standard deviation of embeddings. Small beside the sum of the blocks, or the last token alone would decide."""
+
+
+def optional(name: str) -> bool:
+    """Return whether a file can lack the tensor, and does so here."""
+    return bool(_LEFT_OUT.search(name))
+
+
+def random_weights(rng: np.random.Generator, name: str, shape: Shape) -> Weights:
+    """Return the weights of one tensor."""
+    return _fitted(name, rng.standard_normal(shape, dtype=np.float32))
+
+
+def _fitted(name: str, drawn: Weights) -> Weights:
+    """Return normal values, as the tensor of that name needs them."""
+    if name == "token_embd.weight":
+        return _letters(drawn) * np.float32(_EMBEDDING)
+    if re.search("norm|_ln|rope_freqs", name):
+        return np.full_like(drawn, _norm(name))
+    if "ssm_a" in name:
+        return -np.abs(drawn) / np.float32(
+            8
+        )  # a state decays by exp(a · dt): slowly, or a token far back would not count
+    if "time_mix_w0" in name:
+        return drawn - np.float32(5)  # RWKV's decay, for the same reason
+    if drawn.ndim == 1:
+        return drawn / np.float32(8)
+    factor = _SHARPNESS if re.search(r"(attn_q(_b)?|time_mix_output)\.weight", name) else 1
+    return (_letters(drawn) if name == "output.weight" else drawn) * np.float32(factor / np.sqrt(drawn.shape[-1]))
+
+
+def _norm(name: str) -> float:
+    if name.endswith("bias"):
+        return 0
+    return _SHARPNESS if "attn_q_norm" in name else 1
+
+
+def _letters(drawn: Weights) -> Weights:
+    """Return weights by which one of the letters has the highest logit, and no special token or byte."""
+    drawn[:SPECIAL] /= 8
+    return drawn
