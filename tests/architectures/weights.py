@@ -33,10 +33,8 @@ def _fitted(name: str, drawn: Weights) -> Weights:
         return _letters(drawn) * np.float32(_EMBEDDING)
     if re.search("norm|_ln|rope_freqs", name):
         return np.full_like(drawn, _norm(name))
-    if "ssm_a" in name:
-        return -np.abs(drawn) / np.float32(
-            8
-        )  # a state decays by exp(a · dt): slowly, or a token far back would not count
+    if "ssm_a" in name:  # a state decays by exp(a · dt): slowly, or a token far back would not count
+        return -abs(drawn) / np.float32(8)
     if "time_mix_w0" in name:
         return drawn - np.float32(5)  # RWKV's decay, for the same reason
     if drawn.ndim == 1:
