@@ -20,6 +20,8 @@ class ModelTraits:
     """Approximate number of tokens below which a smaller prompt step takes no less time."""
     can_trim: bool
     """True if the last cells of a sequence can be dropped alone; False for recurrent and sliding-window models."""
+    pool: int | None = None
+    """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 
 
 class Model(Protocol):

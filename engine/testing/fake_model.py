@@ -66,6 +66,7 @@ class FakeModel:
         infills: bool = True,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
+        pool: int | None = None,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -73,12 +74,13 @@ class FakeModel:
             context=context,
             trained_context=context,
             slots=slots,
+            cells=pool or slots * context,
             parameters=0,
             size=0,
             infills=infills,
             eos=NAMES[END].decode(),
         )
-        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim)
+        self.traits = ModelTraits(0 if pool else cells_per_weight_pass, min_prefill_chunk, can_trim, pool)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""

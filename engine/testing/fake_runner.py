@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable
+from itertools import count
 
 from typing_extensions import override
 
@@ -38,6 +39,8 @@ class FakeRunner(Runner):
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
+        self._places: dict[int, list[int]] = {}
+        self._place = count()
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
         self.room = sys.maxsize
@@ -60,6 +63,7 @@ class FakeRunner(Runner):
         if removal.start and not self._model.traits.can_trim:
             raise RuntimeError("this model cannot drop part of a sequence")
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+        self._place_cells(removal.seq_id)
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -68,13 +72,18 @@ class FakeRunner(Runner):
         if wrong or (copy.tokens < len(source) and not self._model.traits.can_trim):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
         self.cells[copy.target] = source[: copy.tokens]
-        self.copied += copy.tokens
+        shared = self._model.traits.pool is not None
+        self._places[copy.target] = self._places[copy.source][: copy.tokens] if shared else []
+        self._place_cells(copy.target)
+        self.copied += 0 if shared else copy.tokens
 
     @override
     def swap(self, swap: Swap) -> None:
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
+        if self._model.traits.pool is not None:
+            raise RuntimeError("no exchange is needed where all slots share their cells")
         self.cells[swap.one], self.cells[swap.other] = other, one
         self.copied += len(one) + len(other)
 
@@ -94,7 +103,11 @@ class FakeRunner(Runner):
         saved = self.saved.get(restore.key, [])
         if not 1 <= restore.tokens <= len(saved) or (restore.tokens < len(saved) and not self._model.traits.can_trim):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
-        self.cells[restore.seq_id] = saved[: restore.tokens]
+        self.cells[restore.seq_id] = saved.copy()
+        self._places[restore.seq_id] = []
+        self._place_cells(restore.seq_id)
+        del self.cells[restore.seq_id][restore.tokens :]
+        self._place_cells(restore.seq_id)
         self.copied += len(saved)
 
     @override
@@ -130,11 +143,25 @@ class FakeRunner(Runner):
     def close(self, sequence: Sequence) -> None:
         self.open.discard(sequence)
 
+    def _place_cells(self, seq_id: int) -> None:
+        """Give each cell of a slot that has none a place of its own in the pool.
+
+        Raises:
+            RuntimeError: the pool has no room for them.
+        """
+        places, size = self._places.setdefault(seq_id, []), len(self.cells[seq_id])
+        del places[size:]
+        places += (next(self._place) for _ in range(size - len(places)))
+        pool = self._model.traits.pool
+        if pool is not None and (used := len(set().union(*self._places.values()))) > pool:
+            raise RuntimeError(f"{used} cells in a pool of {pool}")
+
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""
         sequence = chunk.sequence
         cells = self.cells.setdefault(chunk.seq_id, [])
         cells += chunk.tokens
+        self._place_cells(chunk.seq_id)
         return tuple(
             self._score(sequence, cells[:at], token) for at, token in enumerate(chunk.scored, start=chunk.start + 1)
         )

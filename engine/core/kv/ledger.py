@@ -173,6 +173,14 @@ class KVLedger:
         """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""
         self._changes.append(Removal(seq_id, tokens))
 
+    def has_room(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:  # noqa: ARG002
+        """Return whether there are cells for one more sequence. A slot has cells of its own."""
+        return True
+
+    def make_room(self, cells: int) -> bool:  # noqa: ARG002
+        """Return whether there are cells for a step, after cached ones are evicted if they must be."""
+        return True
+
     def evict(self) -> bool:
         """Drop all cached cells. Return whether there were any."""
         cached = [slot for slot in self.slots if slot.cached]

@@ -35,11 +35,12 @@ class Engine(RuleBasedStateMachine):
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
+        pool=st.none() | st.integers(256, 700),
     )
     @precondition(lambda self: not self.asked)
-    def start(self, capacity: int | None, can_trim: bool, slots: int, store: int, room: int) -> None:
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim)
-        self.driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=store)
+    def start(self, capacity: int | None, can_trim: bool, slots: int, store: int, room: int, pool: int | None) -> None:
+        model = FakeModel(slots=slots, context=256, can_trim=can_trim, pool=pool)
+        self.driver = Driver(model, FakeRunner(model, capacity=None if pool else capacity), store_budget=store)
         self.driver.run.room = room
 
     @rule(
