@@ -131,6 +131,11 @@ class LlamaContext:
         if self._memory and not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1):
             raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
 
+    def share(self, source: int, target: int, tokens: int) -> None:
+        """Make the first cells of a sequence those of another one too, which loses its own; -1 means all."""
+        llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
+
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""
         self._abort.set()

@@ -14,6 +14,8 @@ libggml.ggml_backend_dev_by_type.argtypes = [ctypes.c_int]
 libggml.ggml_backend_dev_by_type.restype = ctypes.c_void_p
 libggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
 libggml.ggml_backend_dev_type.restype = ctypes.c_int
+libggml.ggml_backend_dev_name.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_dev_name.restype = ctypes.c_char_p
 libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
 libggml.ggml_backend_dev_memory.restype = None
 
@@ -43,10 +45,9 @@ def _control_group_limit() -> int | None:
     return None if limit == "max" else int(limit)
 
 
-def gpu_memory() -> int | None:
-    """Return the free bytes of all GPUs that llama.cpp offloads to; None without a GPU."""
-    gpus = _gpus()
-    return sum(_device_memory(gpu)[0] for gpu in gpus) if gpus else None
+def gpu_memory() -> dict[str, int]:
+    """Return the free bytes of each GPU that llama.cpp offloads to, by its name."""
+    return {libggml.ggml_backend_dev_name(gpu).decode(): _device_memory(gpu)[0] for gpu in _gpus()}
 
 
 def _gpus() -> list[int]:

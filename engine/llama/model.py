@@ -14,10 +14,14 @@ from engine.config import EngineConfig
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
-from engine.llama import devices, memory, metadata
+from engine.llama import devices, metadata
 from engine.llama.attention import Attention, choose_attention
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.log_bridge import capture_log, first_error, route_log
+from engine.llama.memory.buffers import read_weights
+from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.plan import cells_per_weight_pass, find_rooms, plan_memory
+from engine.llama.memory.simulation import Simulation
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
 from engine.sampling.dry import DryTemplates
@@ -57,22 +61,38 @@ class LlamaModel:
         """
         route_log()
         available = devices.available_memory()
+        params = _params(config)
         with ExitStack() as resources:
-            handle = _load(config, progress)
+            handle, weights = _load(config.model, params, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config.model)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
-            layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
-            stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
-            shape = metadata.kv_shape(handle, layers)
-            context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
-            self.info = metadata.describe(handle, config, context, self._tokenizer)
-            self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
-            self.attention = choose_attention(config.flash_attention, shape.key)
+            keys, values = metadata.head_sizes(handle)
+            self.attention = choose_attention(config.flash_attention, max(keys))
+            check_cell_types(config, keys, values, self.attention)
+            gpus = devices.gpu_memory()
+            if any(gpu.startswith("CUDA") for gpu in gpus):
+                check_cuda(config, self.attention, llama_cpp.llama_print_system_info().decode())
+            simulation = Simulation(
+                config.model,
+                params,
+                architecture=metadata.architecture(handle),
+                vocabulary=self._tokenizer.size,
+                gpus=list(gpus),
+            )
+            with simulation:
+                trained = llama_cpp.llama_model_n_ctx_train(handle)
+                rooms = find_rooms(available, read_weights(weights, gpus), gpus)
+                plan = plan_memory(config, self.attention, trained, simulation, rooms)
+            self.info = metadata.describe(handle, config, plan, self._tokenizer)
+            self.prefix_store = plan.prefix_store
             self.traits = ModelTraits(
-                cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
+                cells_per_weight_pass=0
+                if config.kv_unified
+                else cells_per_weight_pass(self.info.size, plan.token_bytes),
                 min_prefill_chunk=self.attention.chunk,
                 can_trim=metadata.can_trim(handle),
+                pool=plan.cells if config.kv_unified else None,
             )
             self.pooling = metadata.pooling(handle)
             self.causal = metadata.causal(handle)
@@ -183,8 +203,17 @@ class LlamaModel:
         self.dry.prepare(sampling)
 
 
-def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
-    _check_file(Path(config.model))
+def _params(config: EngineConfig) -> llama_cpp.llama_model_params:
+    params: llama_cpp.llama_model_params = llama_cpp.llama_model_default_params()
+    params.n_gpu_layers = config.gpu_layers
+    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
+    params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
+    return params
+
+
+def _load(path: str, params: llama_cpp.llama_model_params, progress: Callable[[float], None]) -> tuple[int, list[str]]:
+    """Return the C model, and llama.cpp's log of the load."""
+    _check_file(Path(path))
     failures: list[Exception] = []
 
     @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
@@ -195,21 +224,17 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
             failures.append(failure)
         return not failures
 
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = config.gpu_layers
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-    params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
     params.progress_callback = report
     llama_cpp.llama_backend_init()
-    with capture_log(logging.ERROR) as lines:
-        handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)
+    with capture_log(logging.DEBUG, hide_from=logging.ERROR) as lines:
+        handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if failures:
         if handle:
             llama_cpp.llama_model_free(handle)
         raise failures[0]
     if not handle:
-        raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
-    return int(handle)
+        raise LoadError(f"{path} cannot be loaded: {first_error(lines)}")
+    return int(handle), [line.text for line in lines]
 
 
 def _check_file(path: Path) -> None:

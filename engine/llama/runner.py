@@ -15,7 +15,6 @@ from typing_extensions import override
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
 from engine.core.step import (
-    SCORED_AT_ONCE,
     Chunk,
     Copy,
     Draw,
@@ -35,7 +34,7 @@ from engine.errors import EngineFault, LoadError
 from engine.events import Alternative
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
-from engine.llama.memory import CELL_BLOCK
+from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateMemory, StateSize, measure, read_state, state_bytes, write_state
 from engine.sampling.candidates import Candidates, DrawError, Logits
@@ -47,12 +46,6 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
-KV_UNIFIED = False
-"""False: each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
-tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
-ms instead of 610."""
-BATCH_ROWS = 2048
-"""The maximum number of rows of a plan."""
 _PROBE_ROWS = 32  # enough for llama.cpp to choose the kernels of a prompt step
 
 _MASK_THREADS = 4
@@ -125,10 +118,13 @@ class LlamaRunner(Runner):
 
     @override
     def copy(self, copy: Copy) -> None:
-        """Copy cells through host memory, which costs by the cells of the source.
+        """Share the cells in a unified cache. Otherwise copy them through host memory, which costs by the source.
 
-        `llama_memory_seq_cp` would copy, between streams, the full size of a slot.
+        There `llama_memory_seq_cp` would copy the full size of a slot.
         """
+        if self._model.traits.pool is not None:
+            self._context.share(copy.source, copy.target, copy.tokens if self._model.traits.can_trim else -1)
+            return
         self._fill_slot(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
 
     @override
@@ -288,11 +284,6 @@ class LlamaRunner(Runner):
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
-    params.n_seq_max = config.slots
-    params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
-    params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
-    params.flash_attn_type = model.attention.kind
-    params.kv_unified = KV_UNIFIED
-    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")
+    cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
+    params = context_params(config, cells, model.attention)
+    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

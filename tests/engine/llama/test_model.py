@@ -230,9 +230,9 @@ def test_models_that_cannot_drop_part_of_a_sequence_are_recognised(monkeypatch: 
 
 def test_a_model_is_freed_once(calls: Calls) -> None:
     with load(config(context=256)) as loaded:
-        assert calls["llama_model_free"] == 0
+        assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 1}  # one without weights
     loaded.close()
-    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+    assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 2}
     with pytest.raises(ValueError, match="closed"):
         loaded.tokenize("too late")
     with pytest.raises(ValueError, match="closed"):
@@ -252,4 +252,4 @@ def test_a_model_too_large_for_the_memory_is_freed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(devices, "available_memory", lambda: 0)
     with pytest.raises(LoadError, match="memory allows 0 tokens"):
         load(config())
-    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+    assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 2}  # the second has no weights
