@@ -4,20 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
+from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None)
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(KVCacheSettings):
     """Settings of the models and of the engine processes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: Annotated[Path, AfterValidator(readable_gguf)] = Field(
         embedded_model(),
@@ -134,6 +133,9 @@ class EngineSettings(BaseModel):
             speculation=_as_bool(self.speculation),
             repack=_as_bool(self.repack),
             flash_attention=_as_bool(self.flash_attention),
+            kv_type_k=self.kv_type_k,
+            kv_type_v=self.kv_type_v,
+            kv_unified=self.kv_unified,
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             queue_limit=self.queue_limit,
