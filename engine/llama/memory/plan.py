@@ -23,9 +23,9 @@ _STORE_SHARE = 0.1
 _LARGEST_STORE = 8 * 2**30
 """Bytes. Memory is only used as prefixes are saved, but requests rarely return after so many others."""
 _MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
-_LONG, _LONGER = 2**18, 2**19
+_LONG, _LONGER = 2**17, 2**18
 """Tokens. Between these a sequence takes more memory only by its tokens, because sliding windows are shorter. There are
-so many that hundredths of a MiB make less than half a byte of each."""
+so many that hundredths of a MiB make a tenth of a byte of each."""
 
 Need: TypeAlias = Callable[[int], Buffers]
 """Returns the buffers of a context with so many tokens in each slot."""
@@ -141,10 +141,12 @@ def _longest(headroom: Callable[[int], float], most: int) -> int:
 
     The memory grows by about as much with each block, so that interpolation takes a few steps only.
     """
-    if most < 1 or (at_low := headroom(min(CELL_BLOCK, most))) < 0:
+    if most < 1:
         return 0
     if (at_high := headroom(most)) >= 0:
         return most
+    if (at_low := headroom(min(CELL_BLOCK, most))) < 0:
+        return 0
     low, high = 1, -(-most // CELL_BLOCK)
     while high - low > 1:
         guess = low + int((high - low) * at_low / (at_low - at_high))
