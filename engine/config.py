@@ -1,8 +1,12 @@
 """Configuration of an engine."""
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from engine.hardware import Hardware, RopeScaling
+
+KVType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+"""A type of the numbers in the KV cache, by llama.cpp's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,12 @@ class EngineConfig:
     """Maximum number of requests that wait for their first slot."""
     flash_attention: bool | None = None
     """True enables flash attention, False disables it; None lets the engine choose."""
+    kv_type_k: KVType = "f16"
+    """Type of the keys in the KV cache."""
+    kv_type_v: KVType = "f16"
+    """Type of the values in the KV cache."""
+    kv_unified: bool = False
+    """True lets all slots share their cells, so that one sequence may use those of idle slots."""
     speculation: bool | None = None
     """The value of `speculative` for requests that do not set it."""
     repack: bool | None = None

@@ -273,7 +273,7 @@ class ModelInfo:
     vocabulary: int
     """Number of token ids; ids run from 0."""
     context: int
-    """Tokens per slot."""
+    """Tokens of the longest sequence: those of a slot, or more where slots share their cells."""
     trained_context: int
     """Context length of the training."""
     slots: int
@@ -282,6 +282,12 @@ class ModelInfo:
     """Number of weights."""
     size: int
     """Size of the weights in bytes."""
+    cells: int = 0
+    """Number of KV cells of all slots together."""
+    cell_bytes: int = 0
+    """Bytes of one cell: the keys and values of a token, in all layers."""
+    cell_types: tuple[str, str] = ("f16", "f16")
+    """Types of the keys and of the values, by llama.cpp's names."""
     architecture: str = ""
     """Name of the architecture in llama.cpp."""
     repacked: bool = False

@@ -66,15 +66,13 @@ _ANSWERS = {
     _PRESETS: "name the model: --model FILE",
     _PAGE: "this server has no page and runs no tools",
     _MEDIA: "images, audio and video are not supported",
-    "-ctk --cache-type-k": "use --kv-type-k",
-    "-ctv --cache-type-v": "use --kv-type-v",
     "-b --batch-size -ub --ubatch-size": "the engine chooses the sizes of batches: --step-target-ms bounds their time",
     "-Cb --cpu-mask-batch -Crb --cpu-range-batch": "--cpus is for all passes",
     "--cpu-strict --cpu-strict-batch --poll --poll-batch": "use --cpus and --threads: the waits are OpenMP's "
     "(OMP_WAIT_POLICY, GOMP_SPINCOUNT)",
     "--prio-batch": "--engine-priority is for all passes",
-    "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot": "each slot has a part of the KV cache of its "
-    "own: --context is the size of one",
+    "-no-kvu --no-kv-unified --kv-unified-per-slot": "each slot has a part of the KV cache of its own, which is the "
+    "default: --context is the size of one",
     "-nkvo --no-kv-offload": "the KV cache of a layer is where the layer is: --gpu-layers",
     "--swa-full -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step": "the engine chooses how it "
     "keeps prompts",

@@ -62,5 +62,8 @@ async def _show_progress(name: str, engine: Engine, state: EngineState) -> None:
 
 def describe(name: str, model: ModelInfo) -> str:
     """Return one log phrase: the model's name, description, and slots or use."""
-    use = f"{model.slots} slots of {model.context} tokens each" if model.generates else "embeddings only"
+    slots = f"{model.slots} slots of {model.context} tokens each"
+    if model.slots * model.context > model.cells > 0:
+        slots = f"{model.slots} slots of up to {model.context} tokens, {model.cells} together"
+    use = slots if model.generates else "embeddings only"
     return f"{name} ({model.description}): {use}"

@@ -138,20 +138,24 @@ class Scheduler:
         """Return the keys of the waiting requests in order: see `Queue.order`."""
         return self._queue.order()
 
-    def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan:
+    def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan | None:
+        """Return the step of a turn, or no step if a sequence had to be preempted for its cells."""
         if turn is Turn.URGENT:
             plan = self._planner.decode_step(self._rows)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
             rides, turns = 1 if self._rows else 0, max(1, self._adapter_turns.waiting)
             plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=rides, turns=turns)
+        if not self._ledger.make_room(plan.tokens):
+            self._make_room()
+            return None
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
         return plan
 
     def _admit(self) -> None:
         if self._crowded and self._running:
             return
-        while self._ledger.may_copy and self._find_slot() and (turn := self._queue.start_next()):
+        while self._ledger.may_copy and self._has_cells() and self._find_slot() and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
             self._prefix_waiters.start(sequence, self._running)
@@ -160,6 +164,11 @@ class Scheduler:
             if not group.started:
                 group.started = True
                 self._outbox.news.append((group.key, Started()))
+
+    def _has_cells(self) -> bool:
+        """Return whether there are cells for the next sequence, so that it preempts none."""
+        sequence = self._queue.next_sequence
+        return not self._running or sequence is None or self._ledger.has_room(sequence, self._running)
 
     def _find_slot(self) -> bool:
         """Return whether a slot is free. If not, a waiting request takes one from a request of another client.
@@ -254,7 +263,8 @@ class Scheduler:
         if len(self._running) == 1:
             self._fail(group, "the KV cache has no room for this request, even alone")
             return
-        self._leave(sequence, keep=False)
+        self._leave(sequence, keep=sequence.shares)
+        self._ledger.evict()
         group.put_back(sequence)
         self._counters.preempted += 1
         self._queue.put_back(group)

@@ -197,6 +197,11 @@ class LlamaContext:
             raise EngineFault(f"llama.cpp could not shift a context (status {status})", code="decode_failed")
         self.remove(seq_id, end)
 
+    def share(self, source: int, target: int, tokens: int) -> None:
+        """Make the first cells of a sequence those of another one too, which loses its own; -1 means all."""
+        llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
+
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""
         self._abort.set()

@@ -10,7 +10,7 @@ from engine.events import ModelInfo
 from engine.hardware import RopeScaling
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.hardware import rope
-from engine.llama.memory import KVShape
+from engine.llama.memory.plan import MemoryPlan
 from engine.llama.tokenizer import Tokenizer
 
 _DESCRIPTION_BYTES = 256
@@ -94,20 +94,23 @@ def pooling(handle: int) -> int:
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
-def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
-    """Return the description of the model; `context` is the tokens of a slot."""
+def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tokenizer) -> ModelInfo:
+    """Return the description of the model."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     parameters = llama_cpp.llama_model_n_params(handle)
     return ModelInfo(
         description=_sized(description.value.decode(errors="replace"), parameters),
         vocabulary=tokenizer.size,
-        context=context,
+        context=plan.context,
         trained_context=llama_cpp.llama_model_n_ctx_train(handle),
         slots=config.slots,
         parameters=parameters,
         size=llama_cpp.llama_model_size(handle),
-        architecture=_metadata(handle, "general.architecture") or "",
+        cells=plan.cells,
+        cell_bytes=plan.token_bytes,
+        cell_types=(config.kv_type_k, config.kv_type_v),
+        architecture=architecture(handle),
         repacked=repacks(config),
         generates=generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
@@ -135,18 +138,24 @@ def _template(handle: int, name: bytes | None) -> str | None:
     return None if template is None else template.decode(errors="replace")
 
 
-def kv_shape(handle: int, layers: int) -> KVShape:
-    """Return the shape of the first layer, for all layers. It overestimates a hybrid model."""
-    head = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
-    key = _own_metadata(handle, "attention.key_length")
-    value = _own_metadata(handle, "attention.value_length")
-    heads = llama_cpp.llama_model_n_head_kv(handle)
-    return KVShape(layers, heads, int(key or head), int(value or head))
+def head_sizes(handle: int) -> tuple[set[int], set[int]]:
+    """Return the sizes of keys and of values in one head. Layers with a sliding window may have sizes of their own."""
+    even = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
+    keys, values = (
+        {int(found) for key in (name, f"{name}_swa") if (found := _own_metadata(handle, key))} or {even}
+        for name in ("attention.key_length", "attention.value_length")
+    )
+    return keys, values
+
+
+def architecture(handle: int) -> str:
+    """Return llama.cpp's name of the architecture."""
+    return _metadata(handle, "general.architecture") or ""
 
 
 def _own_metadata(handle: int, key: str) -> str | None:
     """Return the value of a key that the file prefixes by the name of its architecture."""
-    return _metadata(handle, f"{_metadata(handle, 'general.architecture')}.{key}")
+    return _metadata(handle, f"{architecture(handle)}.{key}")
 
 
 def _metadata(handle: int, key: str) -> str | None:

@@ -15,13 +15,13 @@ from typing_extensions import override
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.sequence import Sequence
-from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
+from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.events import Alternative
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
-from engine.llama.memory import CELL_BLOCK
+from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
 from engine.sampling.candidates import Candidates, DrawError, Logits
@@ -33,12 +33,6 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
-KV_UNIFIED = False
-"""False: each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
-tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
-ms instead of 610."""
-BATCH_ROWS = 2048
-"""The maximum number of rows of a plan."""
 
 _MASK_THREADS = 4
 
@@ -243,12 +237,6 @@ class LlamaRunner(Runner):
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
-    params.n_seq_max = config.slots
-    params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
-    params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
-    params.flash_attn_type = model.attention.kind
-    params.kv_unified = KV_UNIFIED
-    params.swa_full = model.full_windows
-    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")
+    cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
+    params = context_params(config, cells, model.attention, full_windows=model.memory.full_windows)
+    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

@@ -76,6 +76,7 @@ class FakeModel:
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
         adapters: int = 2,
+        pool: int | None = None,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -83,6 +84,7 @@ class FakeModel:
             context=context,
             trained_context=context,
             slots=slots,
+            cells=pool or slots * context,
             parameters=0,
             size=0,
             infills=infills,
@@ -90,7 +92,8 @@ class FakeModel:
             eos=NAMES[END].decode(),
             adapters=adapters,
         )
-        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim, windowed)
+        moves = 0 if pool else cells_per_weight_pass
+        self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, pool=pool, windowed=windowed)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""

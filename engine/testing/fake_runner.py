@@ -4,6 +4,7 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 
 from typing_extensions import override
 
@@ -40,6 +41,8 @@ class FakeRunner(Runner):
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
+        self._places: dict[int, list[int]] = {}
+        self._place = count()
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
         self.checkpoints: dict[int, list[int]] = {}
@@ -69,6 +72,7 @@ class FakeRunner(Runner):
         if not removal.start:
             self._floors[removal.seq_id] = 0
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+        self._place_cells(removal.seq_id)
 
     @override
     def shift(self, shift: Shift) -> None:
@@ -83,14 +87,18 @@ class FakeRunner(Runner):
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
         if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
+        shared = self._model.traits.pool is not None
+        self._places[copy.target] = self._places[copy.source][: copy.tokens] if shared else []
         self._fill(copy.target, source[: copy.tokens], self._computed_by[copy.source])
-        self.copied += copy.tokens
+        self.copied += 0 if shared else copy.tokens
 
     @override
     def swap(self, swap: Swap) -> None:
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
+        if self._model.traits.pool is not None:
+            raise RuntimeError("no exchange is needed where all slots share their cells")
         by = self._computed_by
         one_by, other_by = by[swap.one], by[swap.other]
         self._fill(swap.one, other, other_by)
@@ -119,6 +127,8 @@ class FakeRunner(Runner):
             restore.tokens < len(saved) and self._model.traits.needs_checkpoints
         ):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
+        self._places[restore.seq_id] = []
+        self._fill(restore.seq_id, saved.copy(), self._saved_by[restore.key])
         self._fill(restore.seq_id, saved[: restore.tokens], self._saved_by[restore.key])
         self.copied += len(saved)
 
@@ -171,12 +181,27 @@ class FakeRunner(Runner):
         self.cells[seq_id] = cells
         self._computed_by[seq_id] = adapters
         self._floors[seq_id] = len(cells)
+        self._place_cells(seq_id)
+
+    def _place_cells(self, seq_id: int) -> None:
+        """Give each cell of a slot that has none a place of its own in the pool.
+
+        Raises:
+            RuntimeError: the pool has no room for them.
+        """
+        places, size = self._places.setdefault(seq_id, []), len(self.cells[seq_id])
+        del places[size:]
+        places += (next(self._place) for _ in range(size - len(places)))
+        pool = self._model.traits.pool
+        if pool is not None and (used := len(set().union(*self._places.values()))) > pool:
+            raise RuntimeError(f"{used} cells in a pool of {pool}")
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""
         sequence = chunk.sequence
         cells = self.cells.setdefault(chunk.seq_id, [])
         cells += chunk.tokens
+        self._place_cells(chunk.seq_id)
         return tuple(
             self._score(sequence, cells[:at], token) for at, token in enumerate(chunk.scored, start=chunk.start + 1)
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from engine.config import EngineConfig
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingLimits
-from engine.core.kv.ledger import KVLedger
+from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
@@ -37,7 +37,7 @@ class LoadedModel:
         target = config.step_target_ms / 1000
         lanes: dict[type[Request], AnyLane] = {}
         if self.runner is not None:
-            ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
+            ledger = make_ledger(self.model.info.slots, self.model.traits, self.store)
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
             lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)

@@ -43,7 +43,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     probed = runner.probe()
     if not probed.can_trim:
         model.require_checkpoints()
-    store = PrefixStore(model.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
+    store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
 
 

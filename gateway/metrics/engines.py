@@ -29,7 +29,12 @@ class _State:
     @property
     def cells(self) -> int:
         """Number of cells of the KV cache; 0 until the model is loaded."""
-        return self.model.slots * self.model.context if self.model else 0
+        return self.model.cells if self.model else 0
+
+    @property
+    def cell_types(self) -> str:
+        """Types of keys and values, or one name for both; empty until the model is loaded."""
+        return "/".join(dict.fromkeys(self.model.cell_types)) if self.model else ""
 
     @property
     def usage(self) -> float:
@@ -200,5 +205,6 @@ class EngineCollector:
         info = InfoMetricFamily(_CACHE.name, _CACHE.about, labels=MODEL)
         for state in states:
             blocks = {"block_size": str(BLOCK), "num_gpu_blocks": str(state.cells // BLOCK)}
+            blocks |= {"cache_dtype": state.cell_types}
             info.add_metric((state.name, ENGINE), {**blocks, "enable_prefix_caching": "True"})
         yield info

@@ -13,13 +13,14 @@ from gateway.hub.reference import HubReference
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.hardware import HardwareSettings
+from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.values import model_place, readable_gguf_if_any, readable_model, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
-class EngineSettings(HardwareSettings, AdapterSettings, ContextShiftSettings):
+class EngineSettings(HardwareSettings, AdapterSettings, ContextShiftSettings, KVCacheSettings):
     """Settings of the models and of the engine processes."""
 
     model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
@@ -139,6 +140,13 @@ class EngineSettings(HardwareSettings, AdapterSettings, ContextShiftSettings):
             raise ValueError("--split-mode tensor needs flash attention: leave out --flash-attention off")
         return self
 
+    @model_validator(mode="after")
+    def _own_cells_to_shift(self) -> Self:
+        """Refuse to shift cells that several slots share: llama.cpp would move them in all of these."""
+        if self.context_shift and self.kv_unified:
+            raise ValueError("--context-shift needs cells of its own for each slot: leave out --kv-unified")
+        return self
+
     @property
     def served_name(self) -> str:
         """Name of the model for clients."""
@@ -158,6 +166,9 @@ class EngineSettings(HardwareSettings, AdapterSettings, ContextShiftSettings):
             speculation=_as_bool(self.speculation),
             repack=_as_bool(self.repack),
             flash_attention=_as_bool(self.flash_attention),
+            kv_type_k=self.kv_type_k,
+            kv_type_v=self.kv_type_v,
+            kv_unified=self.kv_unified,
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
             context_shift=self.context_shift,

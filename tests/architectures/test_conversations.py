@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from engine.llama import memory
+from engine.llama.memory import plan
 from tests.architectures.conversations import REASONING, Chat, Served, words
 from tests.architectures.families import FAMILIES, Memory
 
@@ -18,7 +18,7 @@ SLACK = 8
 @pytest.fixture(params=SHAPES, ids=[name if full else f"{name} (windows only)" for name, full in SHAPES])
 def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name, full = request.param
-    monkeypatch.setattr(memory, "fits_full_windows", lambda *_arguments: full)
+    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: full)
     return str(name)
 
 

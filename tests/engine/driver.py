@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from engine.core.kv.ledger import KVLedger
+from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.lane import News, Work
 from engine.core.scheduler import Scheduler
@@ -68,7 +68,7 @@ class Driver:
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model, rewinds=self.rewinds)
         self.store = PrefixStore(self.store_budget, bytes_of, partial_bytes_of if self.rewinds else None)
-        self.ledger = KVLedger(self.model.info.slots, self.model.traits, self.store)
+        self.ledger = make_ledger(self.model.info.slots, self.model.traits, self.store)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self.turns = Turns(1)
         self._key = 0

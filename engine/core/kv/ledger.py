@@ -1,5 +1,7 @@
 """Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
+from collections.abc import Iterable
+
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Shift, Swap
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
@@ -176,6 +178,14 @@ class KVLedger:
     def trim(self, seq_id: int, tokens: int) -> None:
         """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""
         self._changes.append(Removal(seq_id, tokens))
+
+    def has_room(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:  # noqa: ARG002
+        """Return whether there are cells for one more sequence. A slot has cells of its own."""
+        return True
+
+    def make_room(self, cells: int) -> bool:  # noqa: ARG002
+        """Return whether there are cells for a step, after cached ones are evicted if they must be."""
+        return True
 
     def evict(self) -> bool:
         """Drop all cached cells. Return whether there were any."""

@@ -18,9 +18,9 @@ def examine_serving(config: EngineConfig) -> ServingReport:
     with LlamaModel(config, lambda _share: None) as model:
         report = ServingReport(
             model=model.info,
-            token_bytes=model.token_bytes,
-            cache_bytes=model.token_bytes * model.info.context * model.info.slots,
-            prefix_store=model.prefix_store,
+            token_bytes=model.memory.token_bytes,
+            cache_bytes=sum(model.memory.buffers.cells.values()),
+            prefix_store=model.memory.prefix_store,
         )
     others = {max(config.slots // 2, 1), config.slots * 2} - {config.slots}
     contexts = {slots: _context(replace(config, slots=slots)) for slots in sorted(others)}

@@ -10,7 +10,7 @@ from engine.llama.hardware.fit import LayerBytes, fit
 from engine.llama.hardware.model_file import ModelFile
 from engine.llama.hardware.overrides import EXPERTS, experts_on_host
 from engine.llama.hardware.placement import Placement, is_input, layer_of, layers_of
-from engine.llama.memory import SMALLEST_CONTEXT
+from engine.llama.memory.plan import SMALLEST_CONTEXT
 
 logger = logging.getLogger(__name__)
 

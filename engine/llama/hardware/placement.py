@@ -27,19 +27,6 @@ class Placement:
     devices: tuple[Device, ...]
     """Devices that layers are offloaded to."""
 
-    def gpu_memory(self) -> int | None:
-        """Return the free bytes of the devices that their layers' KV cache can use; None without a device.
-
-        A device holds the cells of its own layers only, so the one with the least room for its share decides.
-        """
-        if not self.devices:
-            return None
-        free = [device.free for device in self.devices]
-        total = sum(self.tensor_split)
-        if not total:
-            return sum(free)
-        return int(min(room * total / share for room, share in zip(free, self.tensor_split, strict=False) if share))
-
     def host_weights(self, tensors: Mapping[str, int]) -> int:
         """Return the bytes of the tensors in host memory.
 

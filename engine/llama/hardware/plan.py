@@ -1,6 +1,7 @@
 """The operator's choices of hardware, checked against this machine and the model's file before it is loaded."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from engine.config import EngineConfig
@@ -11,6 +12,7 @@ from engine.llama.hardware.model_file import read_model_file
 from engine.llama.hardware.numa import use_numa
 from engine.llama.hardware.overrides import check_buffers, overrides_of, warn_of_unused
 from engine.llama.hardware.placement import Placement, choose_devices
+from engine.llama.memory.buffers import HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,18 @@ class LoadPlan:
 
     placement: Placement
     """Where the weights go."""
-    kept_on_host: int
-    """Bytes of offloaded layers that stay in host memory, less those of other layers that do not."""
+    on_host: int
+    """Bytes of the weights in host memory, if some of them are on devices."""
+
+    def weights(self, size: int) -> dict[str, int]:
+        """Return the estimated bytes of the weights by device, of a model with so many bytes of weights."""
+        devices = self.placement.devices
+        if not devices:
+            return {HOST: size}
+        shares = self.placement.tensor_split or tuple(float(device.free) for device in devices)
+        offloaded, whole = size - self.on_host, sum(shares) or 1.0
+        parts = zip_longest((device.name for device in devices), shares, fillvalue=0.0)
+        return {HOST: self.on_host, **{str(name): int(offloaded * float(share) / whole) for name, share in parts}}
 
 
 def plan_load(config: EngineConfig) -> LoadPlan:
@@ -45,4 +57,4 @@ def plan_load(config: EngineConfig) -> LoadPlan:
     on_host = placement.host_weights(file.tensors)
     if locks:
         check_lockable(on_host)
-    return LoadPlan(placement, on_host - replace(placement, overrides=()).host_weights(file.tensors))
+    return LoadPlan(placement, on_host)

@@ -37,13 +37,23 @@ class Engine(RuleBasedStateMachine):
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
+        pool=st.none() | st.integers(256, 700),
     )
     @precondition(lambda self: not self.asked)
     def start(
-        self, capacity: int | None, can_trim: bool, windowed: bool, rewinds: bool, slots: int, store: int, room: int
+        self,
+        capacity: int | None,
+        can_trim: bool,
+        windowed: bool,
+        rewinds: bool,
+        slots: int,
+        store: int,
+        room: int,
+        pool: int | None,
     ) -> None:
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed)
-        runner = FakeRunner(model, capacity=capacity, rewinds=rewinds)
+        windowed = windowed and not pool  # no model has both
+        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed, pool=pool)
+        runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
         self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds)
         self.driver.run.room = room
 

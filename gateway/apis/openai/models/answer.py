@@ -8,7 +8,10 @@ from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 
 
 class ModelMeta(JsonObject):
-    """Properties of a loaded model, with llama-server's field names."""
+    """Properties of a loaded model, with llama-server's field names.
+
+    `kv_cells` are the tokens that the KV cache holds for all slots together, and `kv_bytes` the bytes of each.
+    """
 
     description: str
     n_vocab: Count
@@ -17,6 +20,8 @@ class ModelMeta(JsonObject):
     n_embd: Count
     n_params: Count
     size: Count
+    kv_cells: Count
+    kv_bytes: Count
 
 
 class Model(JsonObject):
@@ -55,6 +60,8 @@ def model(name: str, created: int, info: ModelInfo | None, parent: str | None = 
             "n_embd": info.embedding_size,
             "n_params": info.parameters,
             "size": info.size,
+            "kv_cells": info.cells,
+            "kv_bytes": info.cell_bytes,
         }
     return encoded
 

@@ -143,15 +143,6 @@ def test_the_first_matching_override_decides() -> None:
     assert placed(0, (), ("_exps", "CUDA1")).host_weights(TENSORS) == 1031
 
 
-def test_the_kv_cache_can_use_what_the_tightest_device_has_for_its_share() -> None:
-    assert placed().gpu_memory() == 160
-    assert placed(-1, (1, 1)).gpu_memory() == 120
-    assert placed(-1, (3, 1)).gpu_memory() == 133
-    assert placed(-1, (1,)).gpu_memory() == 100
-    assert placed(-1, (0, 1)).gpu_memory() == 60
-    assert Placement(-1, (), (), ()).gpu_memory() is None
-
-
 def test_the_sizes_of_layers_are_those_of_their_tensors() -> None:
     assert layer_bytes(ModelFile(TENSORS, {}), slots=1, context=8) == [LayerBytes(10), LayerBytes(20, 200)]
     assert output_bytes(TENSORS) == 1000

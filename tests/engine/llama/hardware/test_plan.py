@@ -46,12 +46,12 @@ def experts(model: Path) -> int:
 
 def test_without_a_gpu_nothing_is_placed(plan: Callable[..., LoadPlan]) -> None:
     planned = plan()
-    assert (planned.placement.devices, planned.placement.gpu_memory(), planned.kept_on_host) == ((), None, 0)
+    assert (planned.placement.devices, planned.weights(100)) == ((), {"CPU": 100})
 
 
 def test_a_large_gpu_has_all(plan: Callable[..., LoadPlan]) -> None:
     planned = plan(2**40)
-    assert (planned.placement.gpu_layers, planned.placement.overrides, planned.kept_on_host) == (-1, (), 0)
+    assert (planned.placement.gpu_layers, planned.placement.overrides) == (-1, ())
 
 
 def test_experts_leave_a_gpu_that_does_not_hold_them(plan: Callable[..., LoadPlan], model: Path) -> None:
@@ -59,7 +59,9 @@ def test_experts_leave_a_gpu_that_does_not_hold_them(plan: Callable[..., LoadPla
     layers = layer_bytes(file, slots=1, context=256)
     planned = plan(MARGIN + sum(layer.dense for layer in layers) + output_bytes(file.tensors))
     assert (planned.placement.gpu_layers, len(planned.placement.overrides)) == (len(layers) + 1, len(layers))
-    assert planned.kept_on_host == experts(model)
+    size = sum(file.tensors.values())
+    assert planned.weights(size) == {"CPU": planned.on_host, "CUDA0": size - planned.on_host}
+    assert planned.on_host >= experts(model)
 
 
 def test_two_gpus_share_what_one_does_not_hold(plan: Callable[..., LoadPlan], model: Path) -> None:
@@ -78,7 +80,8 @@ def test_what_the_operator_places_is_not_fitted(plan: Callable[..., LoadPlan], h
 
 
 def test_experts_that_the_operator_keeps_count_as_host_memory(plan: Callable[..., LoadPlan], model: Path) -> None:
-    assert plan(0, hardware=Hardware(cpu_moe=ALL_LAYERS)).kept_on_host == experts(model)
+    all_on_gpu, kept = plan(2**40), plan(2**40, hardware=Hardware(cpu_moe=ALL_LAYERS))
+    assert kept.on_host - all_on_gpu.on_host == experts(model)
 
 
 def test_only_weights_in_host_memory_are_locked(

@@ -65,7 +65,7 @@ async def test_only_active_cells_are_used() -> None:
     found = await read(app_of(Measured(slots=2, active_tokens=1024, cached_tokens=3000)))
     assert found.value("vllm:kv_cache_usage_perc") == 1024 / (MODEL.slots * MODEL.context)
     assert found.value("llama_gateway_cached_kv_tokens") == 3000
-    cells = {"block_size": "16", "num_gpu_blocks": str(MODEL.slots * MODEL.context // 16)}
+    cells = {"block_size": "16", "num_gpu_blocks": str(MODEL.slots * MODEL.context // 16), "cache_dtype": "f16"}
     assert found.value("vllm:cache_config_info", **cells) == 1
 
 

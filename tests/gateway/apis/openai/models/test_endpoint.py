@@ -27,6 +27,8 @@ async def test_models_are_listed() -> None:
             "n_embd": 4,
             "n_params": 10,
             "size": 40,
+            "kv_cells": 4096,
+            "kv_bytes": 1024,
         },
     }
 
