@@ -279,3 +279,7 @@ class ModelInfo:
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
+    host_memory: int = 0
+    """Bytes of host memory of the engine process after loading, with those that its prefix store may take."""
+    gpu_memory: int = 0
+    """Bytes of GPU memory that loading took."""

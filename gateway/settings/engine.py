@@ -1,15 +1,17 @@
 """Settings of the models that are served, and those that all engine processes share."""
 
-from dataclasses import replace
+from collections import Counter
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
 from gateway.settings.model import ModelSettings
-from gateway.settings.values import readable_gguf, readable_gguf_if_any
+from gateway.settings.table import ModelTable, ServedModel, models_in
+from gateway.settings.values import check_model_name, folder, readable_gguf, readable_gguf_if_any
 
 _ENGINE = EngineConfig(model="")
 
@@ -19,8 +21,31 @@ class EngineSettings(ModelSettings):
 
     model: Annotated[Path, AfterValidator(readable_gguf)] = Field(
         embedded_model(),
-        title="FILE",
-        description="GGUF model to serve; default: the demonstration model inside this package",
+        title="[NAME=]FILE",
+        description="GGUF model to serve; repeatable, each with a name: --model small=a.gguf --model large=b.gguf; "
+        "default: the demonstration model inside this package",
+    )
+    models_dir: Annotated[Path | None, AfterValidator(folder)] = Field(
+        None, title="DIR", description="folder whose GGUF files are models to serve, each under its file's name"
+    )
+    models: dict[Annotated[str, AfterValidator(check_model_name)], ModelTable] = Field(
+        {}, description="tables of the TOML file: [models.NAME]"
+    )
+    models_memory: int | None = Field(
+        None,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="host memory that all loaded models may take together, if there are several; default: four fifths "
+        "of the memory that is available at the start",
+    )
+    models_gpu_memory: int | None = Field(
+        None,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="GPU memory that all loaded models may take together, if there are several; default: nine tenths "
+        "of the memory of NVIDIA's GPUs that is free at the start",
     )
     alias: str | None = Field(
         None, min_length=1, title="NAME", description="name of the model for clients; default: the file's name"
@@ -45,26 +70,53 @@ class EngineSettings(ModelSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
     log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
 
+    @model_validator(mode="after")
+    def _distinct_names(self) -> Self:
+        """Refuse models that a request could not tell apart, and a server without a model."""
+        if not self.served:
+            raise ValueError(f"there is no GGUF file in {self.models_dir}")
+        counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(f"several models have the name {twice[0]!r}")
+        return self
+
+    @property
+    def on_demand(self) -> bool:
+        """True if models are loaded when they are asked for: if there are several, or one that idleness unloads."""
+        return bool(self.models) or self.models_dir is not None or self.idle_unload is not None
+
     @property
     def served_name(self) -> str:
-        """Name of the model for clients."""
+        """Name of the model of `--model` for clients."""
         return self.alias or self.model.stem
 
-    def engine_config(self) -> EngineConfig:
-        """Return the configuration of the main engine process."""
+    @property
+    def all_slots(self) -> int:
+        """Number of the slots of all models."""
+        return sum(model.settings.slots for model in self.served)
+
+    @cached_property
+    def served(self) -> tuple[ServedModel, ...]:
+        """Models that the server serves. The first is the default of requests without a name."""
+        models = []
+        if "model" in self.model_fields_set or not (self.models or self.models_dir):
+            models.append(ServedModel(self.served_name, self.model, self))
+        models += [ServedModel(name, own.file, own.over(self), own.aliases) for name, own in self.models.items()]
+        if self.models_dir is not None:
+            taken = {model.name for model in models}
+            models += [ServedModel(name, path, self) for name, path in models_in(self.models_dir) if name not in taken]
+        if self.embedding_model is not None:
+            alone = self.model_copy(update={"slots": 1, "context": None})
+            models.append(ServedModel(self.embedding_model.stem, self.embedding_model, alone, embeds_only=True))
+        return tuple(models)
+
+    def engine_config(self, served: ServedModel | None = None) -> EngineConfig:
+        """Return the configuration of a model's engine process; None is the default model."""
+        chosen = served or self.served[0]
         return EngineConfig(
-            model=str(self.model),
-            **self.engine_fields(),
+            model=str(chosen.file),
+            **chosen.settings.engine_fields(),
             queue_limit=self.queue_limit,
             log_level=self.log_level,
             log_format=self.log_format,
         )
-
-    def embedder_config(self) -> EngineConfig | None:
-        """Return the configuration of the embedding engine, or None without a separate model.
-
-        Its context is the model's training context.
-        """
-        if self.embedding_model is None:
-            return None
-        return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)

@@ -77,6 +77,25 @@ class ModelSettings(BaseModel):
         description="host memory for cached prompts whose slots were reused; the least recently used are dropped "
         "first; 0 disables it; default: a tenth of the free memory, at most 8 GiB",
     )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        title="TOKENS",
+        description="maximum length of an answer whose request sets none; default: up to the end of its slot",
+    )
+    keep_loaded: bool = Field(
+        False,
+        description="with several models: load at the start, and unload neither for idleness nor for another model",
+    )
+    idle_unload: float | None = Field(
+        None,
+        gt=0,
+        le=2**31,
+        title="SECONDS",
+        description="load models when they are first asked for, and unload one after this time without a request; "
+        "default: it stays until another model needs its memory",
+    )
 
     @field_validator("*", mode="before")
     @classmethod
