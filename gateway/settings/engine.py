@@ -100,14 +100,18 @@ class EngineSettings(ModelSettings):
         """Models that the server serves. The first is the default of requests without a name."""
         models = []
         if "model" in self.model_fields_set or not (self.models or self.models_dir):
-            models.append(ServedModel(self.served_name, self.model, self))
-        models += [ServedModel(name, own.file, own.over(self), own.aliases) for name, own in self.models.items()]
+            models.append(ServedModel(self.served_name, self.model, self.for_model()))
+        for name, table in self.models.items():
+            models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
         if self.models_dir is not None:
             taken = {model.name for model in models}
-            models += [ServedModel(name, path, self) for name, path in models_in(self.models_dir) if name not in taken]
+            found = ((name, path) for name, path in models_in(self.models_dir) if name not in taken)
+            models += [ServedModel(name, path, self.for_model()) for name, path in found]
         if self.embedding_model is not None:
-            alone = self.model_copy(update={"slots": 1, "context": None})
-            models.append(ServedModel(self.embedding_model.stem, self.embedding_model, alone, embeds_only=True))
+            name = self.embedding_model.stem
+            name += "-embedding" if any(model.name == name for model in models) else ""
+            alone = self.for_model(slots=1, context=None)
+            models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))
         return tuple(models)
 
     def engine_config(self, served: ServedModel | None = None) -> EngineConfig:

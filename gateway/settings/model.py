@@ -106,6 +106,11 @@ class ModelSettings(BaseModel):
             raise ValueError("should be a number without underscores")
         return value
 
+    def for_model(self, **own: object) -> "ModelSettings":
+        """Return the settings of one model: its own, and otherwise these."""
+        shared = {name: getattr(self, name) for name in ModelSettings.model_fields}
+        return ModelSettings.model_construct(**{**shared, **own})
+
     def engine_fields(self) -> dict[str, Any]:
         """Return the fields of `EngineConfig` that these settings decide."""
         return {

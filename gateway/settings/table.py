@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -24,11 +24,10 @@ class ModelTable(ModelSettings):
     aliases: Annotated[tuple[str, ...], BeforeValidator(model_names)] = Field(())
     """Further names of the model."""
 
-    def over(self, common: ModelSettings) -> ModelSettings:
-        """Return the settings of this model: its own, and otherwise the common ones."""
-        own = {name: getattr(self, name) for name in self.model_fields_set & ModelSettings.model_fields.keys()}
-        shared = {name: getattr(common, name) for name in ModelSettings.model_fields}
-        return ModelSettings.model_construct(**{**shared, **own})
+    @property
+    def own(self) -> dict[str, Any]:
+        """Settings that the table has, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set & ModelSettings.model_fields.keys()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,9 +207,8 @@ async def test_three_models_that_share_room_for_two_serve_all_that_stay() -> Non
                 await anyio.lowlevel.checkpoint()
                 answered.append(at)
 
-    async with opened(residency(2, "a", "b", "c"), opener) as residents:
-        async with anyio.create_task_group() as tasks:
-            for number in range(12):
-                tasks.start_soon(client, residents, number)
+    async with opened(residency(2, "a", "b", "c"), opener) as residents, anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(client, residents, number)
     assert (sorted(answered), opener.most) == (sorted(stayed), 2)
     assert len(opener.opened) < len(answered) / 2

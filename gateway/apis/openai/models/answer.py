@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Literal, NotRequired
 
-from engine import ModelInfo
+from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
+from gateway.serving import model as served
 
 
 class ModelMeta(JsonObject):
@@ -26,6 +27,7 @@ class Model(JsonObject):
     object: Literal["model"]
     created: Timestamp
     owned_by: str
+    status: ModelStatus
     meta: NotRequired[ModelMeta]
 
 
@@ -36,10 +38,16 @@ class ModelList(JsonObject):
     data: list[Model]
 
 
-def model(name: str, created: int, info: ModelInfo | None) -> Model:
-    """Return the model in OpenAI's format. A loaded model also has `meta` from `info`, as in llama-server."""
-    encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
-    if info is not None:
+def model(one: served.Model) -> Model:
+    """Return the model in OpenAI's format. A loaded model also has `meta`, as in llama-server."""
+    encoded: Model = {
+        "id": one.name,
+        "object": "model",
+        "created": one.created,
+        "owned_by": "llama-gateway",
+        "status": model_status(one.state, one.failure),
+    }
+    if (info := one.info) is not None:
         encoded["meta"] = {
             "description": info.description,
             "n_vocab": info.vocabulary,
