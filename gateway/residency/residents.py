@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -52,6 +53,7 @@ class Residents:
         self._loads: dict[str, anyio.CancelScope] = {}
         self._requests: dict[Ticket, _Request] = {}
         self._changed = anyio.Event()
+        self._context = copy_context()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -146,7 +148,8 @@ class Residents:
         match action:
             case Load(model):
                 self._loads[model] = anyio.CancelScope()
-                tasks.start_soon(self._live, model, self._loads[model])
+                # outside the request that asked first, whose id would otherwise be in the log of the model's whole life
+                self._context.copy().run(tasks.start_soon, self._live, model, self._loads[model])
             case Unload(model):
                 self._loads[model].cancel()
             case Grant(ticket):
