@@ -285,3 +285,7 @@ class ModelInfo:
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
     adapters: int = 0
     """Number of LoRA adapters. Their ids run from 0."""
+    host_memory: int = 0
+    """Bytes of host memory of the engine process after loading, with those that its prefix store may take."""
+    gpu_memory: int = 0
+    """Bytes of GPU memory that loading took."""

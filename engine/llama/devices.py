@@ -1,6 +1,8 @@
-"""Free memory of the host and of the GPUs."""
+"""Free memory of the host and of the GPUs, and the memory of this process."""
 
 import ctypes
+import os
+import resource
 from pathlib import Path
 
 from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
@@ -41,6 +43,15 @@ def _control_group_limit() -> int | None:
     except FileNotFoundError:
         return None
     return None if limit == "max" else int(limit)
+
+
+def resident_memory() -> int:
+    """Return the resident bytes of this process, with the pages of mapped files."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except FileNotFoundError:  # not Linux: the most that it ever had
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * os.sysconf("SC_PAGESIZE")
 
 
 def gpu_memory() -> int | None:

@@ -7,7 +7,7 @@ from prometheus_client.core import InfoMetricFamily, Metric
 
 from engine import EngineState, EngineStatus, Histogram, ModelInfo, Telemetry
 from gateway.metrics.families import ENGINE, MODEL, Family
-from gateway.serving.models import Served
+from gateway.serving.model import Model
 
 BLOCK = 16
 """Cells of a block in `cache_config_info`, vLLM's default. Here cells are not managed in blocks."""
@@ -170,15 +170,12 @@ _CACHE = Family("vllm:cache_config", "The KV cache, in blocks as vLLM has them."
 class EngineCollector:
     """Metrics of the engines of all models."""
 
-    def __init__(self, models: Sequence[Served]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
-        states = [
-            _State(served.name, served.engine.telemetry, served.engine.status, served.engine.model)
-            for served in self._models
-        ]
+        states = [_State(model.name, model.telemetry, model.status, model.info) for model in self._models]
         for family, value in _GAUGES:
             yield family.gauge({(state.name, ENGINE): float(value(state)) for state in states})
         for family, value in _COUNTERS:

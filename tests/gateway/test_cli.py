@@ -7,8 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import SettingsError, read_settings
-from gateway.settings import Settings
+from gateway.cli import SettingsError, flag_fields, read_settings
 
 
 @pytest.fixture
@@ -83,6 +82,10 @@ VALUES = {
     "prefix_store": "1000",
     "partition_cache": "true",
     "queue_limit": "9",
+    "keep_loaded": "true",
+    "idle_unload": "60",
+    "models_memory": "1000000",
+    "models_gpu_memory": "0",
     "max_tokens": "99",
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
@@ -107,11 +110,17 @@ VALUES = {
 def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) -> None:
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
-    files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
-    files |= {"lora": f"fr={model}:0.5", "control_vector": str(model)}
+    files = {
+        "model": str(model),
+        "chat_template": str(template),
+        "embedding_model": str(model),
+        "models_dir": str(tmp_path),
+        "lora": f"fr={model}:0.5",
+        "control_vector": str(model),
+    }
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
     values = {**VALUES, **files, **stores}
-    assert values.keys() == Settings.model_fields.keys()
+    assert values.keys() == flag_fields().keys()
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
     flags = [flag for flag in flags if flag != "true"]  # a switch has no value
     variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
@@ -389,7 +398,7 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         read_settings(["serve", "--help"], {})
     text = capsys.readouterr().out
-    for name in Settings.model_fields:
+    for name in flag_fields():
         assert "--" + name.replace("_", "-") in text
     assert "(default: 8000)" in text
     assert "--async-backend trio|asyncio" in text
@@ -397,10 +406,10 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
 
 def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
     settings = read_settings(["serve", "--embedding-model", str(model), "--slots", "4", "--context", "64"], {})
-    config = settings.embedder_config()
-    assert config is not None
-    assert (config.model, config.slots, config.context) == (str(model), 1, None)
-    assert read_settings(["serve"], {}).embedder_config() is None
+    embeds = settings.served[-1]
+    config = settings.engine_config(embeds)
+    assert (config.model, config.slots, config.context, embeds.embeds_only) == (str(model), 1, None, True)
+    assert len(read_settings(["serve"], {}).served) == 1
 
 
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:

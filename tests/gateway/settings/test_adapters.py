@@ -40,8 +40,7 @@ def test_adapters_are_for_the_main_engine_only(folder: Path) -> None:
     flags += ["--control-vector-layer-range", "3-12", "--embedding-model", model]
     settings = read_settings(["serve", "--model", model, *flags], {})
     assert settings.adapters == (AdapterFile("fr", Path(fr), 0.5), AdapterFile("german", Path(de), 1.0))
-    config, embedder = settings.engine_config(), settings.embedder_config()
-    assert embedder is not None
+    config, embedder = map(settings.engine_config, settings.served)
     assert (config.adapters, embedder.adapters) == ((fr, de), ())
     assert (config.control_vectors, embedder.control_vectors) == (((calm, -0.8),), ())
     assert config.control_vector_layers == (3, 12)
