@@ -53,7 +53,7 @@ class LoraAdapters:
 
 
 def _load(model: int, path: str) -> Any:  # noqa: ANN401 (a pointer of the bindings)
-    with capture_log(logging.ERROR) as lines:
+    with capture_log(logging.WARNING) as lines:  # of repacked weights, llama.cpp warns for each tensor
         handle = llama_cpp.llama_adapter_lora_init(model, os.fsencode(path))
     if not handle:
         reason = first_error(lines).removeprefix("failed to apply lora adapter: ")
