@@ -59,6 +59,9 @@ async def _open_on_demand(
         for model in settings.served
     ]
     logger.info("loaded models may take %s together", budget)
+    for one in terms:
+        if not one.need.fits(budget):
+            logger.warning("the model %s is estimated to need %s, which never fits", one.name, one.need)
     residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
     residents = Residents(residency, lambda name: open_config(estimates[name].config))
     async with residents.open():

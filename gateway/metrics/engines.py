@@ -25,6 +25,8 @@ class _State:
     """Latest status of the engine."""
     model: ModelInfo | None
     """The model, once it was loaded."""
+    waiting: int
+    """Number of requests that wait for the model to be loaded."""
 
     @property
     def cells(self) -> int:
@@ -45,8 +47,11 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.held + state.telemetry.metrics.embedding_waiting,
     ),
     (
-        Family("vllm:num_requests_waiting", "Requests in the queue, and those that wait for the engine's restart."),
-        lambda state: state.telemetry.metrics.waiting + state.telemetry.waiting,
+        Family(
+            "vllm:num_requests_waiting",
+            "Requests in the queue, and those that wait for the model or the engine's restart.",
+        ),
+        lambda state: state.telemetry.metrics.waiting + state.telemetry.waiting + state.waiting,
     ),
     (
         Family(
@@ -81,6 +86,16 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
     (
         Family("llama_gateway_engine_ready", "1 if the engine serves requests."),
         lambda state: state.status.state is EngineState.READY,
+    ),
+    (
+        Family(
+            "llama_gateway_model_host_bytes", "Host memory of the loaded model, with what its prefix store may take."
+        ),
+        lambda state: state.model.host_memory if state.model else 0,
+    ),
+    (
+        Family("llama_gateway_model_gpu_bytes", "GPU memory that loading the model took."),
+        lambda state: state.model.gpu_memory if state.model else 0,
     ),
     (
         Family("llama_gateway_engine_loaded_ratio", "Loaded share of the model while it loads, from 0 to 1."),
@@ -175,7 +190,10 @@ class EngineCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
-        states = [_State(model.name, model.telemetry, model.status, model.info) for model in self._models]
+        states = [
+            _State(model.name, model.telemetry, model.status, model.info, model.source.waiting)
+            for model in self._models
+        ]
         for family, value in _GAUGES:
             yield family.gauge({(state.name, ENGINE): float(value(state)) for state in states})
         for family, value in _COUNTERS:

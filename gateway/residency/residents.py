@@ -120,6 +120,10 @@ class Residents:
         """Return the bytes of a model: as measured after its last load, or as estimated."""
         return self._residency[model].need
 
+    def waiting(self, model: str) -> int:
+        """Return the number of requests that wait for a model."""
+        return len(self._residency[model].waiting)
+
     def engine(self, model: str) -> Engine | None:
         """Return the engine of a model, which may be loading, or None."""
         return self._engines.get(model)

@@ -24,6 +24,10 @@ class EngineSource(Protocol):
     on_demand: bool
     """True if the server is ready without this engine."""
 
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for the engine to be opened."""
+
     async def hold(self, held: ExitStack) -> Engine:
         """Return the engine, which stays until `held` is closed. May wait for it."""
 
@@ -42,6 +46,7 @@ class OpenEngine(EngineSource):
 
     on_demand = False
     can_unload = False
+    waiting = 0
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -97,6 +102,11 @@ class EngineOnDemand(EngineSource):
     @override
     def status(self) -> EngineStatus:
         return self._residents.status(self._model)
+
+    @property
+    @override
+    def waiting(self) -> int:
+        return self._residents.waiting(self._model)
 
     @override
     async def hold(self, held: ExitStack) -> Engine:

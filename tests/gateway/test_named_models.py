@@ -52,6 +52,20 @@ def test_a_plain_file_beside_named_ones_is_the_default(tmp_path: Path) -> None:
     assert names(settings("--model", f"x={file}", "--model", file, "--alias", "main")) == ["main", "x"]
 
 
+def test_an_alias_without_a_plain_file_is_refused(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    assert "alias is for one --model FILE" in complaint("--model", f"x={file}", "--alias", "main")
+
+
+def test_a_table_replaces_the_file_of_the_folder_with_its_name(tmp_path: Path) -> None:
+    gguf(tmp_path, "a.gguf")
+    config = tables(tmp_path, f"models-dir = '{tmp_path}'\n[models.a]\nfile = '{gguf(tmp_path, 'b.gguf')}'\n")
+    assert [(model.name, model.file.name) for model in settings("--config", config).served] == [
+        ("a", "b.gguf"),
+        ("b", "b.gguf"),
+    ]
+
+
 def test_a_file_whose_path_has_an_equals_sign_is_a_file(tmp_path: Path) -> None:
     assert names(settings("--model", gguf(tmp_path, "a=b.gguf"))) == ["a=b"]
 

@@ -156,6 +156,19 @@ async def test_a_single_model_cannot_be_unloaded() -> None:
     assert (reply.status, reply.json["error"]["code"]) == (400, "cannot_unload")
 
 
+async def test_metrics_count_the_requests_that_wait_for_a_model() -> None:
+    async with on_demand(loads_at_once=False) as gateway, anyio.create_task_group() as tasks:
+        tasks.start_soon(AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').run)
+        await anyio.wait_all_tasks_blocked()
+        text = (await get(gateway.app, "/metrics")).content.decode()
+        assert 'vllm:num_requests_waiting{engine="0",model_name="a"} 1.0' in text
+        gateway.opener.engines["a"].load()
+        await gateway.until(a="loaded")
+        text = (await get(gateway.app, "/metrics")).content.decode()
+        assert 'llama_gateway_model_host_bytes{engine="0",model_name="a"} 1.0' in text
+        assert 'llama_gateway_model_host_bytes{engine="0",model_name="b"} 0.0' in text
+
+
 async def test_metrics_have_all_models_loaded_or_not() -> None:
     async with on_demand() as gateway:
         await post(gateway.app, COMPLETIONS, ask("b"))
