@@ -316,3 +316,7 @@ class ModelInfo:
     """True if cells are reused only up to checkpoints, so that the engine needs the turns of a prompt."""
     adapters: int = 0
     """Number of LoRA adapters. Their ids run from 0."""
+    host_memory: int = 0
+    """Bytes of host memory of the engine process after loading, with those that its prefix store may take."""
+    gpu_memory: int = 0
+    """Bytes of GPU memory that loading took."""

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from gateway import __version__
 from gateway.arguments import Parser, without_values
 from gateway.habits import ALIASES, add_habits, settings_of
+from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -31,6 +32,9 @@ COMMANDS = {
 """Commands with arguments of their own, and their help texts."""
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
+
+TABLES = "models"
+"""Setting that only the file has: a table for each model."""
 
 
 class SettingsError(Exception):
@@ -50,15 +54,13 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     """
     flags = _read_flags(arguments)
     variables = {
-        name: text
-        for name in (*Settings.model_fields, "config")
-        if (text := environment.get(_variable(name, environment)))
+        name: text for name in (*flag_fields(), "config") if (text := environment.get(_variable(name, environment)))
     }
     config = flags.pop("config", None) or variables.get("config")
     variables.pop("config", None)
     file = _read_file(Path(config)) if config else {}
 
-    values = {**file, **variables, **flags}
+    values = with_tables({**file, **variables, **flags})
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -87,7 +89,9 @@ def _message(error: ValidationError, values: Mapping[str, object], origins: Mapp
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     if not first["loc"]:
         return reason
-    name = str(first["loc"][0])
+    name, *inner = map(str, first["loc"])
+    if name == TABLES:
+        return f"{'.'.join([name, *(part for part in inner if part != '[key]')])}: {reason}"
     value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
     return f"{origins[name]}{value}: {reason}"
 
@@ -102,11 +106,27 @@ def _read_file(path: Path) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in Settings.model_fields or isinstance(value, dict):
+        if name == TABLES and isinstance(value, dict):
+            values[name] = _tables(path, value)
+            continue
+        if name not in flag_fields() or isinstance(value, dict):
             raise SettingsError(f"unknown key {key!r} in {path}")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
     return values
+
+
+def _tables(path: Path, tables: Mapping[str, object]) -> object:
+    try:
+        return table_texts(tables)
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def flag_fields() -> dict[str, FieldInfo]:
+    """Return the settings that are flags, `--model` first."""
+    fields = {name: field for name, field in Settings.model_fields.items() if name != TABLES}
+    return {"model": fields["model"], **fields}
 
 
 class _Parser(Parser):
@@ -128,9 +148,9 @@ def _parser() -> _Parser:
         commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     serve = commands.add_parser(
         "serve",
-        usage="llama-gateway serve [--model MODEL] [flags]",
-        help="serve a model over HTTP",
-        description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
+        usage="llama-gateway serve [--model [NAME=]MODEL ...] [flags]",
+        help="serve models over HTTP",
+        description="Serve GGUF models over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
         "file (queue-limit). Flags take precedence over variables, and variables over the file. The flags of "
         "llama-server are understood, too, or answered by what to use instead. Exit codes: 0 stopped by a signal, "
@@ -139,18 +159,18 @@ def _parser() -> _Parser:
         argument_default=argparse.SUPPRESS,
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
-    for name, field in Settings.model_fields.items():
+    for name, field in flag_fields().items():
         names = (*ALIASES.get(name, ()), _flag(name))
-        serve.add_argument(*names, dest=name, help=_help(field), **_argument(field))
+        serve.add_argument(*names, dest=name, help=_help(field), **_argument(name, field))
     add_habits(serve)
     return parser
 
 
-def _argument(field: FieldInfo) -> dict[str, Any]:
+def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
     """Return the argparse options of a flag: a switch for booleans, a repeatable value for tuples, else one value."""
     if field.annotation is bool:
         return {"action": "store_const", "const": "true"}
-    repeated = field.annotation == tuple[str, ...]
+    repeated = field.annotation == tuple[str, ...] or name == "model"
     metavar = field.title or "|".join(_choices(field))
     return {"action": "append" if repeated else "store", "metavar": metavar}
 

@@ -126,7 +126,10 @@ RULES: dict[str, set[str]] = {
         "pydantic",
         "typing_extensions",
     },
-    "gateway.serving": {"gateway", "engine", "anyio", "starlette"},
+    "gateway.serving": {"gateway", "engine", "anyio", "starlette", "typing_extensions"},
+    "gateway.residency": {"gateway.residency", "engine.errors"},
+    "gateway.residency.residents": {"gateway.residency", "engine", "anyio"},
+    "gateway.residency.estimate": {"gateway.residency", "gateway.hub.reference", "engine"},
     "gateway.limits": {
         "gateway.limits",
         "gateway.keys.key",
@@ -144,7 +147,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.metrics": {
         "gateway.metrics",
-        "gateway.serving.models",
+        "gateway.serving.model",
         "gateway.serving.records",
         "engine",
         "prometheus_client",

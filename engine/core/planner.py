@@ -5,10 +5,10 @@ from itertools import islice
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
+from engine.core.drafts.speculation import Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
 from engine.core.sequence import Sequence, State
-from engine.core.speculation import Speculator
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from engine.core.adapter_turns import AdapterTurns
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
+from engine.core.drafts.speculation import Speculator
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
@@ -16,7 +17,6 @@ from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
-from engine.core.speculation import Speculator
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
 from engine.events import EngineMetrics, Failed, Finished, FirstToken, Released, SlotInfo, Started, Text

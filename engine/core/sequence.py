@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from enum import Enum
 
-from engine.core.drafter import NgramDrafter
+from engine.core.drafts.drafter import NgramDrafter
 from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript

@@ -1,6 +1,8 @@
 """Devices of llama.cpp, and the free memory of the host and of the GPUs."""
 
 import ctypes
+import os
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +138,21 @@ def _control_group_limit() -> int | None:
     except FileNotFoundError:
         return None
     return None if limit == "max" else int(limit)
+
+
+def resident_memory() -> int:
+    """Return the resident bytes of this process, with the pages of mapped files."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except FileNotFoundError:  # not Linux: the most that it ever had
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def gpu_memory() -> int | None:
+    """Return the free bytes of all GPUs that llama.cpp offloads to; None without a GPU."""
+    found = gpus()
+    return sum(device.free for device in found) if found else None
 
 
 def _device_memory(device: int) -> tuple[int, int]:

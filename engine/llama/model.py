@@ -16,9 +16,9 @@ from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
 from engine.llama import devices, metadata
-from engine.llama.adapters import LoraAdapters
+from engine.llama.adapters.control_vectors import ControlVector
+from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
-from engine.llama.control_vectors import ControlVector
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log

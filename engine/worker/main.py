@@ -5,9 +5,12 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
+from engine.events import ModelInfo
+from engine.llama import devices
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -33,18 +36,27 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         LoadError: The model cannot be loaded as configured.
     """
     take_cpu_share(config.hardware)
+    gpu_before = devices.gpu_memory()
     model = stack.enter_context(LlamaModel(config, progress))
     limits = embedding_limits(model)
     if not model.info.generates:
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
+        model.info = _measured(model.info, gpu_before, 0)
         return LoadedModel(model, None, limits, lambda: embedder)
     runner = stack.enter_context(LlamaRunner(model, config))
     probed = runner.probe()
     if not probed.can_trim:
         model.require_checkpoints()
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
+    model.info = _measured(model.info, gpu_before, model.memory.prefix_store)
     return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
+
+
+def _measured(info: ModelInfo, gpu_before: int | None, prefix_store: int) -> ModelInfo:
+    """Return the description with the bytes that the process takes. Other users of the GPUs may blur the difference."""
+    gpu = max((gpu_before or 0) - (devices.gpu_memory() or 0), 0)
+    return replace(info, host_memory=devices.resident_memory() + prefix_store, gpu_memory=gpu)
 
 
 def main() -> None:

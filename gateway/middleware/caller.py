@@ -1,6 +1,7 @@
 """Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
 from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
@@ -71,6 +72,8 @@ class Caller:
     """Request and response as HTTP sees them, for the access log and for traces."""
     body: Body = field(default_factory=Body)
     """Body of the request, until `release_body`."""
+    held: ExitStack = field(default_factory=ExitStack)
+    """Closed when the request has ended: holds its model in memory."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
 

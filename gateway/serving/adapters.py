@@ -1,6 +1,6 @@
 """LoRA adapters of one model: the set of each request, and the scales for requests that choose none."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Adapter:
 class Adapters:
     """LoRA adapters of one model."""
 
-    def __init__(self, adapters: Sequence[Adapter], model: Collection[str]) -> None:
+    def __init__(self, adapters: Iterable[Adapter], model: Collection[str]) -> None:
         """Register the adapters by their ids. `model` are the names of the model without them."""
         self.all = tuple(adapters)
         """All adapters in the order of their ids."""

@@ -1,8 +1,8 @@
 """Settings of the hardware: devices, placement of the weights, CPUs, and scaling of the positions."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from engine.hardware import ALL_LAYERS, Hardware, LoadMode, Numa, Priority, RopeScaling, RopeType, SplitMode
 from gateway.settings.hardware_values import (
@@ -109,9 +109,12 @@ class HardwareSettings(BaseModel):
         None, ge=0, title="N", description="YaRN: rotations below which all is interpolated; default: the model's"
     )
 
-    @model_validator(mode="after")
-    def _effective(self) -> Self:
-        """Refuse flags that llama.cpp would ignore beside the others."""
+    def check_hardware(self) -> None:
+        """Refuse flags that llama.cpp would ignore beside the others.
+
+        Raises:
+            ValueError: it would ignore one.
+        """
         if self.tensor_split and self.split_mode == "none":
             raise ValueError("--tensor-split has no effect with --split-mode none")
         if self.main_gpu and self.split_mode != "none":
@@ -127,7 +130,6 @@ class HardwareSettings(BaseModel):
                 raise ValueError(f"--{name.replace('_', '-')} needs --rope-scaling yarn")
         if self.yarn_attn_factor is not None and self.yarn_ext_factor != 0:
             raise ValueError("--yarn-attn-factor needs --yarn-ext-factor 0: otherwise llama.cpp computes it")
-        return self
 
     @property
     def hardware(self) -> Hardware:

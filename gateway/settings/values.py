@@ -8,6 +8,7 @@ from gateway.hub.reference import SCHEME, HubReference
 
 _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
+_MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
 _SECRET = re.compile(r"[!-~]+")
 
 
@@ -84,6 +85,29 @@ def api_keys(value: object) -> object:
     if not all(_SECRET.fullmatch(key) for key in keys):
         raise ValueError("a key may have only visible ASCII characters, and no space")
     return keys
+
+
+def model_names(value: object) -> object:
+    """Split names of a model at commas and check that each can be one."""
+    names = split_items(value)
+    for name in names:
+        check_model_name(name)
+    return names
+
+
+def check_model_name(name: str) -> str:
+    """Return a name of a model, if it can be one."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name of a model: letters, digits and . _ - / : + @ make one")
+    return name
+
+
+def folder(path: Path | None) -> Path | None:
+    """Return the path of a folder, or None."""
+    path = expanded(path)
+    if path is not None and not path.is_dir():
+        raise ValueError("there is no such folder")
+    return path
 
 
 def store_place(place: str | None) -> str | None:

@@ -7,7 +7,6 @@ from itertools import count
 from math import inf
 from threading import Lock
 from typing import Any, TypeAlias
-from unittest.mock import patch
 
 import llama_cpp
 import pytest
@@ -25,8 +24,6 @@ from engine.request import GenerationRequest, Sampling
 from engine.worker.lanes.generation import GenerationLane
 from engine.worker.main import load
 from tests.engine.driver import at_once
-
-_default_params = llama_cpp.llama_context_default_params
 
 ALTERNATIVES = 5
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
@@ -49,13 +46,6 @@ def aborting(runner: LlamaRunner, read: int) -> Iterator[None]:
         llama_cpp.llama_set_abort_callback(context.handle, context._abort.callback, context._abort.data)
 
 
-def exact_params() -> llama_cpp.llama_context_params:
-    """Return parameters for cells in single precision."""
-    params: llama_cpp.llama_context_params = _default_params()
-    params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    return params
-
-
 Answer: TypeAlias = tuple[TokenDetail, ...]
 
 
@@ -66,9 +56,9 @@ class Engine:
         """Load the model. An exact engine computes with single precision where llama.cpp lets it."""
         self.exact = exact
         self.rounding = 0.02 if exact else 0.08
-        config = replace(config, flash_attention=False if exact else None)
-        with patch.object(llama_cpp, "llama_context_default_params", exact_params if exact else _default_params):
-            self.loaded = load(config, lambda _share: None, stack)
+        if exact:
+            config = replace(config, flash_attention=False, kv_type_k="f32", kv_type_v="f32")
+        self.loaded = load(config, lambda _share: None, stack)
         assert isinstance(self.loaded.runner, LlamaRunner)
         self.runner = self.loaded.runner
         lane = self.loaded.lanes(config)[GenerationRequest]

@@ -15,7 +15,7 @@ from engine.events import Alternative, Released, TokenDetail
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
-from tests.architectures.engine import ALTERNATIVES, Answer, Engine, exact_params
+from tests.architectures.engine import ALTERNATIVES, Answer, Engine
 from tests.architectures.families import FAMILIES, Memory
 from tests.architectures.models import family_model
 from tests.architectures.prompts import prompt
@@ -52,7 +52,8 @@ class Reference:
     def __init__(self, name: str, stack: ExitStack) -> None:
         settings = config(name)
         model = stack.enter_context(LlamaModel(settings, lambda _share: None))
-        params = exact_params()
+        params = llama_cpp.llama_context_default_params()
+        params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
         params.n_ctx = params.n_batch = CONTEXT
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = stack.enter_context(LlamaContext(model, settings, params, purpose="a reference"))

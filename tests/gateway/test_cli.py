@@ -7,9 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import SettingsError, read_settings
+from gateway.cli import SettingsError, flag_fields, read_settings
 from gateway.hub.reference import HubReference
-from gateway.settings import Settings
 
 
 @pytest.fixture
@@ -102,13 +101,16 @@ VALUES = {
     "flash_attention": "off",
     "kv_type_k": "q8_0",
     "kv_type_v": "bf16",
-    "kv_unified": "true",
     "step_target_ms": "50",
     "speculation": "off",
     "context_shift": "true",
     "prefix_store": "1000",
     "partition_cache": "true",
     "queue_limit": "9",
+    "keep_loaded": "true",
+    "idle_unload": "60",
+    "models_memory": "1000000",
+    "models_gpu_memory": "0",
     "max_tokens": "99",
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
@@ -133,11 +135,17 @@ VALUES = {
 def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) -> None:
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
-    files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
-    files |= {"lora": f"fr={model}:0.5", "control_vector": str(model)}
+    files = {
+        "model": str(model),
+        "chat_template": str(template),
+        "embedding_model": str(model),
+        "models_dir": str(tmp_path),
+        "lora": f"fr={model}:0.5",
+        "control_vector": str(model),
+    }
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
     values = {**VALUES, **files, **stores}
-    assert values.keys() == Settings.model_fields.keys()
+    assert values.keys() == flag_fields().keys() - {"kv_unified"}  # which --context-shift excludes
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
     flags = [flag for flag in flags if flag != "true"]  # a switch has no value
     variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
@@ -148,9 +156,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.engine_config().speculation is False
     assert by_flags.engine_config().context_shift
-    embedder = by_flags.embedder_config()
-    assert embedder is not None
-    assert not embedder.context_shift
+    [embedder] = [model for model in by_flags.served if model.embeds_only]
+    assert not by_flags.engine_config(embedder).context_shift
     assert by_flags.strict_fields
     assert by_flags.partition_cache
     assert by_flags.parse_special
@@ -324,8 +331,8 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
         (["serve", "--api-keyy=sk-secret"], "--api-keyy"),
         (["serve", "-k", "sk-secret"], "-k"),
         (["serve", "sk-secret"], "unrecognized arguments"),
-        (["serve", "--api", "-sk-Secret_1"], "--api"),
-        (["--api-key", "sk-secret", "serve"], "argument command: invalid choice"),
+        (["serve", "--api", "-sk-Secret_1"], "argument -s: ignored explicit argument"),
+        (["--api-key", "sk-secret", "serve"], "a command comes first"),
         (["serve", "--log-content=sk-secret"], "argument --log-content: ignored explicit argument"),
     ],
 )
@@ -438,7 +445,7 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         read_settings(["serve", "--help"], {})
     text = capsys.readouterr().out
-    for name in Settings.model_fields:
+    for name in flag_fields():
         assert "--" + name.replace("_", "-") in text
     assert "(default: 8000)" in text
     assert "--async-backend trio|asyncio" in text
@@ -446,10 +453,10 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
 
 def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
     settings = read_settings(["serve", "--embedding-model", str(model), "--slots", "4", "--context", "64"], {})
-    config = settings.embedder_config()
-    assert config is not None
-    assert (config.model, config.slots, config.context) == (str(model), 1, None)
-    assert read_settings(["serve"], {}).embedder_config() is None
+    embeds = settings.served[-1]
+    config = settings.engine_config(embeds)
+    assert (config.model, config.slots, config.context, embeds.embeds_only) == (str(model), 1, None, True)
+    assert len(read_settings(["serve"], {}).served) == 1
 
 
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:

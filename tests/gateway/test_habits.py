@@ -129,7 +129,7 @@ WRONG = [
     ("--prio 9", "--engine-priority '9': should be 'low', 'normal', 'medium', 'high' or 'realtime'"),
     ("--rope-scale 0", "argument --rope-scale: '0' is not a factor; --rope-freq-scale takes 1 by it"),
     ("-lv x", "--log-level 'x': should be 'debug', 'info', 'warning' or 'error'"),
-    ("-hf a/b:Q4", "--model 'hf:a/b:Q4': there is no such file"),
+    ("-hf a", "--model 'hf:a': should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf"),
     ("-c 4 --context 4", "--context is given twice, once as a flag of llama-server"),
     ("--mlock --load-mode mmap", "--load-mode is given twice, once as a flag of llama-server"),
 ]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.client.measurements.histogram import STEP_TOKENS, Histogram
+from engine.client.measurements.histogram import STEP_TOKENS, TOKEN_GAPS, Histogram
 from engine.events import EngineMetrics
 
 _NO_GAUGES: dict[str, Any] = dict.fromkeys(
@@ -57,3 +57,8 @@ class Telemetry:
     """Numbers of computed tokens of the steps."""
     waiting: int
     """Number of requests that wait for the next process."""
+
+    @classmethod
+    def none(cls) -> "Telemetry":
+        """Return the measurements of an engine that has not begun."""
+        return cls(EngineMetrics(), Histogram(TOKEN_GAPS), Histogram(STEP_TOKENS), 0)

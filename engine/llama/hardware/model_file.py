@@ -7,39 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_cpp._ggml import libggml  # the bindings do not wrap the GGUF functions
-
 from engine.errors import LoadError
+from engine.llama.gguf_functions import InitParams, libggml
 
 _PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 _ARCHITECTURE = "general.architecture"
 _UINT32, _INT32, _STRING, _ARRAY = 4, 5, 8, 9  # enum gguf_type, gguf.h
-
-
-class _InitParams(ctypes.Structure):
-    """`struct gguf_init_params`, gguf.h."""
-
-    _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
-
-
-def _declare(name: str, result: type | None, *arguments: type) -> None:
-    function = getattr(libggml, name)
-    function.restype, function.argtypes = result, arguments
-
-
-_declare("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _InitParams)
-_declare("gguf_free", None, ctypes.c_void_p)
-_declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)
-_declare("gguf_get_tensor_name", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_tensor_size", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_n_kv", ctypes.c_int64, ctypes.c_void_p)
-_declare("gguf_get_key", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_kv_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_arr_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_arr_n", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_arr_data", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_val_u32", ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int64)
-_declare("gguf_get_val_str", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +39,7 @@ def read_model_file(path: Path) -> ModelFile:
     tensors: dict[str, int] = {}
     numbers: dict[str, list[int]] = {}
     for part in _parts(path):
-        handle = libggml.gguf_init_from_file(os.fsencode(part), _InitParams(True, None))
+        handle = libggml.gguf_init_from_file(os.fsencode(part), InitParams(True, None))
         if not handle:
             raise LoadError(f"{part} cannot be read as a GGUF file")
         try:

@@ -9,7 +9,8 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
 from gateway.apis.fields.sampling import MAX_ADAPTERS, AdapterScale, each_once
-from gateway.serving.models import Models, Served
+from gateway.serving.model import Model
+from gateway.serving.models import Models
 
 _MODEL: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
 
@@ -50,25 +51,25 @@ class LoraAdaptersEndpoints:
 
     async def list(self, call: Call[None]) -> JsonReply[list[LoraAdapter]]:
         """Return the adapters in the order of their ids, each with its scale for requests that choose none."""
-        served = self._served(call)
+        model = self._model(call)
         return JsonReply(
             [
                 {
                     "id": one.id,
                     "path": one.file.name,
-                    "scale": served.adapters.default(one),
-                    "model": f"{served.name}:{one.name}",
+                    "scale": model.adapters.default(one),
+                    "model": f"{model.name}:{one.name}",
                 }
-                for one in served.adapters.all
+                for one in model.adapters.all
             ]
         )
 
     async def change(self, call: Call[tuple[tuple[int, float], ...]]) -> JsonReply[ScalesChanged]:
         """Replace the scales for requests that choose no adapters. Adapters that are not in the body get 0."""
-        self._served(call).adapters.set_defaults(call.caller, call.prepared)
+        self._model(call).adapters.set_defaults(call.caller, call.prepared)
         return JsonReply({"success": True})
 
-    def _served(self, call: Call[None] | Call[tuple[tuple[int, float], ...]]) -> Served:
+    def _model(self, call: Call[None] | Call[tuple[tuple[int, float], ...]]) -> Model:
         return self._models.find(call.caller, call.http.query_params.get("model"))
 
 

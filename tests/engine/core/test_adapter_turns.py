@@ -89,10 +89,13 @@ def test_each_set_gets_what_it_computes_alone() -> None:
     [{BASE: 3, ONE: 3}, {BASE: 2, ONE: 2, OTHER: 2}, {BASE: 8, ONE: 1}, {BASE: 8, ONE: 1, OTHER: 1}],
     ids=lambda sets: "-".join(map(str, sets.values())),
 )
-def test_no_set_waits_longer_than_the_step_target_and_a_step_of_each_other(sets: dict[AdapterSet, int]) -> None:
-    driver, runner = loaded()
+@pytest.mark.parametrize("change", [0.005, 0.02])
+def test_no_set_waits_longer_than_the_step_target_and_a_step_of_each_other(
+    sets: dict[AdapterSet, int], change: float
+) -> None:
+    driver, runner = loaded(change)
     start(driver, sets)
-    run_for(driver, runner, 20.0)
+    run_for(driver, runner, 6.0)
     longest = {one: max(spent for computed, spent in runner.spent if computed == one) for one in sets}
     for one in sets:
         runs = groupby(runner.spent, lambda step, one=one: step[0] == one)  # type: ignore[misc]
@@ -119,6 +122,15 @@ def test_a_long_prompt_of_a_set_gets_its_share_beside_decodes() -> None:
     assert shares[ONE] > 0.4
     assert shares[BASE] > 0.8
     driver.cancel(key)
+
+
+def test_prompt_steps_of_several_sets_share_the_target() -> None:
+    driver, _ = loaded(0.0)
+    for one in (BASE, ONE, OTHER):
+        driver.add("x" * 2000, adapters=one, max_tokens=1)
+    plans = [plan for plan in (driver.step() for _ in range(30)) if plan]
+    assert {plan.adapters for plan in plans} == {BASE, ONE, OTHER}
+    assert all(plan.tokens <= 50 for plan in plans[3:]), "100 tokens take the target time, and two sets wait"
 
 
 @pytest.mark.parametrize("change", [0.0, 0.002, 0.008])

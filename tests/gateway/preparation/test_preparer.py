@@ -57,6 +57,8 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "generate": [{"prompt": "a"}, {"prompt": [1], "grammar": 'root ::= "a"'}],
     "tokenize": [{"content": "a", "with_pieces": True}],
     "detokenize": [{"tokens": [1, 2]}],
+    "loadModel": [{"model": "a"}],
+    "unloadModel": [{"model": "a"}],
 }
 ENDPOINTS = {endpoint.id: endpoint for api in apis() for endpoint in api.endpoints if has_body(endpoint)}
 

@@ -40,8 +40,7 @@ def test_adapters_are_for_the_main_engine_only(folder: Path) -> None:
     flags += ["--control-vector-layer-range", "3-12", "--embedding-model", model]
     settings = read_settings(["serve", "--model", model, *flags], {})
     assert settings.adapters == (AdapterFile("fr", Path(fr), 0.5), AdapterFile("german", Path(de), 1.0))
-    config, embedder = settings.engine_config(), settings.embedder_config()
-    assert embedder is not None
+    config, embedder = map(settings.engine_config, settings.served)
     assert (config.adapters, embedder.adapters) == ((fr, de), ())
     assert (config.control_vectors, embedder.control_vectors) == (((calm, -0.8),), ())
     assert config.control_vector_layers == (3, 12)
@@ -73,3 +72,11 @@ def test_what_cannot_be_used_is_refused_in_one_line(folder: Path, flags: list[st
         read_settings(["serve", *(flag.format(folder=folder) for flag in flags)], {})
     assert str(refused.value).startswith(flags[0])
     assert "\n" not in str(refused.value)
+
+
+def test_each_model_may_have_its_own(folder: Path) -> None:
+    model, fr, de = (folder / f"{name}.gguf" for name in ("model", "fr", "de"))
+    config = folder / "gateway.toml"
+    config.write_text(f"[models.a]\nfile = '{model}'\nlora = ['{fr}', '{de}:2']\n\n[models.b]\nfile = '{model}'\n")
+    settings = read_settings(["serve", "--config", str(config)], {})
+    assert [settings.engine_config(one).adapters for one in settings.served] == [(str(fr), str(de)), ()]

@@ -141,8 +141,9 @@ def test_flags_that_exclude_each_other_are_one_line(flags: str, reason: str) -> 
 def test_overrides_and_positions_are_of_the_main_model_alone() -> None:
     flags = ("--override-tensor", "output=CPU", "--rope-freq-scale", "0.5", "--cpus", "0")
     model = str(read().model)
-    config = read(*flags, "--embedding-model", model).embedder_config()
-    assert config is not None
+    settings = read(*flags, "--embedding-model", model)
+    [embedder] = [model for model in settings.served if model.embeds_only]
+    config = settings.engine_config(embedder)
     assert (config.hardware, config.rope) == (Hardware(cpus=(0,)), RopeScaling())
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Literal, NotRequired
 
-from engine import ModelInfo
+from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
+from gateway.serving import model as served
 
 
 class ModelMeta(JsonObject):
@@ -31,6 +32,7 @@ class Model(JsonObject):
     object: Literal["model"]
     created: Timestamp
     owned_by: str
+    status: ModelStatus
     parent: NotRequired[str]
     meta: NotRequired[ModelMeta]
 
@@ -42,16 +44,22 @@ class ModelList(JsonObject):
     data: list[Model]
 
 
-def model(name: str, created: int, info: ModelInfo | None, parent: str | None = None) -> Model:
+def model(one: served.Model) -> Model:
     """Return the model in OpenAI's format.
 
-    A loaded model also has `meta` from `info`, as in llama-server. One with a LoRA adapter has `parent`, the name of
-    the model without it, as in vLLM.
+    A loaded model also has `meta`, as in llama-server. One with a LoRA adapter has `parent`, the name of the model
+    without it, as in vLLM.
     """
-    encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
-    if parent is not None:
-        encoded["parent"] = parent
-    if info is not None:
+    encoded: Model = {
+        "id": one.name,
+        "object": "model",
+        "created": one.created,
+        "owned_by": "llama-gateway",
+        "status": model_status(one.state, one.failure),
+    }
+    if one.parent is not None:
+        encoded["parent"] = one.parent
+    if (info := one.info) is not None:
         encoded["meta"] = {
             "description": info.description,
             "n_vocab": info.vocabulary,

@@ -136,7 +136,7 @@ import sys
 from engine.llama import model
 from tests.engine.llama.memory.test_cell_types import Path, probe
 
-model.check_cell_types = lambda *_: None
+model.check_cell_types = lambda *_, **__: None
 probe(Path(sys.argv[1]), "q8_0", "f16", flash=False)
 """
 

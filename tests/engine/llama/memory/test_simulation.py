@@ -91,7 +91,7 @@ def test_the_cells_of_a_token_are_exact_to_the_byte(
     simulation: Simulation, family: str, numbers: int, kind: str, bits: float
 ) -> None:
     settings = config(family, kv_type_k=kind, kv_type_v=kind)
-    if kind[0] == "q" and numbers:
+    if kind[0] == "q" and family == "deepseek-2":  # 40 numbers are no whole blocks of 32
         with pytest.raises(LoadError, match="does not divide"):
             plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
         return

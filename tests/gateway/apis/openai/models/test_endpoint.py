@@ -19,6 +19,7 @@ async def test_models_are_listed() -> None:
         "id": "tiny",
         "object": "model",
         "owned_by": "llama-gateway",
+        "status": {"value": "loaded"},
         "meta": {
             "description": "fake 1B F32",
             "n_vocab": 512,

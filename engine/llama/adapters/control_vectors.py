@@ -8,35 +8,15 @@ from typing import TypeAlias
 
 import llama_cpp
 import numpy as np
-from llama_cpp._ggml import libggml  # the bindings do not wrap the functions for GGUF files
 from numpy.typing import NDArray
 
 from engine.errors import LoadError
+from engine.llama.gguf_functions import InitParams, libggml
 
 _F32 = 0
 _NAME = re.compile(r"direction\.([1-9][0-9]{0,5})")
 
 _Direction: TypeAlias = NDArray[np.float32]
-
-
-class _Params(ctypes.Structure):
-    _fields_ = (("no_alloc", ctypes.c_bool), ("context", ctypes.c_void_p))
-
-
-libggml.gguf_init_from_file.argtypes = [ctypes.c_char_p, _Params]
-libggml.gguf_init_from_file.restype = ctypes.c_void_p
-libggml.gguf_free.argtypes = [ctypes.c_void_p]
-libggml.gguf_get_n_tensors.argtypes = [ctypes.c_void_p]
-libggml.gguf_get_n_tensors.restype = ctypes.c_int64
-libggml.gguf_get_data_offset.argtypes = [ctypes.c_void_p]
-libggml.gguf_get_data_offset.restype = ctypes.c_size_t
-libggml.gguf_get_tensor_name.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-libggml.gguf_get_tensor_name.restype = ctypes.c_char_p
-libggml.gguf_get_tensor_type.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-libggml.gguf_get_tensor_offset.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-libggml.gguf_get_tensor_offset.restype = ctypes.c_size_t
-libggml.gguf_get_tensor_size.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-libggml.gguf_get_tensor_size.restype = ctypes.c_size_t
 
 
 class ControlVector:
@@ -83,7 +63,7 @@ def _directions(path: str) -> list[tuple[int, _Direction]]:
     Raises:
         LoadError: the file is no control vector.
     """
-    file = libggml.gguf_init_from_file(os.fsencode(path), _Params(no_alloc=True, context=None))
+    file = libggml.gguf_init_from_file(os.fsencode(path), InitParams(no_alloc=True, context=None))
     if not file:
         raise LoadError(f"the control vector {path} cannot be read, or is not a GGUF file")
     try:
