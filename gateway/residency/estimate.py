@@ -22,7 +22,8 @@ STORE_SHARE = 20
 """A model whose prefix store is left to the server may take this part of the budget for it."""
 _LARGEST_STORE = 8 * 2**30
 _BLOCK, _LEAST_CONTEXT = 256, 512
-_F16 = 2
+_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
+"""Bits of a number in the KV cache by its type, with its part of a block's scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     except (OSError, ValueError) as error:
         logger.warning("the memory of %s is estimated by its size alone: %s", path, error)
         header = {}
-    weights, token, offloaded = bytes_of(path), _token_bytes(header), _offloaded(config, header, budget)
+    weights, token, offloaded = bytes_of(path), _token_bytes(header, config), _offloaded(config, header, budget)
     context = config.context
     if context is None and token:
         share = (budget.gpu if offloaded else budget.host) // CACHE_SHARE
@@ -75,16 +76,17 @@ def _offloaded(config: EngineConfig, header: Mapping[str, Value], budget: Memory
     return 1.0 if config.gpu_layers < 0 or not layers else min(config.gpu_layers / layers, 1.0)
 
 
-def _token_bytes(header: Mapping[str, Value]) -> int:
-    """Return the bytes of a token's cells as f16, or 0 if the header does not say. It overestimates hybrid models."""
+def _token_bytes(header: Mapping[str, Value], config: EngineConfig) -> int:
+    """Return the bytes of a token's cells, or 0 if the header does not say. It overestimates hybrid models."""
     layers, heads = _number(header, "block_count"), _number(header, "attention.head_count")
     if not layers or not heads:
         return 0
     head = _number(header, "embedding_length") // heads
-    size = (_number(header, "attention.key_length") or head) + (_number(header, "attention.value_length") or head)
+    key, value = (_number(header, f"attention.{part}_length") or head for part in ("key", "value"))
+    bits = key * _BITS[config.kv_type_k] + value * _BITS[config.kv_type_v]
     given = header.get(f"{header.get('general.architecture')}.attention.head_count_kv", heads)
     each = [int(one) for one in given] if isinstance(given, tuple) else [int(given)] * layers
-    return sum(each) * size * _F16
+    return int(sum(each) * bits / 8)
 
 
 def _number(header: Mapping[str, Value], key: str) -> int:

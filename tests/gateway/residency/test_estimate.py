@@ -1,6 +1,7 @@
 """Estimates of memory from the headers of files, beside the engine's own figures."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,18 @@ def test_the_need_is_weights_cells_store_and_process(tmp_path: Path) -> None:
     found = estimate(config(model(tmp_path)), BUDGET)
     assert found.need == Memory(WEIGHTS + 2 * 512 * TOKEN + 7 + PROCESS)
     assert found.config == config(tmp_path / "m.gguf")
+
+
+def test_cells_have_the_configured_types(tmp_path: Path) -> None:
+    path = model(tmp_path, embedding_length=128)
+    need = estimate(replace(config(path), kv_type_k="q8_0", kv_type_v="f32"), BUDGET).need
+    assert need == Memory(WEIGHTS + 2 * 512 * 2 * 4 * (34 + 32 * 4) + 7 + PROCESS)
+
+
+def test_a_model_of_the_hub_counts_as_a_process_until_it_is_loaded() -> None:
+    settings = EngineConfig(model="hf:user/repo")
+    found = estimate(settings, BUDGET)
+    assert (found.config, found.need) == (settings, Memory(PROCESS))
 
 
 def test_heads_may_differ_by_layer_and_from_those_of_queries(tmp_path: Path) -> None:
