@@ -53,7 +53,6 @@ REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[open_fake, open_llama], ids=["fake", "llama"])
 def open_unified(stack: ExitStack) -> Pair:
     config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1, kv_unified=True)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))

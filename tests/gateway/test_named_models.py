@@ -80,7 +80,7 @@ def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: 
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
-    assert complaint("--models-dir", tmp_path) == f"models: there is no GGUF file in {tmp_path}"
+    assert complaint("--models-dir", tmp_path) == f"there is no GGUF file in {tmp_path}"
     assert complaint("--models-dir", tmp_path / "x").endswith("there is no such folder")
 
 
@@ -120,7 +120,7 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
         ("[models.a]\nslots = 2\n", "models.a.file: Field required"),
         ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: Extra inputs are not permitted"),
         ("[models.a]\nfile = 'F'\nslots = 0\n", "models.a.slots: should be greater than or equal to 1"),
-        ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "models: several models have the name 'b'"),
+        ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
         ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),
     ],
 )

@@ -82,6 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Pat
     def make(name: str, size: int) -> Path:
         family, path = families[name], folder / f"{name}-{size}.gguf"
         heads: Parameters = {f"attention.{part}_length": size for part in ("key", "value")}
+        heads["attention.head_count_kv"] = 2
         if name == "deepseek-2":  # the keys of latent attention hold the values
             heads = {"attention.key_length": size + 8, "attention.value_length": size, "attention.kv_lora_rank": size}
         else:
