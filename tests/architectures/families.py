@@ -1,8 +1,16 @@
 """The architecture families: one small shape for each kind of memory that llama.cpp has."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from tests.repeat import thorough
+
+T = TypeVar("T")
 
 CONTEXT, WIDTH, HEADS, FFN, LAYERS, WINDOW = 2048, 64, 2, 96, 4, 24
 
@@ -129,3 +137,11 @@ FAMILIES = (
     _family("mamba-2", "mamba2", _MAMBA, _NO_ATTENTION, memory=Memory.RECURRENT),
     _family("rwkv-7", "rwkv7", _RWKV, memory=Memory.RECURRENT),
 )
+
+_FIRST = {"plain", "gemma-3", "deepseek-2", "qwen-3-next", "mamba"}
+"""One family of each kind of memory, and one with latent attention."""
+
+
+def quick_for_some(values: Iterable[T], family: Callable[[T], str] = str) -> list[ParameterSet]:
+    """Return values as parameters of tests, of which `pytest` runs only those of one family of each kind."""
+    return [pytest.param(value, marks=() if family(value) in _FIRST else thorough) for value in values]

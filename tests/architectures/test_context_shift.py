@@ -16,7 +16,7 @@ from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 from tests.architectures.engine import ALTERNATIVES, Answer, Engine
-from tests.architectures.families import FAMILIES, Memory
+from tests.architectures.families import FAMILIES, Memory, quick_for_some
 from tests.architectures.models import family_model
 from tests.architectures.prompts import prompt
 
@@ -32,7 +32,7 @@ def config(name: str) -> EngineConfig:
     )
 
 
-@pytest.fixture(scope="module", params=SHIFTING)
+@pytest.fixture(scope="module", params=quick_for_some(SHIFTING))
 def shared(request: pytest.FixtureRequest) -> Iterator[tuple[str, Engine]]:
     with ExitStack() as stack:
         yield request.param, Engine(config(request.param), stack, exact=True)

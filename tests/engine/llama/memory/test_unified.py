@@ -17,7 +17,7 @@ from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.worker.admission import admit
-from tests.architectures.families import FAMILIES, Memory
+from tests.architectures.families import FAMILIES, Memory, quick_for_some
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once
 from tests.models import model_path
@@ -89,7 +89,7 @@ def test_sequences_together_answer_as_alone(model: LlamaModel) -> None:
     assert metrics.restored_tokens > 0
 
 
-@pytest.mark.parametrize("family", [family.name for family in FAMILIES if family.memory is not Memory.WINDOW])
+@pytest.mark.parametrize("family", quick_for_some(one.name for one in FAMILIES if one.memory is not Memory.WINDOW))
 def test_every_family_shares_cells(family: str) -> None:
     path = family_model(family)
     with LlamaModel(config(path), lambda _share: None) as model:
