@@ -16,6 +16,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m",),
     "alias": ("-a",),
     "chat_template": ("--chat-template-file",),
+    "lora": ("--lora-scaled",),
+    "control_vector": ("--control-vector-scaled",),
     "slots": ("-np", "--parallel"),
     "threads": ("-t",),
     "threads_batch": ("-tb",),

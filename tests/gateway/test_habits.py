@@ -16,7 +16,7 @@ TOGETHER = {"-fa", "--flash-attn", "-c", "--ctx-size"}
 """Flags that have tests of their own below."""
 FEATURES = {
     *("--context-shift", "--models-dir", "--offline"),
-    *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
+    *("--lora", "--control-vector", "--control-vector-layer-range"),
 }
 """Flags of features that have the same names wherever they exist."""
 
