@@ -91,6 +91,12 @@ def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: 
     assert read.on_demand
 
 
+def test_a_file_of_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
+    gguf(tmp_path, "a.gguf")
+    (tmp_path / "b.gguf").mkdir()
+    assert complaint("--models-dir", tmp_path) == f"{str(tmp_path / 'b.gguf')!r}: this is not a file"
+
+
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
     expected = f"--models-dir {str(tmp_path)!r}: there is no GGUF file in this folder"
     assert complaint("--models-dir", tmp_path) == expected
