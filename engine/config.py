@@ -8,7 +8,7 @@ from engine.hardware import Hardware, RopeScaling
 KVType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 """A type of the numbers in the KV cache, by llama.cpp's names."""
 PoolingType: TypeAlias = Literal["mean", "cls", "last", "rank"]
-"""What the numbers of a text are made of: the mean of its rows, the first row, the last one, or a classifier's scores."""
+"""Source of the numbers of a text: the mean of its rows, the first row, the last one, or a classifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
@@ -27,7 +28,6 @@ from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
-from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
 from engine.sampling.dry import DryTemplates
