@@ -12,6 +12,6 @@ class EmbeddingSettings(BaseModel):
 
     pooling: PoolingType | None = Field(
         _ENGINE.pooling,
-        description="use the model for embeddings, pooled like this, or to rank documents (rank), and not to generate text; "
-        "default: as the model file says",
+        description="use the model for embeddings, pooled like this, or to rank documents (rank), and not to generate "
+        "text; default: as the model file says",
     )

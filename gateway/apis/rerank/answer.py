@@ -56,7 +56,7 @@ RerankAnswer: TypeAlias = Reranking | list[TextScore]
 """Answer in the shape of the request."""
 
 
-class Tokens(JsonObject):
+class TokenCounts(JsonObject):
     """Token counts in Cohere's shape."""
 
     input_tokens: Count
@@ -66,7 +66,7 @@ class Tokens(JsonObject):
 class Meta(JsonObject):
     """What a request took."""
 
-    tokens: Tokens
+    tokens: TokenCounts
 
 
 class CohereReranking(JsonObject):

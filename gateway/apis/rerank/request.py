@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from gateway.apis.fields.base import Fields
+from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import Nested, read_nested, refusal
 from gateway.apis.fields.sampling import MAX_INT
 
@@ -40,6 +40,8 @@ _Documents = Annotated[
 
 class RerankBody(Fields):
     """The body of a request in the shape of Jina and llama-server, or with `texts` of TEI."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("documents"), given("texts")]})
 
     model: str | None = None
     query: str
