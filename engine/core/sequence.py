@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from enum import Enum
+from hashlib import blake2b
 
 from engine.core.drafter import NgramDrafter
 from engine.core.echo import Echo
@@ -113,6 +114,7 @@ class Sequence:
         drafts = seed is None if request.speculative is None else request.speculative
         self.drafter = NgramDrafter(prediction or []) if drafts else None
         self._limit = limit
+        self._partition = _hashed(request.cache_partition)
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = 0.0
         self._decode_seconds = 0.0
@@ -122,7 +124,7 @@ class Sequence:
     @property
     def partition(self) -> str | None:
         """The cache partition that may reuse its cells; unset if its cells are not shared."""
-        return self.request.cache_partition if self.request.cache_prompt else None
+        return self._partition if self.request.cache_prompt else None
 
     @property
     def pending(self) -> int:
@@ -244,3 +246,8 @@ class Sequence:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
         return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs)
+
+
+def _hashed(partition: str) -> str:
+    """Return a hash of a partition, which may hold a secret, because files name it."""
+    return blake2b(partition.encode(), digest_size=16).hexdigest() if partition else ""

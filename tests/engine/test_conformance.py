@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.ledger import KVLedger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
@@ -25,7 +26,6 @@ from engine.core.step import (
     Save,
     StepPlan,
     Swap,
-    carry_out,
 )
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
