@@ -24,6 +24,10 @@ class EngineConfig:
     prefix_store: int | None = None
     """Bytes of host memory for prefixes evicted from their slots, plus memory for the next one; None takes a share of
     the free memory."""
+    prefix_dir: str | None = None
+    """Directory for prefixes that outlive the engine; None keeps none."""
+    prefix_dir_bytes: int = 32 * 2**30
+    """Maximum number of bytes of all prefix files in the directory, of any model."""
     queue_limit: int = 256
     """Maximum number of requests that wait for their first slot."""
     flash_attention: bool | None = None

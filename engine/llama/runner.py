@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import (
     SCORED_AT_ONCE,
@@ -40,6 +41,7 @@ from engine.llama.context import LlamaContext
 from engine.llama.memory import CELL_BLOCK
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
+from engine.prefix_files.service import PrefixFileService
 from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
@@ -62,8 +64,8 @@ _MASK_THREADS = 4
 class LlamaRunner(Runner):
     """Owns the C context, the samplers of its sequences and the saved cells, and frees them once."""
 
-    def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
-        """Create the context, which allocates the KV cache. `model` must outlive the runner.
+    def __init__(self, model: LlamaModel, config: EngineConfig, files: PrefixFileService | None = None) -> None:
+        """Create the context, which allocates the KV cache. `model` and `files` must outlive the runner.
 
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
@@ -81,7 +83,7 @@ class LlamaRunner(Runner):
             if not self._context.has_cache:
                 raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
             resources.callback(self._close_samplers)
-            self._cells = resources.enter_context(closing(SlotCells(self._context, model)))
+            self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -131,6 +133,22 @@ class LlamaRunner(Runner):
     @override
     def forget(self, forget: Forget) -> None:
         self._cells.forget(forget)
+
+    @override
+    def spill(self, spill: Spill) -> None:
+        self._cells.spill(spill)
+
+    @override
+    def spill_slot(self, spill: SpillSlot) -> None:
+        self._cells.spill_slot(spill)
+
+    @override
+    def fetch(self, fetch: Fetch) -> None:
+        self._cells.fetch(fetch)
+
+    @override
+    def discard(self, discard: Discard) -> None:
+        self._cells.discard(discard)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:

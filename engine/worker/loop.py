@@ -93,6 +93,12 @@ class StepLoop:
             orders = [lane.scheduler.queue() for lane in self._lanes]
         return tuple(chain.from_iterable(orders))
 
+    def locked(self, work: Callable[[], None]) -> None:
+        """Call a function that changes a scheduler, and look for work again."""
+        with self._lock:
+            work()
+            self._wake.notify()
+
     def stop(self) -> None:
         """End `run`: abort the running step, and leave the requests as they are."""
         with self._lock:

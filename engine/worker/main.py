@@ -4,13 +4,17 @@ import gc
 import logging
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
+from engine.prefix_files.directory import PrefixDirectory
+from engine.prefix_files.fingerprint import fingerprint
+from engine.prefix_files.service import PrefixFileService
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
@@ -37,12 +41,23 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
         return LoadedModel(model, None, limits, lambda: embedder)
-    runner = stack.enter_context(LlamaRunner(model, config))
+    files = _open_files(model, config, stack)
+    runner = stack.enter_context(LlamaRunner(model, config, files))
     probed = runner.probe()
     if not probed.can_trim:
         model.require_checkpoints()
     store = PrefixStore(model.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
-    return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
+    return LoadedModel(
+        model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files
+    )
+
+
+def _open_files(model: LlamaModel, config: EngineConfig, stack: ExitStack) -> PrefixFileService | None:
+    """Return the prefixes on disk, if they are configured."""
+    if config.prefix_dir is None:
+        return None
+    directory = PrefixDirectory(Path(config.prefix_dir), fingerprint(config, model.cell_facts), config.prefix_dir_bytes)
+    return stack.enter_context(closing(PrefixFileService(directory)))
 
 
 def main() -> None:

@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 EXIT_OK, EXIT_LOAD_FAILED, EXIT_FAULT = 0, 3, 70
 STOP_SECONDS = 2.0
 """Maximum wait for the step thread to free the model after the gateway has ended; then the process exits anyway."""
+FLUSH_SECONDS = 1.5
+"""Maximum wait for prefixes to be written to disk."""
 
 
 Write = Callable[[FromEngine], None]
@@ -140,8 +142,12 @@ class Worker:
         with ExitStack() as stack:
             loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
             self._serving = serving = self._serve(loaded)
+            if loaded.files:
+                loaded.files.start(serving.loop.locked)
             self._write(Loaded(loaded.model.info))
             serving.loop.run()
+            if loaded.files:
+                loaded.files.flush(FLUSH_SECONDS)
 
     def _serve(self, loaded: LoadedModel) -> _Serving:
         """Start the intake of a loaded model."""

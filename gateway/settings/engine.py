@@ -4,17 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
+from gateway.settings.prefix_files import PrefixFileSettings
 from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None)
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(PrefixFileSettings):
     """Settings of the models and of the engine processes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -136,6 +137,8 @@ class EngineSettings(BaseModel):
             flash_attention=_as_bool(self.flash_attention),
             step_target_ms=self.step_target_ms,
             prefix_store=self.prefix_store,
+            prefix_dir=None if self.prefix_dir is None else str(self.prefix_dir),
+            prefix_dir_bytes=self.prefix_dir_bytes,
             queue_limit=self.queue_limit,
             log_level=self.log_level,
             log_format=self.log_format,
