@@ -147,7 +147,7 @@ class Worker:
             self._write(Loaded(loaded.model.info))
             serving.loop.run()
             if loaded.files:
-                loaded.files.flush(FLUSH_SECONDS)
+                serving.loop.write_rest(loaded.files, FLUSH_SECONDS)
 
     def _serve(self, loaded: LoadedModel) -> _Serving:
         """Start the intake of a loaded model."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,7 @@ import pytest
 
 from engine import EngineState
 from tests.program import engines_of
-from tests.system.served import GUARD, Served, completion, serving
+from tests.system.served import GUARD, Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -47,10 +48,11 @@ async def test_only_new_tokens_are_computed_after_a_kill_and_after_a_restart(tmp
         assert await computed(served, [*SYSTEM, *range(100, 100 + NEW)]) == NEW
 
 
-async def test_a_clean_shutdown_writes_what_was_just_computed(tmp_path: Path) -> None:
-    async with serving(prefix_dir=tmp_path) as served:
-        await computed(served, SYSTEM)
-    assert files_of(tmp_path)
+async def test_a_clean_shutdown_writes_what_every_slot_has_just_computed(tmp_path: Path) -> None:
+    async with serving(prefix_dir=tmp_path) as served, anyio.create_task_group() as tasks:
+        for at in range(3):
+            tasks.start_soon(partial(ask, served, prompt=[300 + at, *SYSTEM], max_tokens=1))
+    assert len(files_of(tmp_path)) == 3
 
 
 async def test_an_unusable_directory_does_not_stop_the_service(tmp_path: Path) -> None:
