@@ -41,8 +41,12 @@ def first_token(port: int, prompt: list[int]) -> float:
     return seconds
 
 
-def served_once(arguments: list[str], prompt: list[int]) -> float:
-    """Return the seconds to the first token of a server's first request. The server is stopped cleanly."""
+def files_of(folder: str) -> list[Path]:
+    return list(Path(folder).rglob("*.prefix"))
+
+
+def served_once(arguments: list[str], prompt: list[int], *, until_in: str | None = None) -> float:
+    """Return the seconds to the first token of a server's first request. It ends once a file is in a folder."""
     port = free_port()
     command = [sys.executable, "-m", "gateway", "serve", "--port", str(port), *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -50,7 +54,10 @@ def served_once(arguments: list[str], prompt: list[int]) -> float:
         guard.start()
         try:
             wait_until_loaded(process)
-            return first_token(port, prompt)
+            seconds = first_token(port, prompt)
+            while until_in and not files_of(until_in):
+                time.sleep(0.01)
+            return seconds
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate()
@@ -68,8 +75,8 @@ def main() -> None:
     base += ["--model", chosen.model] if chosen.model else []
     with tempfile.TemporaryDirectory() as folder:
         kept = [*base, "--prefix-dir", folder]
-        first = served_once(kept, [*system, *range(1000, 1000 + QUESTION)])
-        size = sum(path.stat().st_size for path in Path(folder).rglob("*.prefix"))
+        first = served_once(kept, [*system, *range(1000, 1000 + QUESTION)], until_in=folder)
+        size = sum(path.stat().st_size for path in files_of(folder))
         print(f"first start: {first:.2f} s to the first token, then {size / 2**20:.0f} MiB on disk")
         for name, arguments in (("with", kept), ("without", base)):
             times = [
