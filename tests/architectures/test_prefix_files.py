@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from engine.errors import EngineFault
+from engine.prefix_files import format as prefix_format
+from engine.prefix_files.format import FINGERPRINT, FORMAT
 from tests.architectures.conversations import Chat, Served, words
 from tests.architectures.families import FAMILIES
 from tests.architectures.test_conversations import SLACK, size
@@ -42,3 +46,19 @@ def test_files_of_another_model_are_not_used(tmp_path: Path) -> None:
         with served(family, tmp_path) as first:
             _, computed[family] = first.ask(chat)
             assert computed[family] == size(first, chat.prompt().text) + 1
+
+
+def test_a_file_that_llama_cpp_refuses_is_deleted_before_the_engine_ends(tmp_path: Path) -> None:
+    family, chat = FAMILIES[0].name, Chat(SYSTEM, [words(1, 150)])
+    with served(family, tmp_path) as first:
+        first.ask(chat)
+    [path] = tmp_path.glob("*/*.prefix")
+    fingerprint = path.read_bytes()[len(FORMAT) : len(FORMAT) + FINGERPRINT]
+    with path.open("rb") as source:
+        file = prefix_format.read_header(source, fingerprint, path.name).file
+    with path.open("wb") as target:
+        prefix_format.write(target, fingerprint, file, np.full(file.bytes, 255, np.uint8))
+    with served(family, tmp_path) as second:
+        with pytest.raises(EngineFault):
+            second.ask(chat)
+        assert not path.exists()
