@@ -1,11 +1,15 @@
 """A language model in its own process, shared by many requests."""
 
+from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport, ServingReport
+from engine.client.checkup import CheckupError, examine
+from engine.client.download import Download
 from engine.client.engine import Engine
 from engine.client.generation import Generation
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.summary import RequestSummary
 from engine.client.measurements.telemetry import Telemetry
 from engine.client.opening import open_engine
+from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
@@ -46,8 +50,12 @@ from engine.request import (
 __all__ = [
     "MOST_GRAMMAR_CHARACTERS",
     "Alternative",
+    "BuildReport",
     "Busy",
+    "CheckupError",
     "ClientTurns",
+    "DeviceReport",
+    "Download",
     "EmbeddingInput",
     "EmbeddingRequest",
     "EmbeddingResult",
@@ -66,14 +74,18 @@ __all__ = [
     "GrammarKind",
     "Histogram",
     "Infill",
+    "InstallationReport",
     "LoadError",
+    "MachineReport",
     "ModelInfo",
     "Prompt",
     "PromptText",
     "QueuedRequest",
+    "RepackCache",
     "RequestError",
     "RequestSummary",
     "Sampling",
+    "ServingReport",
     "SlotInfo",
     "SlowReader",
     "Supervision",
@@ -85,6 +97,7 @@ __all__ = [
     "Unavailable",
     "all_plain",
     "embedded_model",
+    "examine",
     "open_engine",
     "text_of",
     "with_whitespace",

@@ -100,6 +100,8 @@ class Finished(_Event, frozen=True):
     """Number of draft tokens that were computed."""
     accepted: int = 0
     """Number of accepted draft tokens. Each one saved a decode step."""
+    discarded: int = 0
+    """Number of its tokens that were discarded because the slot was full."""
 
 
 class Failed(_Event, frozen=True):
@@ -211,6 +213,10 @@ class EngineMetrics:
     """Number of times that a sequence lost its slot before its end."""
     accepted_by_position: tuple[int, ...] = ()
     """Number of accepted draft tokens by their position in the draft, from 0; up to the last position with any."""
+    adapter_changes: int = 0
+    """Number of steps with another set of LoRA adapters than the step before."""
+    adapter_change_seconds: float = 0.0
+    """Measured additional duration of such a step, in seconds."""
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
@@ -267,7 +273,7 @@ class ModelInfo:
     vocabulary: int
     """Number of token ids; ids run from 0."""
     context: int
-    """Tokens per slot."""
+    """Tokens of the longest sequence: those of a slot, or more where slots share their cells."""
     trained_context: int
     """Context length of the training."""
     slots: int
@@ -276,12 +282,22 @@ class ModelInfo:
     """Number of weights."""
     size: int
     """Size of the weights in bytes."""
+    cells: int = 0
+    """Number of KV cells of all slots together."""
+    cell_bytes: int = 0
+    """Bytes of one cell: the keys and values of a token, in all layers."""
+    cell_types: tuple[str, str] = ("f16", "f16")
+    """Types of the keys and of the values, by llama.cpp's names."""
     architecture: str = ""
     """Name of the architecture in llama.cpp."""
+    repacked: bool = False
+    """True if llama.cpp may have rearranged the weights for the CPU."""
     generates: bool = True
     """True if the model generates text; otherwise it only computes embeddings."""
     embedding_size: int = 0
     """Dimension of an embedding."""
+    shifts: bool = False
+    """True if a text goes on when its slot is full: tokens behind the first ones are discarded."""
     infills: bool = False
     """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
     chat_template: str | None = None
@@ -298,3 +314,9 @@ class ModelInfo:
     """Names of the tokens that structure a prompt, and that a text becomes only where these names are parsed."""
     checkpoints: bool = False
     """True if cells are reused only up to checkpoints, so that the engine needs the turns of a prompt."""
+    adapters: int = 0
+    """Number of LoRA adapters. Their ids run from 0."""
+    host_memory: int = 0
+    """Bytes of host memory of the engine process after loading, with those that its prefix store may take."""
+    gpu_memory: int = 0
+    """Bytes of GPU memory that loading took."""

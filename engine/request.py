@@ -1,6 +1,6 @@
 """Requests that the engine accepts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -123,6 +123,15 @@ class Infill(Struct, frozen=True, tag=True):
     """Text after the gap."""
 
 
+AdapterSet: TypeAlias = tuple[tuple[int, float], ...]
+"""LoRA adapters and their scales: ids in ascending order, no scale of 0. Empty for the model itself."""
+
+
+def adapter_set(scales: Iterable[tuple[int, float]]) -> AdapterSet:
+    """Return the adapters with a scale other than 0, in ascending order of their ids."""
+    return tuple(sorted((id_, scale) for id_, scale in scales if scale))
+
+
 TextPrompt: TypeAlias = str | PromptText
 """Text, which the engine tokenises. Names of control tokens in it become these tokens, except where it is plain."""
 
@@ -163,6 +172,12 @@ class GenerationRequest:
     """Maximum number of generated tokens per choice; None generates up to `default_max_tokens`."""
     default_max_tokens: int | None = None
     """Maximum without `max_tokens`, or fewer tokens where the slot ends earlier; None generates up to its end."""
+    keep: int = 0
+    """First prompt tokens that stay when the context is full and is shifted; -1 is the whole prompt. A token that the
+    model adds at the beginning stays, too.
+    """
+    discard: int = 0
+    """Tokens that are discarded at once when the context is full; 0 discards half of those that need not stay."""
     stop: tuple[str, ...] = ()
     """Strings that end a choice and are not part of its text."""
     stop_tokens: tuple[int, ...] = ()
@@ -175,6 +190,9 @@ class GenerationRequest:
     """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
+    adapters: tuple[tuple[int, float], ...] | None = None
+    """(id, scale) pairs of the LoRA adapters to apply, each id once; None applies none. The cells of different sets of
+    adapters are never shared."""
     grammar: Grammar | None = None
     """Constraint on the text; None leaves it free."""
     speculative: bool | None = None

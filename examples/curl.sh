@@ -95,8 +95,17 @@ show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!
 # An error has OpenAI's shape, and names the wrong field.
 show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 
+# Models on demand: their states, and orders to load and unload one. A server with a single model refuses both.
+show "$url/models"
+show "$url/models/load" -d '{"model": "default"}'
+show "$url/models/unload" -d '{"model": "default"}'
+
 show "$url/slots"
 show "$url/slots/queue"
+
+# LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
+show "$url/lora-adapters"
+show "$url/lora-adapters" -d '[]'
 
 # For probes: the process lives, and it is ready for requests.
 show "$url/livez"

@@ -9,31 +9,32 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from anyio.abc import TaskStatus
 
-from engine import EngineState, embedded_model, open_engine
+from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
-from gateway.loading import NamedEngine, log_loading
+from gateway.commands import run_command
+from gateway.engines import open_engines
+from gateway.loading import log_loading
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.reloading import Reloadable, SettingsReload, log_level_of, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import ListenError, is_local, listen_all, url
+from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
+    from gateway.app import Equipment
     from gateway.keys.ring import KeyRing
     from gateway.usage.store import UsageStore
 
@@ -60,17 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; None takes this process's own.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given[:1] == ["bench"]:
-        from gateway.bench.command import bench  # noqa: PLC0415 - `serve` does not need it
-
-        return bench(given[1:], os.environ)
-    if given[:1] == ["keys"]:
-        from gateway.keys.command import keys  # noqa: PLC0415 - `serve` does not need it
-
-        return keys(given[1:], os.environ)
+    if (code := run_command(given, os.environ)) is not None:
+        return code
     try:
         settings = read_settings(given, os.environ)
-        allow(connections_for(settings.slots, settings.queue_limit))
+        allow(connections_for(settings.all_slots, settings.queue_limit))
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
     except (SettingsError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
@@ -78,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     access_logger.disabled = settings.access_log == "off"
     configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     try:
-        listening = listen_as(settings)
+        listening = listen_as(settings, certificates)
     except ListenError as error:
         return exit_with(ExitCode.LISTEN, str(error))
     reloadables: list[Reloadable] = [SettingsReload(settings, given, os.environ)]
@@ -116,26 +111,17 @@ def certificates_for(settings: Settings) -> Certificates | None:
     return open_certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
 
 
-class Listening(NamedTuple):
-    """Listening sockets of the server."""
-
-    all: list[socket.socket]
-    """Those of the whole server."""
-    metrics: list[socket.socket]
-    """Those of the port for metrics alone."""
-
-
-def listen_as(settings: Settings) -> Listening:
+def listen_as(settings: Settings, certificates: Certificates | None) -> Listening:
     """Return sockets that listen where the settings say.
 
     Raises:
         ListenError: An address or a path cannot be used.
     """
     address = (settings.host, settings.port) if settings.listens_on_port else None
-    sockets = listen_all(address, settings.unix_socket)
-    if settings.metrics_port is None:
-        return Listening(sockets, [])
-    return Listening(sockets, listen_all((settings.metrics_host or settings.host, settings.metrics_port), None))
+    sockets, metrics = listen_all(address, settings.unix_socket), list[socket.socket]()
+    if settings.metrics_port is not None:
+        metrics = listen_all((settings.metrics_host or settings.host, settings.metrics_port), None)
+    return Listening(sockets, metrics, None if certificates is None else certificates.current)
 
 
 async def run(
@@ -170,35 +156,25 @@ async def run(
             reloadables.append(keys.reload)
             tasks.start_soon(keys.run)
         clock = LoopClock()
-        async with open_engines(settings, clock) as engines:
-            reloadables.append(log_level_of([named.engine for named in engines]))
+        async with open_engines(settings, clock.time) as engines:
+            reloadables.append(log_level_of(engines.values()))
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
-            serve_engines = await anyio.to_thread.run_sync(import_server)
-            await serve_engines(
-                settings,
-                listening.all,
-                shutdown,
-                clock,
-                *(named.engine for named in engines),
-                tls=certificates and certificates.current,
-                keys=keys,
-                usage=usage,
-                metrics_sockets=listening.metrics,
-            )
-            failed = any(named.engine.status.state is EngineState.FAILED for named in engines)
+            serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
+            await serve_gateway(engines, settings, equipment(keys=keys, usage=usage, clock=clock), listening, shutdown)
+            failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
     if keys is not None:
         await keys.close()
     logger.info("stopped")
-    return ExitCode.LOAD if failed else ExitCode.STOPPED
+    return ExitCode.LOAD if failed and not settings.on_demand else ExitCode.STOPPED
 
 
 def log_choices(settings: Settings, listening: Listening) -> None:
     """Log what an operator may not expect of the settings."""
     if listening.metrics:
         logger.info("metrics are on %s", " and ".join(f"{url(sock)}/metrics" for sock in listening.metrics))
-    if settings.model == embedded_model():
+    if [model.place for model in settings.served] == [embedded_model()]:
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     if settings.log_content:
         logger.warning("prompts and answers are written to the log: --log-content")
@@ -243,12 +219,13 @@ async def open_usage(settings: Settings) -> "UsageStore | None":
     return store
 
 
-def import_server() -> Callable[..., Awaitable[None]]:
-    """Import and return `serve_engines`. The import takes 0.2 s and runs while the engine process starts."""
-    from gateway.app import serve_engines  # noqa: PLC0415
+def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":
+    """Import and return `serve_gateway` and `Equipment`. It takes 0.2 s and runs while the engine process starts."""
+    from gateway.app import Equipment  # noqa: PLC0415
+    from gateway.serve import serve_gateway  # noqa: PLC0415
 
     gc.freeze()  # a full collection would otherwise scan all imported objects, for 20 ms
-    return serve_engines
+    return serve_gateway, Equipment
 
 
 async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]) -> None:
@@ -261,19 +238,6 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
                 signal.raise_signal(received)
             logger.info("%s: stopping; the next one ends at once", received.name)
             shutdown.set()
-
-
-@asynccontextmanager
-async def open_engines(settings: Settings, clock: LoopClock) -> AsyncIterator[list[NamedEngine]]:
-    """Start the engine for generation, then the one for embeddings if a separate model is configured."""
-    async with open_engine(settings.engine_config(), clock=clock.time) as engine:
-        engines = [NamedEngine(settings.served_name, engine)]
-        config = settings.embedder_config()
-        if config is None:
-            yield engines
-            return
-        async with open_engine(config, clock=clock.time) as embedder:
-            yield [*engines, NamedEngine(Path(config.model).stem, embedder)]
 
 
 if __name__ == "__main__":

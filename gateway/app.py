@@ -1,16 +1,12 @@
-"""The ASGI application: APIs, middleware, and the function that serves it."""
+"""The ASGI application: its parts, APIs and middleware."""
 
-import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from engine import Engine
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
@@ -34,25 +30,32 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
-from gateway.preparation.jobs import modules_of
-from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
-from gateway.preparation.workers.pool import WorkerPool
-from gateway.server.aside import serving_aside
-from gateway.server.capacity import connections_for
-from gateway.server.lag import LoopClock, running
-from gateway.server.limits import ServerLimits
-from gateway.server.server import ContextSource, serve
-from gateway.serving.generations import Generations
-from gateway.serving.models import Models, Served, Task
-from gateway.serving.prompts import ChatPrompts
-from gateway.serving.recorder import Recorder
+from gateway.registry import Serving, create_models
+from gateway.server.lag import LoopClock
+from gateway.serving.models import Models
 from gateway.serving.records import RecordObserver
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.tracing.journal import Journal, SpanWriter
-from gateway.tracing.opening import open_traces
 from gateway.usage.store import UsageStore
 from gateway.usage.writer import UsageWriter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equipment:
+    """Parts of the gateway that are opened before it. Each has a default that does without."""
+
+    keys: KeyRing | None = None
+    """API keys that requests need; without them, no request needs one."""
+    usage: UsageStore | None = None
+    """Keeps the usage of requests, if it is given."""
+    preparer: Preparer | None = None
+    """Prepares requests; unset to prepare them in this process."""
+    clock: LoopClock = field(default_factory=LoopClock)
+    """Measures the event loop's lag and the time of clients. It runs while the server serves."""
+    spans: SpanWriter | None = None
+    """Makes the spans of requests; unset if there are no traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,39 +97,36 @@ class Gateway:
 
 
 def create_gateway(
-    engine: Engine,
-    settings: Settings,
-    embedder: Engine | None = None,
-    *,
-    keys: KeyRing | None = None,
-    usage: UsageStore | None = None,
-    preparer: Preparer | None = None,
-    clock: LoopClock | None = None,
-    spans: SpanWriter | None = None,
+    engines: Mapping[str, EngineSource], settings: Settings, equipment: Equipment | None = None
 ) -> Gateway:
-    """Return the application for one engine, or for two if embeddings have a model of their own.
+    """Return the application.
 
     Args:
-        engine: runs `settings.model`.
-        settings: configure APIs, limits and middleware.
-        embedder: runs `settings.embedding_model`; unset if `engine` also computes embeddings.
-        keys: API keys that requests need; without them, no request needs one.
-        usage: keeps the usage of requests, if it is given.
-        preparer: prepares requests; None prepares them in this process.
-        clock: measures the event loop's lag and the time of clients; None makes one that does not run.
-        spans: makes the spans of requests; unset if there are no traces.
+        engines: sources of the engines, by the names of the models in the settings.
+        settings: configure models, APIs, limits and middleware.
+        equipment: parts that are opened before; None takes the defaults.
     """
-    preparer = preparer or InlinePreparer(strict=settings.strict_fields)
-    clock = clock or LoopClock()
-    journal = Journal(spans, keeps_content=settings.log_content)
-    limiter, writer = Limiter(), None if usage is None else UsageWriter(usage)
+    equipment = equipment or Equipment()
+    parts = _Parts(settings, equipment)
+    journal = Journal(equipment.spans, keeps_content=settings.log_content)
+    limiter, writer = Limiter(), None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    models = create_models(engine, settings, embedder, preparer, observers, limiter)
-    health = HealthEndpoints(models, lag=lambda: clock.lag)
-    requests = RequestMetrics(served.name for served in models.all)
+    models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
+    health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
+    requests = RequestMetrics(model.name for model in models.named)
     observers.append(requests.observe)
-    server = ServerMetrics(lag=lambda: clock.lag, draining=lambda: health.draining)
+    server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
+    background, apis = create_apis(models, settings, health, metrics)
+    app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
+    metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
+    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
+
+
+def create_apis(
+    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints
+) -> tuple[BackgroundResponses, tuple[Api, ...]]:
+    """Return all APIs, and the background responses of one of them."""
     store = ResponseStore(
         max_responses=settings.stored_responses,
         max_bytes=settings.stored_bytes,
@@ -140,142 +140,32 @@ def create_gateway(
     )
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
     described = (openai_api(models, store, background), generate_api(models), own_api)
-    apis = (*described, Description(described, strict=settings.strict_fields).api)
-    app = CountedResponses(create_app(apis, settings, keys, limiter, preparer, clock, journal), server)
-    metrics_app = create_app((metrics_api(metrics),), settings, None, limiter, preparer, clock, journal)
-    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
+    return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 
-def create_app(
-    apis: tuple[Api, ...],
-    settings: Settings,
-    keys: KeyRing | None,
-    limiter: Limiter,
-    preparer: Preparer,
-    clock: LoopClock,
-    journal: Journal,
-) -> ASGIApp:
-    """Return the ASGI application: the routes of all APIs, wrapped in the middleware."""
-    app = OriginGuard(
-        Starlette(routes=routes(apis, preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
-    )
-    scoped = RequestScope(
-        RateLimitHeaders(app, limiter),
-        RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
-        encoder_for=encoder_for(apis),
-        authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
-        partition_cache=settings.partition_cache,
-        budget=BodyBudget(settings.body_budget, settings.body_limit),
-        clock=clock.time,
-        observer=journal,
-    )
-    return ReadableResponses(scoped, settings.allow_origin)
+class _Parts:
+    """Parts that the applications of both ports share."""
 
+    def __init__(self, settings: Settings, equipment: Equipment) -> None:
+        self._settings = settings
+        self._clock = equipment.clock
+        self.preparer = equipment.preparer or InlinePreparer(strict=settings.strict_fields)
+        """Prepares requests."""
 
-def create_models(
-    engine: Engine,
-    settings: Settings,
-    embedder: Engine | None,
-    preparer: Preparer,
-    observers: Sequence[RecordObserver],
-    limiter: Limiter,
-) -> Models:
-    """Return the registry of the models that the settings name. Observers see the record of every request to them."""
-
-    def served(engine: Engine, name: str, file: Path, *tasks: Task) -> Served:
-        recorder = Recorder(name, observers)
-        return Served(
-            engine,
-            name,
-            file,
-            tasks=frozenset(tasks),
-            prompts=ChatPrompts(engine, settings.chat_template, preparer, parse_special=settings.parse_special),
-            generations=Generations(
-                engine,
-                recorder,
-                limiter,
-                max_tokens=settings.max_tokens,
-                queue_timeout=settings.queue_timeout,
-                patience=settings.client_patience,
-            ),
-            recorder=recorder,
-            limiter=limiter,
+    def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
+        """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
+        settings = self._settings
+        app = OriginGuard(
+            Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
         )
-
-    main = served(engine, settings.served_name, settings.model, *Task)
-    if embedder is None or settings.embedding_model is None:
-        return Models([main], dict.fromkeys(Task, main))
-    embeds = served(embedder, settings.embedding_model.stem, settings.embedding_model, Task.EMBED, Task.TOKENIZE)
-    return Models([main, embeds], {**dict.fromkeys(Task, main), Task.EMBED: embeds})
-
-
-@asynccontextmanager
-async def open_gateway(
-    engine: Engine,
-    settings: Settings,
-    embedder: Engine | None = None,
-    *,
-    keys: KeyRing | None = None,
-    usage: UsageStore | None = None,
-    clock: LoopClock | None = None,
-) -> AsyncIterator[Gateway]:
-    """Create the application with worker processes. They and the gateway run inside the context.
-
-    The arguments are those of `create_gateway`.
-    """
-    pool = WorkerPool()
-    preparer = PooledPreparer(pool, strict=settings.strict_fields)
-    async with open_traces(settings.traces) as spans:
-        gateway = create_gateway(
-            engine, settings, embedder, keys=keys, usage=usage, preparer=preparer, clock=clock, spans=spans
+        scoped = RequestScope(
+            RateLimitHeaders(app, limiter),
+            RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
+            encoder_for=encoder_for(apis),
+            authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
+            partition_cache=settings.partition_cache,
+            budget=BodyBudget(settings.body_budget, settings.body_limit),
+            clock=self._clock.time,
+            observer=journal,
         )
-        endpoints = (endpoint for api in gateway.apis for endpoint in api.endpoints)
-        async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
-            for served in gateway.models.all:
-                tasks.start_soon(served.prompts.check)
-            yield gateway
-            tasks.cancel_scope.cancel()
-
-
-async def serve_engines(  # noqa: PLR0913 - what the main program has opened
-    settings: Settings,
-    sockets: list[socket.socket],
-    shutdown: anyio.Event,
-    clock: LoopClock,
-    engine: Engine,
-    embedder: Engine | None = None,
-    *,
-    tls: ContextSource | None = None,
-    keys: KeyRing | None = None,
-    usage: UsageStore | None = None,
-    metrics_sockets: Sequence[socket.socket] = (),
-) -> None:
-    """Serve until `shutdown` is set, then wait for open requests as `serve` does.
-
-    Args:
-        settings: configure the application and the limits of the server.
-        sockets: listening sockets.
-        shutdown: starts the graceful stop once set.
-        clock: measures the event loop's lag; it runs while the server serves.
-        engine: runs `settings.model`.
-        embedder: runs `settings.embedding_model`; unset if `engine` also computes embeddings.
-        tls: returns the TLS context for a new connection; None serves without TLS.
-        keys: API keys that requests need; without them, no request needs one.
-        usage: keeps the usage of requests, if it is given.
-        metrics_sockets: listening sockets of the port for metrics alone.
-    """
-    limits = ServerLimits(connections=connections_for(settings.slots, settings.queue_limit), grace=settings.grace)
-    async with (
-        open_gateway(engine, settings, embedder, keys=keys, usage=usage, clock=clock) as gateway,
-        running(clock),
-        serving_aside(gateway.metrics_app, metrics_sockets, clock.time),
-    ):
-        await serve(
-            gateway.app,
-            sockets,
-            limits,
-            shutdown=shutdown,
-            on_draining=gateway.health.drain,
-            clock=clock.time,
-            tls=tls,
-        )
+        return ReadableResponses(scoped, settings.allow_origin)

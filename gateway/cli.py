@@ -15,12 +15,26 @@ from pydantic.fields import FieldInfo
 
 from gateway import __version__
 from gateway.arguments import Parser, without_values
+from gateway.habits import ALIASES, add_habits, settings_of
+from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
+COMMANDS = {
+    "bench": "measure an OpenAI-compatible server",
+    "keys": "manage the API keys of a store",
+    "doctor": "examine this machine and a model, and say how it would be served",
+    "pull": "download a model of the Hugging Face hub",
+    "list": "list the models of the hub that are on this machine",
+    "remove": "remove models of the hub from this machine",
+}
+"""Commands with arguments of their own, and their help texts."""
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
+
+TABLES = "models"
+"""Setting that only the file has: a table for each model."""
 
 
 class SettingsError(Exception):
@@ -38,17 +52,15 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SettingsError: a setting is invalid.
         SystemExit: `--help` or `--version` has been printed.
     """
-    flags = {name: value for name, value in vars(_parser().read(arguments)).items() if name != "command"}
+    flags = _read_flags(arguments)
     variables = {
-        name: text
-        for name in (*Settings.model_fields, "config")
-        if (text := environment.get(_variable(name, environment)))
+        name: text for name in (*flag_fields(), "config") if (text := environment.get(_variable(name, environment)))
     }
     config = flags.pop("config", None) or variables.get("config")
     variables.pop("config", None)
     file = _read_file(Path(config)) if config else {}
 
-    values = {**file, **variables, **flags}
+    values = with_tables({**file, **variables, **flags})
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -58,11 +70,28 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         raise SettingsError(_message(error, values, origins)) from error
 
 
+def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
+    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
+        raise SettingsError("a command comes first: llama-gateway serve [flags]")
+    given = vars(_parser().read(arguments))
+    try:
+        return settings_of({name: value for name, value in given.items() if name != "command"})
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
 def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
-    """Return one line about the first invalid value, under the name that its source uses."""
+    """Return one line about the first invalid value, under the name that its source uses.
+
+    Values that exclude each other have no place; their message has the names of the flags.
+    """
     first = error.errors()[0]
-    name = str(first["loc"][0])
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    if not first["loc"]:
+        return reason
+    name, *inner = map(str, first["loc"])
+    if name == TABLES:
+        return f"{'.'.join([name, *(part for part in inner if part != '[key]')])}: {reason}"
     value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
     return f"{origins[name]}{value}: {reason}"
 
@@ -77,11 +106,27 @@ def _read_file(path: Path) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name not in Settings.model_fields or isinstance(value, dict):
+        if name == TABLES and isinstance(value, dict):
+            values[name] = _tables(path, value)
+            continue
+        if name not in flag_fields() or isinstance(value, dict):
             raise SettingsError(f"unknown key {key!r} in {path}")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
     return values
+
+
+def _tables(path: Path, tables: Mapping[str, object]) -> object:
+    try:
+        return table_texts(tables)
+    except ValueError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def flag_fields() -> dict[str, FieldInfo]:
+    """Return the settings that are flags, `--model` first."""
+    fields = {name: field for name, field in Settings.model_fields.items() if name != TABLES}
+    return {"model": fields["model"], **fields}
 
 
 class _Parser(Parser):
@@ -99,32 +144,33 @@ def _parser() -> _Parser:
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    # These have their own arguments.
-    commands.add_parser("bench", help="measure an OpenAI-compatible server", add_help=False)
-    commands.add_parser("keys", help="manage the API keys of a store", add_help=False)
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     serve = commands.add_parser(
         "serve",
-        usage="llama-gateway serve [--model FILE] [flags]",
-        help="serve a model over HTTP",
-        description="Serve a GGUF model over HTTP. Ctrl-C or SIGTERM stops it.",
+        usage="llama-gateway serve [--model [NAME=]MODEL ...] [flags]",
+        help="serve models over HTTP",
+        description="Serve GGUF models over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
-        "file (queue-limit). Flags take precedence over variables, and variables over the file. Exit codes: 0 stopped "
-        "by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
-        "4 cannot listen.",
+        "file (queue-limit). Flags take precedence over variables, and variables over the file. The flags of "
+        "llama-server are understood, too, or answered by what to use instead. Exit codes: 0 stopped by a signal, "
+        "1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
-    for name, field in Settings.model_fields.items():
-        serve.add_argument(_flag(name), dest=name, help=_help(field), **_argument(field))
+    for name, field in flag_fields().items():
+        names = (*ALIASES.get(name, ()), _flag(name))
+        serve.add_argument(*names, dest=name, help=_help(field), **_argument(name, field))
+    add_habits(serve)
     return parser
 
 
-def _argument(field: FieldInfo) -> dict[str, Any]:
+def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
     """Return the argparse options of a flag: a switch for booleans, a repeatable value for tuples, else one value."""
     if field.annotation is bool:
         return {"action": "store_const", "const": "true"}
-    repeated = field.annotation == tuple[str, ...]
+    repeated = field.annotation == tuple[str, ...] or name == "model"
     metavar = field.title or "|".join(_choices(field))
     return {"action": "append" if repeated else "store", "metavar": metavar}
 

@@ -1,57 +1,67 @@
 """Progress of loading in the log and on the terminal."""
 
 import logging
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import anyio
 
 from engine import Engine, EngineState, ModelInfo
 from gateway.progress import progress_for
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 
 logger = logging.getLogger("gateway")
 
 
-class NamedEngine(NamedTuple):
-    """An engine with the name of its model."""
-
-    name: str
-    """The model's name for clients."""
-    engine: Engine
-    """Runs the model."""
-
-
 async def log_loading(
-    engines: Sequence[NamedEngine], urls: list[str], settings: Settings, shutdown: anyio.Event
+    sources: Mapping[str, EngineSource], urls: Sequence[str], settings: Settings, shutdown: anyio.Event
 ) -> None:
-    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded."""
-    for name, engine in engines:
+    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded.
+
+    Models on demand are only named: their loads are logged as they happen.
+    """
+    if settings.on_demand:
+        logger.info("listening on %s, serving %s on demand", " and ".join(urls), ", ".join(sources))
+        return
+    engines = {name: source.engine for name, source in sources.items() if source.engine is not None}
+    for name, engine in engines.items():
         if await wait_until_loaded(name, engine) is not EngineState.READY:
             shutdown.set()
             return
-    loaded = [(name, await engine.ready()) for name, engine in engines]
-    if settings.max_tokens is None and any(model.generates for _, model in loaded):
+    loaded = {name: await engine.ready() for name, engine in engines.items()}
+    if settings.max_tokens is None and any(model.generates for model in loaded.values()):
         logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
-    served = [describe(name, model) for name, model in loaded]
+    served = [describe(name, model) for name, model in loaded.items()]
     logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
 
 
 async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
     """Wait until the model is loaded or has failed, show the progress, and return the state."""
-    progress = progress_for(name)
-    try:
-        while (status := engine.status).state is EngineState.LOADING:
-            progress.show(status.progress)
-            await engine.status_changed(status)
-    finally:
-        progress.close()
+    await _show_progress(name, engine, EngineState.DOWNLOADING)
+    await _show_progress(name, engine, EngineState.LOADING)
+    status = engine.status
     if status.state is EngineState.FAILED:
         logger.error("cannot serve %s: %s", name, status.detail)
     return status.state
 
 
+async def _show_progress(name: str, engine: Engine, state: EngineState) -> None:
+    """Show the progress while the engine is in a state."""
+    if engine.status.state is not state:
+        return
+    progress = progress_for(name, verb=state.value)
+    try:
+        while (status := engine.status).state is state:
+            progress.show(status.progress)
+            await engine.status_changed(status)
+    finally:
+        progress.close()
+
+
 def describe(name: str, model: ModelInfo) -> str:
     """Return one log phrase: the model's name, description, and slots or use."""
-    use = f"{model.slots} slots of {model.context} tokens each" if model.generates else "embeddings only"
+    slots = f"{model.slots} slots of {model.context} tokens each"
+    if model.slots * model.context > model.cells > 0:
+        slots = f"{model.slots} slots of up to {model.context} tokens, {model.cells} together"
+    use = slots if model.generates else "embeddings only"
     return f"{name} ({model.description}): {use}"

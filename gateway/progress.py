@@ -1,4 +1,4 @@
-"""Progress of loading a model: a bar on a terminal, log lines elsewhere."""
+"""Progress of loading or downloading a model: a bar on a terminal, log lines elsewhere."""
 
 import logging
 import sys
@@ -11,22 +11,22 @@ LINES = 4
 
 
 class Progress(Protocol):
-    """Display of the share of a model that is loaded."""
+    """Display of the share of a model that is there."""
 
     def show(self, share: float) -> None:
         """Display the share, 0 to 1. Called at every change."""
 
     def close(self) -> None:
-        """End the display. Called once, when loading ends."""
+        """End the display. Called once, at the end of loading."""
 
 
 class ProgressBar:
     """A progress bar, removed when it is closed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, verb: str) -> None:
         from tqdm import tqdm  # noqa: PLC0415 - needed on a terminal only
 
-        self._bar = tqdm(total=100, desc=f"loading {name}", bar_format="{desc} {percentage:3.0f}% |{bar}|", leave=False)
+        self._bar = tqdm(total=100, desc=f"{verb} {name}", bar_format="{desc} {percentage:3.0f}% |{bar}|", leave=False)
 
     def show(self, share: float) -> None:
         """Move the bar."""
@@ -40,20 +40,21 @@ class ProgressBar:
 class ProgressLog:
     """One log line at the start and one for each quarter."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, verb: str) -> None:
         self._name = name
+        self._verb = verb
         self._logged = -1
 
     def show(self, share: float) -> None:
         """Log a line, unless this quarter already has one."""
         if (quarter := int(share * LINES)) > self._logged:
             self._logged = quarter
-            logger.info("loading %s: %d %%", self._name, round(share * 100))
+            logger.info("%s %s: %d %%", self._verb, self._name, round(share * 100))
 
     def close(self) -> None:
         """Do nothing: log lines stay."""
 
 
-def progress_for(name: str) -> Progress:
-    """Return a bar if standard error is a terminal, else a log."""
-    return ProgressBar(name) if sys.stderr.isatty() else ProgressLog(name)
+def progress_for(name: str, *, verb: str = "loading") -> Progress:
+    """Return a bar if standard error is a terminal, else a log. Both begin with the verb and the model's name."""
+    return ProgressBar(name, verb) if sys.stderr.isatty() else ProgressLog(name, verb)

@@ -2,15 +2,15 @@
 
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from engine import Engine
 from gateway.cli import read_settings
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -37,13 +37,14 @@ async def reload_all(reloadables: Sequence[Reloadable]) -> None:
             logger.error("cannot reload, nothing changes: %s", error)  # noqa: TRY400 - an error of the operator
 
 
-def log_level_of(engines: Iterable[Engine]) -> Reloadable:
+def log_level_of(sources: Collection[EngineSource]) -> Reloadable:
     """Return a reloadable, after that of the settings, that passes the log level of this process on to the engines."""
 
     async def reload() -> None:
         level = logging.getLevelName(logging.getLogger().level).lower()
-        for engine in engines:
-            engine.set_log_level(level)
+        for source in sources:
+            if source.engine is not None:
+                source.engine.set_log_level(level)
 
     return reload
 

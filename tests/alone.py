@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Removal
 from engine.core.kv.prefix import common_prefix
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Outcome, Removal, StepPlan
+from engine.core.step import Chunk, Outcome, StepPlan
+from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
-from engine.llama.runner import BATCH_ROWS, LlamaRunner
+from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.sampling.candidates import Logits
 from tests.models import model_path

@@ -41,11 +41,12 @@ def program(*arguments: str) -> Iterator[Process]:
 
 @contextmanager
 def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
-    """Run the program on the test model; yield it and its port once it serves.
+    """Run the program on the test model, or on those of the arguments; yield it and its port once it serves.
 
     With one thread for the model: on a busy machine several would wait for each other at every layer.
     """
-    with program("--model", str(model_path()), "--threads", "1", *arguments) as process:
+    model = () if "--model" in arguments else ("--model", str(model_path()))
+    with program(*model, "--threads", "1", *arguments) as process:
         yield process, _port(process)
 
 

@@ -6,23 +6,27 @@ from gateway.serving.records import Outcome, RequestRecord
 
 
 class Records:
-    """The records of all requests. Each must begin once and end once."""
+    """The records of all requests. Each must begin once, be accepted at most once, and end once."""
 
     def __init__(self) -> None:
         self.begun: list[RequestRecord] = []
+        self.accepted: list[RequestRecord] = []
         self.ended: list[RequestRecord] = []
         self.has_ended = anyio.Event()
         """Set once a request has ended."""
 
     def __call__(self, record: RequestRecord) -> None:
-        known = [any(record is other for other in others) for others in (self.begun, self.ended)]
-        if record.outcome is None:
-            assert known == [False, False], "a request begins twice"
-            self.begun.append(record)
-        else:
-            assert known == [True, False], "a request ends before it begins, or twice"
+        seen = [any(record is other for other in others) for others in (self.begun, self.accepted, self.ended)]
+        if record.outcome is not None:
+            assert seen == [True, record.accepted, False], "a request ends before it begins, or twice"
             self.ended.append(record)
             self.has_ended.set()
+        elif record.accepted:
+            assert seen == [True, False, False], "a request is accepted before it begins, or twice"
+            self.accepted.append(record)
+        else:
+            assert seen == [False, False, False], "a request begins twice"
+            self.begun.append(record)
 
     def of(self, request_id: str) -> RequestRecord:
         """Return the record of the only request with this id that has ended."""

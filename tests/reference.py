@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import RootModel
 from pydantic.fields import FieldInfo
 
 from gateway.apis.endpoint import AnyEndpoint, has_body
@@ -18,15 +19,14 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields
-from gateway.app import create_gateway
+from gateway.cli import flag_fields
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
 from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import ServerMetrics
 from gateway.openapi.document import plain_path
 from gateway.openapi.statuses import DESCRIPTIONS
-from gateway.settings import Settings
-from tests.gateway.application import apis, settings_for
+from tests.gateway.application import apis, gateway_of
 from tests.gateway.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def routes() -> str:
 
 def flags() -> str:
     """Every setting, with its default and its help text, and the file that may have them."""
-    rows = [(_flag(name, field), _default(field), _about(field)) for name, field in Settings.model_fields.items()]
+    rows = [(_flag(name, field), _default(field), _about(field)) for name, field in flag_fields().items()]
     config = ("`--config` FILE", "none", "a TOML file of settings")
     return _table(("flag", "default", "what it sets"), (*rows, config))
 
@@ -70,7 +70,7 @@ def statuses() -> str:
 
 def metrics() -> str:
     """Every metric, in the order of a scrape."""
-    models = create_gateway(FakeEngine().as_engine(), settings_for()).models
+    models = gateway_of(FakeEngine()).models
     requests, server = RequestMetrics(served.name for served in models.all), ServerMetrics(float, bool)
     families: Iterable[Any] = Exposition([requests, EngineCollector(models.all), server]).registry.collect()
     rows = ((_metric(family), family.type, _names(family._labelnames), family.documentation) for family in families)
@@ -148,7 +148,8 @@ def _bodies() -> Iterator[tuple[str, str, str]]:
     for body, its_routes in routes_of.items():
         shared = {name: group for name, group in SHARED.items() if issubclass(body, group)}
         inherited = {field for group in shared.values() for field in group.model_fields}
-        own = _names(name for name in body.model_fields if name not in inherited)
+        listed = issubclass(body, RootModel)
+        own = "*array*" if listed else _names(name for name in body.model_fields if name not in inherited)
         refused = _names(body.unsupported) if issubclass(body, RefusingFields) else ""
         yield ", ".join(its_routes), ", ".join([own, *(f"*{name}*" for name in shared)]), refused
 

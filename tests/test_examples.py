@@ -45,6 +45,7 @@ TOLD = {
         r'"param":"temperature"',
         r'"state":"idle"',
     ],
+    "openai_sdk_adapters.py": [r"\A[^ ]+: 42\nno adapter: "],
     "openai_sdk_chat.py": [
         r"\A17\+25=42\nHello! .*\nCompletionUsage\(.*\)\nHello! .*\n17\+25=42\n\Z",
     ],

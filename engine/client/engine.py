@@ -50,6 +50,11 @@ class Engine:
         return self._supervisor.model
 
     @property
+    def file(self) -> str | None:
+        """Path of the model's file; unset while it is being downloaded."""
+        return self._supervisor.file
+
+    @property
     def metrics(self) -> EngineMetrics | None:
         """Latest metrics of the engine process; unset until it has sent some."""
         return self._supervisor.metrics

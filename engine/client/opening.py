@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from engine.client.download import Download
 from engine.client.engine import Engine
 from engine.client.process import command_for
 from engine.client.supervisor import Supervisor
@@ -19,6 +20,7 @@ async def open_engine(
     command: Sequence[str] | None = None,
     limits: Supervision | None = None,
     clock: Callable[[], float] = anyio.current_time,
+    download: Download | None = None,
 ) -> AsyncIterator[Engine]:
     """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
 
@@ -31,8 +33,10 @@ async def open_engine(
         limits: Timeouts of the supervision; None takes the defaults.
         clock: Clock by which the patience with readers and with the process is measured. It may stand still during
             stalls of the event loop.
+        download: Provides the model's file before the process starts; None takes `config.model`.
     """
-    supervisor = Supervisor(config, command or command_for("engine.worker.main"), limits or Supervision(), clock)
+    command = command or command_for("engine.worker.main")
+    supervisor = Supervisor(config, command, limits or Supervision(), clock, download)
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as group:

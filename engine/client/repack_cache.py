@@ -1,4 +1,4 @@
-"""A cache of crashes by repacked weights, so that only the first start on a machine pays for one."""
+"""A cache of whether repacked weights crash, so that only the first start on a machine pays for a crash."""
 
 import hashlib
 import logging
@@ -11,37 +11,45 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+_WORDS = {False: "crashes", True: "works"}
+"""Word in the name of a record by its verdict. Of two records a crash counts."""
 _CPU_INFO = Path("/proc/cpuinfo")
 _CPU_KEYS = ("model name", "flags", "Features", "CPU part")
 
 
 class RepackCache:
-    """Remembers, in a folder that outlives the process, that repacked weights crash.
+    """Remembers, in a folder that outlives the process, whether repacked weights crash.
 
-    An empty file is the record, so that there is no content to be damaged. Its name depends on the CPU and on the build
-    of llama.cpp: another one is tried again. Where the folder cannot be used, nothing is remembered.
+    An empty file is the record, so that there is no content to be damaged. Its name has the verdict, and depends on the
+    CPU and on the build of llama.cpp: another one is tried again. Where the folder cannot be used, nothing is
+    remembered. That they work does not say so of every quantisation: a crash later is one, and replaces the verdict.
     """
 
     def __init__(self) -> None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         key = hashlib.sha256("\n".join([*_cpu(), *_build()]).encode()).hexdigest()[:16]
-        self._file = Path(home) / "llama-gateway" / f"repack-crashes-{key}"
+        folder = Path(home) / "llama-gateway"
+        self._files = {works: folder / f"repack-{word}-{key}" for works, word in _WORDS.items()}
+
+    def works(self) -> bool | None:
+        """Return whether repacked weights work with this build on this CPU; None if that is not known."""
+        with suppress(OSError):
+            return next((works for works, file in self._files.items() if file.exists()), None)
+        return None
 
     def crashes(self) -> bool:
-        """Return whether a crash of this build on this CPU is recorded."""
-        try:
-            known = self._file.exists()
-        except OSError:
-            return False
+        """Return whether a crash of this build on this CPU is recorded, and log it."""
+        known = self.works() is False
         if known:
-            logger.info("the weights are not repacked: that crashed before", extra={"record": self._file})
+            logger.info("the weights are not repacked: that crashed before", extra={"record": self._files[False]})
         return known
 
-    def record(self) -> None:
-        """Record that repacked weights crash."""
+    def record(self, *, works: bool) -> None:
+        """Record that repacked weights work, or that they crash."""
         with suppress(OSError):
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.touch()
+            self._files[works].parent.mkdir(parents=True, exist_ok=True)
+            self._files[works].touch()
+            self._files[not works].unlink(missing_ok=True)
 
 
 def _cpu() -> Iterator[str]:

@@ -9,10 +9,11 @@ from engine.client.notifier import Notifier
 class EngineState(StrEnum):
     """State of the engine process.
 
-    `LOADING` leads to `READY` or `FAILED`; `READY` to `RESTARTING`, by way of `STALLED` if the process had to be
-    killed; `RESTARTING` to `READY`. `FAILED` and `STOPPED` are final.
+    `DOWNLOADING` leads to `LOADING` or `FAILED`; `LOADING` to `READY` or `FAILED`; `READY` to `RESTARTING`, by way of
+    `STALLED` if the process had to be killed; `RESTARTING` to `READY`. `FAILED` and `STOPPED` are final.
     """
 
+    DOWNLOADING = "downloading"
     LOADING = "loading"
     READY = "ready"
     RESTARTING = "restarting"

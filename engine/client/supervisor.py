@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 
+from engine.client.download import DOWNLOADING, Download, obtain
 from engine.client.exchange import Exchange
 from engine.client.measurements.telemetry import Totals
 from engine.client.pace import LoadPace
@@ -72,6 +73,7 @@ class Supervisor:
         command: Sequence[str],
         limits: Supervision,
         clock: Callable[[], float] = anyio.current_time,
+        download: Download | None = None,
     ) -> None:
         self.board = StatusBoard()
         self.exchange = Exchange(config.slots + config.queue_limit, clock)
@@ -80,8 +82,12 @@ class Supervisor:
         self.metrics: EngineMetrics | None = None
         self.totals = Totals()
         self.limits = limits
+        self.file = config.model if download is None else None
         self._config = config
         self._process: EngineProcess | None = None
+        self._download = download
+        if download is not None:
+            self.board.post(DOWNLOADING)
         self._repack_cache = RepackCache()
         self._repack_crashed = False
         self._command = command
@@ -99,8 +105,9 @@ class Supervisor:
             self._config = replace(self._config, repack=False)
         try:
             with self._scope:
-                while await self._run_session():
-                    pass
+                if await self._obtain():
+                    while await self._run_session():
+                        pass
         finally:
             self.exchange.close()
 
@@ -118,6 +125,14 @@ class Supervisor:
         """End the engine process, and then `run`."""
         self._post(EngineState.STOPPED, "The engine was stopped.")
         self._scope.cancel()
+
+    async def _obtain(self) -> bool:
+        """Wait for the model's file. Returns False if it cannot be had."""
+        if self._download is not None:
+            self._loading.begin(anyio.current_time())
+            self.file = await obtain(self._download, self.board)
+            self._config = replace(self._config, model=self.file or "")
+        return self.file is not None
 
     async def _run_session(self) -> bool:
         """Run one process to its end. Waits for the backoff; returns True if another process follows."""
@@ -234,8 +249,8 @@ class Supervisor:
             self.board.post(replace(self.board.latest, progress=progress))
 
     def _record_loaded(self, session: _Session, model: ModelInfo, now: float) -> None:
-        if self._repack_crashed and self.model is None:
-            self._repack_cache.record()
+        if self.model is None and (self._repack_crashed or model.repacked):
+            self._repack_cache.record(works=not self._repack_crashed)
         self.model = model
         session.ready_at = session.progress_at = now
         self._loading.end(anyio.current_time())

@@ -43,15 +43,16 @@ class PromptBudget:
             return
         self._rates.setdefault(depth // _BAND, deque(maxlen=_RECENT)).append(tokens / seconds)
 
-    def tokens(self, *, hurried: bool, depth: int = 0) -> int:
+    def tokens(self, *, hurried: bool, depth: int = 0, steps: int = 1) -> int:
         """Return the number of tokens for the next prompt step.
 
         Args:
             hurried: whether other sequences wait for the step.
             depth: as in `observe`.
+            steps: number of prompt steps for which other sequences wait. They share the target time.
         """
         rate = self._rate(depth // _BAND)
-        fitting = self._smallest if rate is None else int(rate * self._target)
+        fitting = self._smallest if rate is None else int(rate * self._target / steps)
         return min(LARGEST, max(fitting, self._smallest if hurried else UNHURRIED))
 
     def _rate(self, band: int) -> float | None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, FileChange, Spill, SpillSlot
-from engine.core.step import Change, Close, Copy, Forget, Removal, Restore, Rewind, Runner, Save, Swap
+from engine.core.step import Change, Close, Runner
 
 
 def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
@@ -21,6 +22,8 @@ def _carry_out(change: Change, runner: Runner) -> None:
     match change:
         case Removal():
             runner.remove(change)
+        case Shift():
+            runner.shift(change)
         case Copy():
             runner.copy(change)
         case Swap():

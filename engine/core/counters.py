@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from engine.core.adapter_turns import AdapterTurns
 from engine.core.kv.ledger import KVLedger
 from engine.core.step import Outcome, StepPlan, StepResult
 from engine.events import EngineMetrics
@@ -40,7 +41,7 @@ class Counters:
     embedding_tokens: int = 0
     """Computed tokens of texts to embed."""
 
-    def metrics(self, ledger: KVLedger, *, waiting: int) -> EngineMetrics:
+    def metrics(self, ledger: KVLedger, turns: AdapterTurns, *, waiting: int) -> EngineMetrics:
         """Return the metrics of a lane of generations, with `waiting` queued sequences."""
         return EngineMetrics(
             slots=ledger.free + ledger.held,
@@ -65,6 +66,8 @@ class Counters:
             drafts=self.drafts,
             preempted=self.preempted,
             accepted_by_position=tuple(self.accepted_by_position),
+            adapter_changes=turns.changes,
+            adapter_change_seconds=turns.change_seconds or 0.0,
         )
 
     def count_step(self, outcome: Outcome) -> None:

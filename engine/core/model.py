@@ -24,6 +24,8 @@ class ModelTraits:
     """True if a copy of cells has only those that a sliding window still shows. Its last ones cannot be dropped alone,
     whatever `can_trim` says.
     """
+    pool: int | None = None
+    """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 
     @property
     def needs_checkpoints(self) -> bool:

@@ -5,10 +5,10 @@ from itertools import islice
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
+from engine.core.drafts.speculation import Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
-from engine.core.sequence import Sequence
-from engine.core.speculation import Speculator
+from engine.core.sequence import Sequence, State
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16
@@ -29,23 +29,30 @@ class Planner:
 
     def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
         self._budget = budget
+        self._ledger = ledger
         self._row_compactor = Compactor(ledger)
         self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
         self._rounds = _Rounds()
 
     def decode_step(self, rows: list[Sequence]) -> StepPlan:
-        """Return a step that computes one token of each row, and draft tokens after it."""
+        """Return a step that computes one token of each row, and draft tokens after it.
+
+        A full slot discards tokens first: after the moves, which it may still be a part of.
+        """
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
+        for row in rows:
+            if row.full:
+                self._ledger.shift(row)
         drafts = self._speculator.draft(rows)
         chunks = (
             Chunk(row, 1, sample=row.draws and row.pending == 1, draft=draft)
             for row, draft in zip(rows, drafts, strict=True)
         )
-        return StepPlan(tuple(chunks), decode=True)
+        return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
 
-    def prompt_step(self, prompts: list[Sequence], *, hurried: bool, rides: int) -> StepPlan:
+    def prompt_step(self, prompts: list[Sequence], *, hurried: bool, rides: int, turns: int = 1) -> StepPlan:
         """Return a step that computes a share of each prompt.
 
         Args:
@@ -53,9 +60,10 @@ class Planner:
             hurried: whether others wait for the step. If so, it keeps to the target time, so that decodes and cancels
                 wait no longer. If not, all prompts belong to one request, and a cancel can abort the step.
             rides: number of last tokens of each prompt that are left to the next decode step.
+            turns: number of turns of other sets of adapters for which a set waits.
         """
         depth = sum(sequence.computed for sequence in prompts) // len(prompts)
-        budget = self._budget.tokens(hurried=hurried, depth=depth)
+        budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
         served = self._rounds.take(prompts, max(1, budget // SMALLEST_SHARE))
         shares = share_fairly(list(_wants(served, rides)), budget)
         if rides and not any(map(_scores, served)):
@@ -67,14 +75,15 @@ class Planner:
             Chunk(sequence, count, sample=sequence.draws and count == sequence.pending, score=_scores(sequence))
             for sequence, count in zip(served, shares, strict=True)
         )
-        return StepPlan(tuple(chunks), decode=False)
+        return StepPlan(tuple(chunks), decode=False, adapters=served[0].adapters)
 
 
 class _Rounds:
     """Rounds in which each waiting prompt gets one share, in steps with about equally many prompts.
 
     No prompt gets a second share before all prompts that waited at the beginning of the round have had one. A round
-    serves them in the order of their slots, so that the prompts of one step are neighbours.
+    serves them in the order of their slots, so that the prompts of one step are neighbours. Each set of adapters has
+    rounds of its own.
     """
 
     def __init__(self) -> None:
@@ -84,13 +93,14 @@ class _Rounds:
         """Return the prompts of the next step, in ascending order of `seq_id`.
 
         Args:
-            prompts: all waiting prompts, in ascending order of `seq_id`.
+            prompts: all waiting prompts of a set of adapters, in ascending order of `seq_id`.
             most: the maximum number of prompts to return. Prompts with scores have a lower limit.
         """
         due = [sequence for sequence in prompts if sequence in self._due] or prompts
         steps = -(-len(due) // most)
         served = list(islice(_few_that_score(due), -(-len(due) // steps)))
-        self._due = set(due).difference(served)
+        others = {sequence for sequence in self._due.difference(prompts) if sequence.state is State.RUNNING}
+        self._due = others.union(due).difference(served)
         return served
 
 

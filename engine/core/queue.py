@@ -41,8 +41,14 @@ class Queue:
     @property
     def next_client(self) -> str | None:
         """The client of the next request that is not in the last rank; unset if there is no such request."""
-        group = next(iter(self._preempted.values()), None) or self._turns.first
+        group = self._first_unstarted
         return None if group is None else group.client
+
+    @property
+    def next_sequence(self) -> Sequence | None:
+        """The sequence that `start_next` would start; unset if the queue is empty."""
+        group = self._first_unstarted or self._first_partial
+        return None if group is None else group.waiting[0]
 
     def check_room(self, client: str, *, free: int) -> None:
         """Check that a client may queue one more request; `free` slots take as many requests out of the queue.
@@ -87,7 +93,7 @@ class Queue:
 
     def start_next(self) -> tuple[SequenceGroup, Sequence] | None:
         """Start the next sequence. Return it with its request, or None if the queue is empty. `charge` must follow."""
-        group = self._take_unstarted() or min(self._partial.values(), key=self._rank, default=None)
+        group = self._take_unstarted() or self._first_partial
         if group is None:
             return None
         sequence = group.start()
@@ -113,6 +119,16 @@ class Queue:
         """
         turns = self._turns.order(lambda group: group.cost)
         return chain(list(self._preempted), (group.key for group in turns))
+
+    @property
+    def _first_unstarted(self) -> SequenceGroup | None:
+        """The next request of the first two ranks."""
+        return next(iter(self._preempted.values()), None) or self._turns.first
+
+    @property
+    def _first_partial(self) -> SequenceGroup | None:
+        """The next request of the last rank."""
+        return min(self._partial.values(), key=self._rank, default=None)
 
     def _append(self, group: SequenceGroup) -> None:
         self._turns.add(group)

@@ -6,8 +6,10 @@ scheduler): a sequence has known tokens and computed tokens, and each step compu
 
 from collections.abc import Iterable, Iterator
 
+from engine.core.adapter_turns import AdapterTurns
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
+from engine.core.drafts.speculation import Speculator
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
@@ -15,7 +17,6 @@ from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
-from engine.core.speculation import Speculator
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
 from engine.events import EngineMetrics, Failed, Finished, FirstToken, Released, SlotInfo, Started, Text
@@ -37,6 +38,7 @@ class Scheduler:
         self._speculator = Speculator(can_trim=ledger.traits.can_trim)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
+        self._adapter_turns = AdapterTurns(step_target)
         self._queue = Queue(queue_limit)
         self._groups: dict[int, SequenceGroup] = {}
         self._running: dict[Sequence, SequenceGroup] = {}
@@ -99,7 +101,7 @@ class Scheduler:
         self._prefix_waiters.resume_ready(self._running)
         self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
-        self._rows, self._prompts = divide(ready)
+        self._rows, self._prompts = divide(self._adapter_turns.take(ready))
         waits = self._ledger.store.reading and not ready
         self._reads = self._ledger.store.reads if waits else None
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
@@ -114,6 +116,7 @@ class Scheduler:
         """Process the result of a step and return the news."""
         cancelled = self.in_step.end()
         self._counters.count(plan, result)
+        self._adapter_turns.observe(plan, result)
         match result.outcome:
             case Outcome.NO_ROOM:
                 self._make_room()
@@ -130,7 +133,7 @@ class Scheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        return self._counters.metrics(self._ledger, waiting=len(self._queue))
+        return self._counters.metrics(self._ledger, self._adapter_turns, waiting=len(self._queue))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
@@ -140,19 +143,24 @@ class Scheduler:
         """Return the keys of the waiting requests in order: see `Queue.order`."""
         return self._queue.order()
 
-    def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan:
+    def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan | None:
+        """Return the step of a turn, or no step if a sequence had to be preempted for its cells."""
         if turn is Turn.URGENT:
             plan = self._planner.decode_step(self._rows)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
-            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=1 if self._rows else 0)
+            rides, turns = 1 if self._rows else 0, max(1, self._adapter_turns.waiting)
+            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=rides, turns=turns)
+        if not self._ledger.make_room(plan.tokens):
+            self._make_room()
+            return None
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
         return plan
 
     def _admit(self) -> None:
         if self._crowded and self._running:
             return
-        while self._ledger.may_copy and self._find_slot() and (turn := self._queue.start_next()):
+        while self._ledger.may_copy and self._has_cells() and self._find_slot() and (turn := self._queue.start_next()):
             group, sequence = turn
             self._ledger.lease(sequence)
             self._prefix_waiters.start(sequence, self._running)
@@ -161,6 +169,11 @@ class Scheduler:
             if not group.started:
                 group.started = True
                 self._outbox.news.append((group.key, Started()))
+
+    def _has_cells(self) -> bool:
+        """Return whether there are cells for the next sequence, so that it preempts none."""
+        sequence = self._queue.next_sequence
+        return not self._running or sequence is None or self._ledger.has_room(sequence, self._running)
 
     def _find_slot(self) -> bool:
         """Return whether a slot is free. If not, a waiting request takes one from a request of another client.
@@ -195,8 +208,7 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            if chunk.start < sequence.prompt:
-                self._counters.computed_prompt_tokens += min(chunk.count, sequence.prompt - chunk.start)
+            self._counters.computed_prompt_tokens += min(chunk.count, sequence.unread)
             sequence.advance(chunk.count, result.seconds)
             if sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
@@ -256,7 +268,8 @@ class Scheduler:
         if len(self._running) == 1:
             self._fail(group, "the KV cache has no room for this request, even alone")
             return
-        self._leave(sequence, keep=False)
+        self._leave(sequence, keep=sequence.shares)
+        self._ledger.evict()
         group.put_back(sequence)
         self._counters.preempted += 1
         self._queue.put_back(group)

@@ -4,12 +4,13 @@ from bisect import bisect_right
 from enum import Enum
 from hashlib import blake2b
 
-from engine.core.drafter import NgramDrafter
+from engine.core.drafts.drafter import NgramDrafter
 from engine.core.echo import Echo
 from engine.core.token import Token
 from engine.core.transcript import Transcript
+from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, Text
-from engine.request import GenerationRequest
+from engine.request import AdapterSet, GenerationRequest, adapter_set
 
 _SEED_RANGE = 2**32
 FORESEEN = 1024
@@ -42,10 +43,14 @@ class Sequence:
     """The request that it belongs to."""
     choice: int
     """Index of the choice in the request."""
+    adapters: AdapterSet
+    """The LoRA adapters that compute it. All rows of one step have the same set."""
     tokens: list[int]
-    """All known tokens: the prompt, then the generated ones."""
+    """All known tokens: the prompt, then the generated ones. Discarded ones are left out."""
     prompt: int
     """Number of prompt tokens."""
+    discarded: int
+    """Number of tokens that are no longer in `tokens`, because the slot was full."""
     computed: int
     """Number of known tokens that have cells in the KV cache."""
     cached: int
@@ -71,7 +76,7 @@ class Sequence:
     drafter: NgramDrafter | None
     """Source of draft tokens; unset if the request forbids speculation or needs repeatable results."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what admission has found out
         self,
         request: GenerationRequest,
         choice: int,
@@ -82,6 +87,7 @@ class Sequence:
         echo: Echo | None = None,
         prediction: list[int] | None = None,
         checkpoints: tuple[int, ...] = (),
+        window: ContextWindow | None = None,
     ) -> None:
         """Create a sequence that waits for a slot.
 
@@ -94,11 +100,15 @@ class Sequence:
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
+            window: what is discarded when the slot is full; unset if `limit` makes sure that it never is.
         """
         self.request = request
         self.choice = choice
+        self.adapters = adapter_set(request.adapters or ())
+        self._partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
+        self.discarded = 0
         self.computed = 0
         self.cached = 0
         self.work = 0
@@ -114,7 +124,8 @@ class Sequence:
         drafts = seed is None if request.speculative is None else request.speculative
         self.drafter = NgramDrafter(prediction or []) if drafts else None
         self._limit = limit
-        self._partition = _hashed(request.cache_partition)
+        self._window = window
+        self._first_generated = len(prompt)  # its index in `tokens`
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = 0.0
         self._decode_seconds = 0.0
@@ -123,8 +134,11 @@ class Sequence:
 
     @property
     def partition(self) -> str | None:
-        """The cache partition that may reuse its cells; unset if its cells are not shared."""
-        return self._partition if self.request.cache_prompt else None
+        """The cache partition that may reuse its cells; unset if its cells are not shared.
+
+        Cells behind discarded ones are not shared: they have attended to tokens that are gone.
+        """
+        return None if self.discarded else self._partition
 
     @property
     def pending(self) -> int:
@@ -139,7 +153,22 @@ class Sequence:
     @property
     def generated(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) - self.prompt
+        return len(self.tokens) + self.discarded - self.prompt
+
+    @property
+    def unread(self) -> int:
+        """Prompt tokens that are not computed."""
+        return max(0, self._first_generated - self.computed)
+
+    @property
+    def full(self) -> bool:
+        """True if tokens must be discarded before the next step."""
+        return self._window is not None and self.pending == 1 and self._window.is_full(self.computed)
+
+    @property
+    def room(self) -> int:
+        """The maximum number of tokens, draft tokens included, that the next step may compute."""
+        return self.left if self._window is None else min(self.left, self._window.size - self.computed)
 
     @property
     def left(self) -> int:
@@ -182,6 +211,24 @@ class Sequence:
         if not self.generated:
             self.cached = tokens
 
+    def discard(self) -> tuple[int, int]:
+        """Discard tokens of a full slot. Return the position of the first one, and their number.
+
+        Raises:
+            RuntimeError: the slot cannot become full.
+        """
+        if self._window is None:
+            raise RuntimeError("the sequence has no context window")
+        start, count = self._window.gap(self.computed)
+        if self.drafter:
+            self.drafter.discard(self.tokens, count)
+        self.tokens = [*self.tokens[:start], *self.tokens[start + count :]]
+        self._first_generated -= max(0, min(self._first_generated - start, count))
+        self.computed -= count
+        self.discarded += count
+        self.checkpoints = ()
+        return start, count
+
     def enter(self, state: State) -> None:
         """Change the state.
 
@@ -194,7 +241,7 @@ class Sequence:
 
     def advance(self, tokens: int, seconds: float) -> None:
         """Count the next tokens as computed by a step of that duration."""
-        if self.computed < self.prompt:
+        if self.unread:
             self._prompt_seconds += seconds
         else:
             self._decode_seconds += seconds
@@ -245,9 +292,13 @@ class Sequence:
     def _finish(self, reason: FinishReason, stop: str | int | None = None) -> Finished:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
-        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs)
+        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded)
 
 
-def _hashed(partition: str) -> str:
-    """Return a hash of a partition, which may hold a secret, because files name it."""
-    return blake2b(partition.encode(), digest_size=16).hexdigest() if partition else ""
+def _partition(name: str, adapters: AdapterSet) -> str:
+    """Return a hash of a cache partition and a set of adapters, because files name it and it may hold a secret.
+
+    The text before the first bar is never a part of a name.
+    """
+    partition = f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
+    return blake2b(partition.encode(), digest_size=16).hexdigest()

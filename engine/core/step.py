@@ -4,88 +4,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias
 
-from engine.core.kv.prefix_file import Discard, Fetch, FileChange, Spill, SpillSlot
+from engine.core.kv.cell_changes import CellChange, Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.token import Score, Token
+from engine.request import AdapterSet
 
 SCORED_AT_ONCE = 64
 """Rows. The maximum that one step scores. A runner needs room for their logits and for one row a slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Drop the last cells of a slot."""
-
-    seq_id: int
-    """The slot."""
-    start: int
-    """Position of the first cell to drop; 0 drops all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Replace the cells of a slot by the first cells of another one."""
-
-    source: int
-    """The slot to copy from, which keeps its cells."""
-    target: int
-    """The slot to copy to."""
-    tokens: int
-    """Number of cells to copy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Swap:
-    """Exchange the cells of two slots. Both hold cells."""
-
-    one: int
-    """The first slot."""
-    other: int
-    """The second slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Copy the cells of a slot to host memory. The slot keeps them."""
-
-    key: int
-    """A new key for the saved cells."""
-    seq_id: int
-    """The slot."""
-    partial: bool = False
-    """True to copy only what `Rewind` needs: the recurrent state, or the cells of the sliding windows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Replace the cells of a slot by the first cells saved under a key."""
-
-    key: int
-    """The key of the cells, which stay saved."""
-    seq_id: int
-    """The slot."""
-    tokens: int
-    """Number of cells to copy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewind:
-    """Roll a slot back to its first cells, by the state that was saved when it, or another slot, held only these."""
-
-    key: int
-    """The key of a partial state, which stays saved."""
-    seq_id: int
-    """The slot."""
-    tokens: int
-    """Number of cells that stay: as many as there were when the state was saved."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Free saved cells."""
-
-    key: int
-    """The key of the cells; without effect if they could not be saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +22,6 @@ class Close:
     """The sequence, which has ended."""
 
 
-CellChange: TypeAlias = Removal | Copy | Swap | Save | Restore | Rewind | Forget | FileChange
 Change: TypeAlias = CellChange | Close
 
 
@@ -156,6 +81,8 @@ class StepPlan:
     """True if it is a decode step: each chunk is one known token, with or without draft tokens. That token is the last
     one of its sequence, or a remaining token of a prompt.
     """
+    adapters: AdapterSet = ()
+    """The LoRA adapters of all its sequences."""
 
     @property
     def tokens(self) -> int:
@@ -214,6 +141,13 @@ class Runner(Protocol):
 
         Raises:
             EngineFault: the model cannot drop a part of a sequence.
+        """
+
+    def shift(self, shift: Shift) -> None:
+        """Discard cells in the middle. The cost grows with the cells of all slots.
+
+        Raises:
+            EngineFault: the model cannot do it, or the computation failed.
         """
 
     def copy(self, copy: Copy) -> None:

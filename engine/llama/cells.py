@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from engine.core.kv.cell_changes import Copy, Forget, Restore, Rewind, Save, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
-from engine.core.step import Copy, Forget, Restore, Rewind, Save, Swap
 from engine.errors import EngineFault
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
@@ -37,10 +37,13 @@ class SlotCells:
         self._memory.close()
 
     def copy(self, copy: Copy) -> None:
-        """Copy cells through host memory, which costs by the cells of the source.
+        """Share the cells in a unified cache. Otherwise copy them through host memory, which costs by the source.
 
-        `llama_memory_seq_cp` would copy, between streams, the full size of a slot.
+        There `llama_memory_seq_cp` would copy the full size of a slot.
         """
+        if self._model.traits.pool is not None:
+            self._context.share(copy.source, copy.target, copy.tokens if self._model.traits.can_trim else -1)
+            return
         self._fill(copy.target, read_state(self._context.handle, copy.source), copy.tokens)
 
     def swap(self, swap: Swap) -> None:

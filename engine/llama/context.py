@@ -12,9 +12,11 @@ from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.cpu import usable_cores
+from engine.llama.hardware.rope import set_rope
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
+from engine.request import AdapterSet
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ class LlamaContext:
 
         Args:
             model: the weights; it must outlive the context.
-            config: has the numbers of threads.
+            config: has the numbers of threads and the scaling of the positions.
             params: all other parameters; the abort callback is set here.
             purpose: a noun for the error message.
             hide_from: the lowest level of llama.cpp's messages that are kept out of the log.
@@ -48,13 +50,21 @@ class LlamaContext:
         """
         self._threads = _step_threads(config)
         self._abort = AbortFlag()
+        set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
         with capture_log(hide_from) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)
         if not handle:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self._handle: int | None = int(handle)
+        self._model = model.handle
         self._memory = llama_cpp.llama_get_memory(handle)
+        self._available = model.adapters
+        self._adapters: AdapterSet = ()
+        self._changed = False
+        if model.control and not model.control.apply(self._handle):
+            self.close()
+            raise LoadError(f"{purpose} cannot be made: there is no memory for the control vectors")
 
     def __enter__(self) -> Self:
         return self
@@ -100,14 +110,21 @@ class LlamaContext:
             status = int(llama_cpp.llama_decode(self.handle, batch.c))
             llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
         outcome = _OUTCOMES.get(status)
-        if outcome is Outcome.DONE:
+        if outcome is Outcome.DONE and not self._changed:
             self._threads.observe(rows, time.perf_counter() - began)
+        self._changed = False
         if outcome in (None, Outcome.DONE):
             for line in lines:
                 logger.warning("llama_decode: %s", line.text)
         if outcome is None:
             raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
         return outcome
+
+    def use_adapters(self, adapters: AdapterSet) -> None:
+        """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""
+        if adapters != self._adapters:
+            self._available.apply(self.handle, adapters)
+            self._adapters, self._changed = adapters, True
 
     def probe(self, batch: Batch) -> None:
         """Decode a batch to prove that this machine can run the model. A machine that cannot may die here.
@@ -134,6 +151,56 @@ class LlamaContext:
     def try_remove(self, seq_id: int, start: int) -> bool:
         """Drop the cells of a sequence from position `start` on, if the model can. Return whether it did."""
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1))
+
+    def check_generates(self, config: EngineConfig) -> None:
+        """Check that the context can generate as configured.
+
+        Raises:
+            LoadError: it has no KV cache, or its cells cannot be shifted.
+        """
+        if not self.has_cache:
+            raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
+        if config.context_shift and not self._can_shift:
+            raise LoadError(
+                f"{config.model} cannot shift its context: it has a recurrent state, or positions of its own"
+            )
+
+    @property
+    def _can_shift(self) -> bool:
+        """True if cells can be dropped in the middle of a sequence, and those behind them moved.
+
+        llama.cpp answers for the positions of a recurrent model, but its state cannot forget tokens.
+        """
+        recurrent = llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model)
+        return bool(llama_cpp.llama_memory_can_shift(self._memory)) and not recurrent
+
+    def shift(self, seq_id: int, start: int, count: int, batch: Batch) -> None:
+        """Drop `count` cells of a sequence from position `start` on, and move those behind them.
+
+        llama.cpp rotates the keys only with the next decode. An abort would leave them half rotated, and a copy would
+        take them as they were. So one token is decoded here, and its cell is dropped.
+
+        Raises:
+            EngineFault: the cells could not be dropped, or the keys not rotated.
+        """
+        if not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, start + count):
+            raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
+        llama_cpp.llama_memory_seq_add(self._memory, seq_id, start + count, -1, -count)
+        end = int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
+        batch.clear()
+        batch.add([0], seq_id=seq_id, start=end, output=False)
+        llama_cpp.llama_set_abort_callback(self.handle, llama_cpp.ggml_abort_callback(), None)
+        status = int(llama_cpp.llama_decode(self.handle, batch.c))
+        llama_cpp.llama_synchronize(self.handle)
+        llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
+        if status:
+            raise EngineFault(f"llama.cpp could not shift a context (status {status})", code="decode_failed")
+        self.remove(seq_id, end)
+
+    def share(self, source: int, target: int, tokens: int) -> None:
+        """Make the first cells of a sequence those of another one too, which loses its own; -1 means all."""
+        llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
+        llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
 
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""

@@ -1,11 +1,30 @@
-"""Free memory of the host and of the GPUs."""
+"""Devices of llama.cpp, and the free memory of the host and of the GPUs."""
 
 import ctypes
+import os
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
 
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
+
+
+class _Properties(ctypes.Structure):
+    """`struct ggml_backend_dev_props`, ggml-backend.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("capabilities", ctypes.c_bool * 5),
+    )
+
 
 libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
 libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
@@ -14,8 +33,86 @@ libggml.ggml_backend_dev_by_type.argtypes = [ctypes.c_int]
 libggml.ggml_backend_dev_by_type.restype = ctypes.c_void_p
 libggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
 libggml.ggml_backend_dev_type.restype = ctypes.c_int
+libggml.ggml_backend_dev_name.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_dev_name.restype = ctypes.c_char_p
+libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+libggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Properties)]
+libggml.ggml_backend_dev_get_props.restype = None
 libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
 libggml.ggml_backend_dev_memory.restype = None
+libggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
+libggml.ggml_backend_buft_name.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_buft_name.restype = ctypes.c_char_p
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of llama.cpp."""
+
+    handle: int
+    """The C object, which lives as long as the process."""
+
+    @property
+    def kind(self) -> int:
+        """llama.cpp's number of its type."""
+        return int(libggml.ggml_backend_dev_type(self.handle))
+
+    @property
+    def offloads(self) -> bool:
+        """True if llama.cpp can offload layers to it."""
+        return self.kind in (_GPU, _INTEGRATED_GPU)
+
+    @property
+    def name(self) -> str:
+        """llama.cpp's name, such as `CUDA0`."""
+        return _text(libggml.ggml_backend_dev_name(self.handle))
+
+    @property
+    def description(self) -> str:
+        """The maker's name."""
+        return _text(libggml.ggml_backend_dev_description(self.handle))
+
+    @property
+    def hardware_id(self) -> str | None:
+        """Address of the hardware, which two backends may offer as two devices; None if it is not known."""
+        properties = _Properties()
+        libggml.ggml_backend_dev_get_props(self.handle, ctypes.byref(properties))
+        return None if properties.device_id is None else _text(properties.device_id)
+
+    @property
+    def free(self) -> int:
+        """Free bytes."""
+        return _device_memory(self.handle)[0]
+
+
+def all_devices() -> list[Device]:
+    """Return the devices of this build of llama.cpp on this machine."""
+    return [Device(libggml.ggml_backend_dev_get(at)) for at in range(libggml.ggml_backend_dev_count())]
+
+
+def gpus() -> list[Device]:
+    """Return the devices that llama.cpp offloads to by default."""
+    return default_devices(all_devices())
+
+
+def default_devices(available: Sequence[Device]) -> list[Device]:
+    """Return those of some devices that llama.cpp offloads to by default.
+
+    They are discrete GPUs, each once though two backends have it, or else integrated ones.
+    """
+    discrete: dict[str, Device] = {}
+    for device in available:
+        if device.kind == _GPU:
+            discrete.setdefault(device.hardware_id or device.name, device)
+    return list(discrete.values()) or [device for device in available if device.kind == _INTEGRATED_GPU]
+
+
+def buffer_types() -> dict[str, int]:
+    """Return the types of buffers that tensors can be placed in, one for each device, by name."""
+    handles = (libggml.ggml_backend_dev_buffer_type(device.handle) for device in all_devices())
+    return {_text(libggml.ggml_backend_buft_name(handle)): handle for handle in handles if handle}
 
 
 def available_memory() -> int:
@@ -43,19 +140,19 @@ def _control_group_limit() -> int | None:
     return None if limit == "max" else int(limit)
 
 
+def resident_memory() -> int:
+    """Return the resident bytes of this process, with the pages of mapped files."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except FileNotFoundError:  # not Linux: the most that it ever had
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
 def gpu_memory() -> int | None:
     """Return the free bytes of all GPUs that llama.cpp offloads to; None without a GPU."""
-    gpus = _gpus()
-    return sum(_device_memory(gpu)[0] for gpu in gpus) if gpus else None
-
-
-def _gpus() -> list[int]:
-    """Return the devices that llama.cpp offloads to: discrete GPUs, or else integrated ones."""
-    devices = [libggml.ggml_backend_dev_get(at) for at in range(libggml.ggml_backend_dev_count())]
-    kinds = {device: libggml.ggml_backend_dev_type(device) for device in devices}
-    return [device for device in devices if kinds[device] == _GPU] or [
-        device for device in devices if kinds[device] == _INTEGRATED_GPU
-    ]
+    found = gpus()
+    return sum(device.free for device in found) if found else None
 
 
 def _device_memory(device: int) -> tuple[int, int]:
@@ -63,3 +160,7 @@ def _device_memory(device: int) -> tuple[int, int]:
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="replace")

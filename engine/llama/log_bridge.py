@@ -32,14 +32,16 @@ class _Line(threading.local):
     text = ""
     captured: list[LogLine] | None = None
     capture_from = logging.ERROR
+    hide_from = logging.ERROR
 
     def end(self) -> None:
         text, self.text = self.text.strip(" .\n"), ""  # a progress bar is dots
         if not text:
             return
-        if self.captured is not None and self.level >= self.capture_from:
+        captured = self.captured is not None and self.level >= self.capture_from
+        if self.captured is not None and captured:
             self.captured.append(LogLine(self.level, text))
-        else:
+        if not captured or self.level < self.hide_from:
             logger.log(self.level, "%s", text)
 
 
@@ -64,10 +66,14 @@ def route_log() -> None:
 
 
 @contextmanager
-def capture_log(level: int) -> Iterator[list[LogLine]]:
-    """Collect this thread's lines of `level` and above in the yielded list instead of the log."""
+def capture_log(level: int, *, hide_from: int | None = None) -> Iterator[list[LogLine]]:
+    """Collect this thread's lines of `level` and above in the yielded list.
+
+    Those of `hide_from` and above are kept out of the log; without it, all of them.
+    """
     lines: list[LogLine] = []
     _line.captured, _line.capture_from = lines, level
+    _line.hide_from = level if hide_from is None else hide_from
     try:
         yield lines
     finally:

@@ -7,13 +7,21 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.events import ModelInfo
-from engine.llama.memory import KVShape
+from engine.hardware import RopeScaling
+from engine.llama.cpu import gains_by_repacking
+from engine.llama.hardware import rope
+from engine.llama.memory.plan import MemoryPlan
 from engine.llama.tokenizer import Tokenizer
 
 _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
+
+
+def repacks(config: EngineConfig) -> bool:
+    """Return whether llama.cpp may rearrange the weights for the CPU."""
+    return gains_by_repacking() if config.repack is None else config.repack
 
 
 def check_usable(handle: int, path: str) -> None:
@@ -63,6 +71,19 @@ def window(handle: int) -> int:
     return int(llama_cpp.llama_model_n_swa(handle))
 
 
+def extended_context(handle: int, scaling: RopeScaling) -> int:
+    """Return the training context of the model, as the scaling of its positions extends it.
+
+    Raises:
+        LoadError: the scaling has no factor.
+    """
+    rope.check_scale(scaling, llama_cpp.llama_model_rope_freq_scale_train(handle))
+    original = _own_metadata(handle, "rope.scaling.original_context_length")
+    return rope.extended_context(
+        scaling, llama_cpp.llama_model_n_ctx_train(handle), int(original) if original else None
+    )
+
+
 def causal(handle: int) -> bool:
     """Return whether a token attends only to earlier ones."""
     return _own_metadata(handle, "attention.causal") != "false"
@@ -73,22 +94,27 @@ def pooling(handle: int) -> int:
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
 
 
-def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokenizer) -> ModelInfo:
-    """Return the description of the model; `context` is the tokens of a slot."""
+def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tokenizer) -> ModelInfo:
+    """Return the description of the model."""
     description = ctypes.create_string_buffer(_DESCRIPTION_BYTES)
     llama_cpp.llama_model_desc(handle, description, _DESCRIPTION_BYTES)
     parameters = llama_cpp.llama_model_n_params(handle)
     return ModelInfo(
         description=_sized(description.value.decode(errors="replace"), parameters),
         vocabulary=tokenizer.size,
-        context=context,
+        context=plan.context,
         trained_context=llama_cpp.llama_model_n_ctx_train(handle),
         slots=config.slots,
         parameters=parameters,
         size=llama_cpp.llama_model_size(handle),
-        architecture=_metadata(handle, "general.architecture") or "",
+        cells=plan.cells,
+        cell_bytes=plan.token_bytes,
+        cell_types=(config.kv_type_k, config.kv_type_v),
+        architecture=architecture(handle),
+        repacked=repacks(config),
         generates=generates(handle),
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
+        shifts=config.context_shift,
         infills=tokenizer.infills,
         chat_template=_template(handle, None),
         tool_template=_template(handle, _TOOL_TEMPLATE),
@@ -96,6 +122,7 @@ def describe(handle: int, config: EngineConfig, context: int, tokenizer: Tokeniz
         eos=tokenizer.eos,
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
+        adapters=len(config.adapters),
     )
 
 
@@ -111,13 +138,19 @@ def _template(handle: int, name: bytes | None) -> str | None:
     return None if template is None else template.decode(errors="replace")
 
 
-def kv_shape(handle: int, layers: int) -> KVShape:
-    """Return the shape of the first layer, for all layers. It overestimates a hybrid model."""
-    head = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
-    key = _own_metadata(handle, "attention.key_length")
-    value = _own_metadata(handle, "attention.value_length")
-    heads = llama_cpp.llama_model_n_head_kv(handle)
-    return KVShape(layers, heads, int(key or head), int(value or head))
+def head_sizes(handle: int) -> tuple[set[int], set[int]]:
+    """Return the sizes of keys and of values in one head. Layers with a sliding window may have sizes of their own."""
+    even = llama_cpp.llama_model_n_embd(handle) // max(llama_cpp.llama_model_n_head(handle), 1)
+    keys, values = (
+        {int(found) for key in (name, f"{name}_swa") if (found := _own_metadata(handle, key))} or {even}
+        for name in ("attention.key_length", "attention.value_length")
+    )
+    return keys, values
+
+
+def architecture(handle: int) -> str:
+    """Return llama.cpp's name of the architecture."""
+    return _metadata(handle, "general.architecture") or ""
 
 
 def scales_positions(handle: int) -> bool:
@@ -127,7 +160,7 @@ def scales_positions(handle: int) -> bool:
 
 def _own_metadata(handle: int, key: str) -> str | None:
     """Return the value of a key that the file prefixes by the name of its architecture."""
-    return _metadata(handle, f"{_metadata(handle, 'general.architecture')}.{key}")
+    return _metadata(handle, f"{architecture(handle)}.{key}")
 
 
 def _metadata(handle: int, key: str) -> str | None:

@@ -3,7 +3,7 @@
 import ctypes
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,17 @@ from engine.config import EngineConfig
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
-from engine.llama import devices, memory, metadata
+from engine.llama import devices, metadata
+from engine.llama.adapters.control_vectors import ControlVector
+from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
-from engine.llama.cpu import gains_by_repacking
+from engine.llama.hardware.params import ModelParams
+from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
+from engine.llama.memory.buffers import read_weights
+from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
+from engine.llama.memory.simulation import Simulation
 from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
 from engine.sampling.dry import DryTemplates
@@ -36,8 +43,8 @@ class LlamaModel:
     """The traits that decide how its steps are planned."""
     attention: Attention
     """The attention implementation to use."""
-    prefix_store: int
-    """Bytes of host memory for saved prefixes."""
+    memory: MemoryPlan
+    """The memory of the context that generates."""
     dry: DryTemplates
     """Maker of the DRY samplers."""
     pooling: int
@@ -48,8 +55,10 @@ class LlamaModel:
     """True if a sequence has only a recurrent state, and no cells of tokens."""
     window: int
     """Tokens of the sliding window; 0 without one."""
-    full_windows: bool
-    """True to keep all cells of sliding-window layers, so that the last ones can be dropped."""
+    adapters: LoraAdapters
+    """The LoRA adapters."""
+    control: ControlVector | None
+    """The control vector of all contexts, if there is one."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
         """Load `config.model`. May take minutes.
@@ -64,26 +73,25 @@ class LlamaModel:
         """
         route_log()
         available = devices.available_memory()
+        _check_file(Path(config.model))
+        llama_cpp.llama_backend_init()
+        load = plan_load(config)
+        params = _params(config, load)
         with ExitStack() as resources:
-            handle = _load(config, progress)
+            handle, log = _load(config.model, params, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config.model)
+            self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
+            self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
-            layers, size = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_size(handle)
-            stores = memory.kv_stores(config, layers, size, available, devices.gpu_memory())
-            shape = metadata.kv_shape(handle, layers)
-            context = memory.choose_context(config, llama_cpp.llama_model_n_ctx_train(handle), shape, stores)
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
-            self.full_windows = memory.fits_full_windows(config.slots, context, shape, stores)
-            self.info = metadata.describe(handle, config, context, self._tokenizer)
-            self.prefix_store = memory.choose_prefix_store(config, context, shape, stores[0])
-            self.attention = choose_attention(config.flash_attention, shape.key)
-            self.traits = ModelTraits(
-                cells_per_weight_pass=memory.cells_per_weight_pass(self.info.size, shape),
-                min_prefill_chunk=self.attention.chunk,
-                can_trim=metadata.can_trim(handle, full_windows=self.full_windows),
-                windowed=self.window > 0,
-            )
+            keys, values = metadata.head_sizes(handle)
+            needs_flash = config.hardware.split_mode == "tensor"
+            self.attention = choose_attention(needs_flash or config.flash_attention, max(keys))
+            check_cell_types(config, keys, values, self.attention, window=self.window)
+            self.memory = self._plan_memory(handle, config, load, params, _rooms(handle, config, load, log, available))
+            self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
+            self.traits = self._traits(handle, config)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle)
             self.causal = metadata.causal(handle)
@@ -102,6 +110,38 @@ class LlamaModel:
         """Free the model. Repeatable. Its runners must be closed and its threads joined."""
         self._handle = None
         self._resources.close()
+
+    def _plan_memory(
+        self, handle: int, config: EngineConfig, load: LoadPlan, params: ModelParams, rooms: Mapping[str, Room]
+    ) -> MemoryPlan:
+        """Plan the memory of the context, by a simulation of llama.cpp's.
+
+        Raises:
+            LoadError: memory is short, or llama.cpp refuses the types of the cells.
+        """
+        gpus = [device.name for device in load.placement.devices]
+        if any(gpu.startswith("CUDA") for gpu in gpus):
+            check_cuda(config, self.attention, llama_cpp.llama_print_system_info().decode())
+        simulation = Simulation(
+            config.model,
+            params.c,
+            architecture=metadata.architecture(handle),
+            vocabulary=self._tokenizer.size,
+            gpus=gpus,
+        )
+        trained = metadata.extended_context(handle, config.rope)
+        with simulation:
+            return plan_memory(config, self.attention, trained, simulation, rooms, windowed=self.window > 0)
+
+    def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
+        moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
+        return ModelTraits(
+            cells_per_weight_pass=moves,
+            min_prefill_chunk=self.attention.chunk,
+            can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
+            windowed=self.window > 0,
+            pool=self.memory.cells if config.kv_unified else None,
+        )
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""
@@ -128,7 +168,7 @@ class LlamaModel:
         """
         library = sum(file.stat().st_size for file in (Path(llama_cpp.__file__).parent / "lib").glob("lib*"))
         context = self.info.context if metadata.scales_positions(self.handle) else None
-        layout = self.attention.kind, self.full_windows
+        layout = self.attention.kind, self.memory.full_windows
         return [llama_cpp.__version__, library, llama_cpp.LLAMA_STATE_SEQ_VERSION, *layout, context]
 
     @property
@@ -211,8 +251,16 @@ class LlamaModel:
         self.dry.prepare(sampling)
 
 
-def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
-    _check_file(Path(config.model))
+def _params(config: EngineConfig, plan: LoadPlan) -> ModelParams:
+    params = ModelParams(config.hardware, plan.placement)
+    params.c.use_extra_bufts = metadata.repacks(config)
+    if config.metadata_only:
+        params.c.no_alloc, params.c.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
+    return params
+
+
+def _load(path: str, params: ModelParams, progress: Callable[[float], None]) -> tuple[int, list[str]]:
+    """Return the C model, and llama.cpp's log of the load."""
     failures: list[Exception] = []
 
     @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
@@ -223,21 +271,37 @@ def _load(config: EngineConfig, progress: Callable[[float], None]) -> int:
             failures.append(failure)
         return not failures
 
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = config.gpu_layers
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_MMAP
-    params.use_extra_bufts = gains_by_repacking() if config.repack is None else config.repack
-    params.progress_callback = report
-    llama_cpp.llama_backend_init()
-    with capture_log(logging.ERROR) as lines:
-        handle = llama_cpp.llama_model_load_from_file(os.fsencode(config.model), params)
+    params.c.progress_callback = report
+    with capture_log(logging.DEBUG, hide_from=logging.ERROR) as lines:
+        handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params.c)
     if failures:
         if handle:
             llama_cpp.llama_model_free(handle)
         raise failures[0]
     if not handle:
-        raise LoadError(f"{config.model} cannot be loaded: {first_error(lines)}")
-    return int(handle)
+        raise LoadError(f"{path} cannot be loaded: {first_error(lines)}")
+    return int(handle), [line.text for line in lines]
+
+
+def _rooms(handle: int, config: EngineConfig, load: LoadPlan, log: Sequence[str], available: int) -> dict[str, Room]:
+    """Return the memory of each device. Without weights, their bytes are missing from its free ones, too."""
+    gpus = {device.name: device.free for device in load.placement.devices}
+    if not config.metadata_only:
+        return find_rooms(available, read_weights(log, gpus), gpus)
+    weights = load.weights(llama_cpp.llama_model_size(handle))
+    return find_rooms(available, weights, {gpu: free - weights[gpu] for gpu, free in gpus.items()})
+
+
+def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:
+    """Return the sum of the configured control vectors.
+
+    Raises:
+        LoadError: a file is no control vector of this model.
+    """
+    if not config.control_vectors:
+        return None
+    blocks, width = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_n_embd(handle)
+    return ControlVector(config.control_vectors, config.control_vector_layers, blocks=blocks, width=width)
 
 
 def _check_file(path: Path) -> None:

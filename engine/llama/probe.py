@@ -40,6 +40,7 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callab
     whole, partial = {rows: state_bytes(handle, 0)}, {rows: state_bytes(handle, 0, partial=True)}
     partly = model.traits.needs_checkpoints and not model.recurrent
     earlier = read_state(handle, 0, partial=True) if partly else None
+    context.use_adapters(model.adapters.all)
     _decode(context, batch, model, logits, start=rows, rows=1)
     whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
     can_trim = model.traits.can_trim and context.try_remove(0, rows)

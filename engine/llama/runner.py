@@ -13,32 +13,16 @@ import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Draw,
-    DrawFailure,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    StepResult,
-    Swap,
-)
+from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
-from engine.errors import LoadError
 from engine.events import Alternative
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
-from engine.llama.memory import CELL_BLOCK
+from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
 from engine.prefix_files.service import PrefixFileService
@@ -51,12 +35,6 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
-KV_UNIFIED = False
-"""False: each sequence has its own part of the cache, so it always finds room. Neighbouring `seq_id`s with as many
-tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with 1,024 tokens each takes 440
-ms instead of 610."""
-BATCH_ROWS = 2048
-"""The maximum number of rows of a plan."""
 
 _MASK_THREADS = 4
 
@@ -80,9 +58,7 @@ class LlamaRunner(Runner):
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
-            if not self._context.has_cache:
-                raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
-            resources.callback(self._close_samplers)
+            self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._resources = resources.pop_all()
 
@@ -94,6 +70,8 @@ class LlamaRunner(Runner):
 
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
+        for sequence in list(self._samplers):
+            self.close(sequence)
         self._resources.close()
 
     def probe(self) -> Probe:
@@ -109,6 +87,10 @@ class LlamaRunner(Runner):
     @override
     def remove(self, removal: Removal) -> None:
         self._context.remove(removal.seq_id, removal.start)
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        self._context.shift(shift.seq_id, shift.start, shift.count, self._batch)
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -159,6 +141,7 @@ class LlamaRunner(Runner):
             ValueError: the plan is invalid.
         """
         rows = self._fill(plan)
+        self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
@@ -270,18 +253,8 @@ class LlamaRunner(Runner):
             raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
         return Constraint(grammar, self._mask_workers)
 
-    def _close_samplers(self) -> None:
-        for sequence in list(self._samplers):
-            self.close(sequence)
-
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
-    params = llama_cpp.llama_context_default_params()
-    params.n_ctx = config.slots * -(-model.info.context // CELL_BLOCK) * CELL_BLOCK
-    params.n_seq_max = config.slots
-    params.n_batch, params.n_ubatch = BATCH_ROWS, max(model.attention.batch, config.slots)
-    params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
-    params.flash_attn_type = model.attention.kind
-    params.kv_unified = KV_UNIFIED
-    params.swa_full = model.full_windows
-    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {model.info.context} tokens")
+    cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
+    params = context_params(config, cells, model.attention, full_windows=model.memory.full_windows)
+    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

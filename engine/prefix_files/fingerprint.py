@@ -16,7 +16,8 @@ _SAMPLES, _SAMPLE = 64, 64 * 2**10
 differ everywhere; reading the whole file would take a minute."""
 _UNRELATED = {
     *("slots", "context", "threads", "threads_batch", "step_target_ms", "queue_limit", "speculation", "repack"),
-    *("prefix_store", "prefix_dir", "prefix_dir_bytes", "log_level", "log_format"),
+    *("prefix_store", "prefix_dir", "prefix_dir_bytes", "context_shift", "metadata_only", "log_level", "log_format"),
+    *("load_mode", "numa", "cpus", "priority"),
 }
 """Settings that do not change the meaning of cells. All others count, also those that are added later."""
 _SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
@@ -31,14 +32,14 @@ def fingerprint(config: EngineConfig, facts: Iterable[object]) -> bytes:
         config: the configuration.
         facts: what the loaded model and the build of llama.cpp add, as JSON can hold it.
     """
-    settings = {name: _contents(value) for name, value in asdict(config).items() if name not in _UNRELATED}
+    settings = _contents(asdict(config))
     return hashlib.sha256(json.dumps([settings, *facts], sort_keys=True).encode()).digest()
 
 
 def _contents(value: object) -> object:
-    """Return a setting with each path of a file replaced by a hash of it."""
+    """Return settings that change cells, with each path of a file replaced by a hash of it."""
     if isinstance(value, dict):
-        return {name: _contents(one) for name, one in value.items()}
+        return {name: _contents(one) for name, one in value.items() if name not in _UNRELATED}
     if isinstance(value, list | tuple):
         return [_contents(one) for one in value]
     if isinstance(value, str) and Path(value).is_file():

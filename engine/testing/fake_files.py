@@ -1,6 +1,7 @@
 """Fake directory of prefixes: in memory, and as slow as a test wants."""
 
 from engine.core.kv.prefix_file import FileGone, FileRead, FileReport, FileWritten, PrefixFile
+from engine.request import AdapterSet
 
 
 class FakeFiles:
@@ -9,6 +10,8 @@ class FakeFiles:
     def __init__(self) -> None:
         self.tokens: dict[str, list[int]] = {}
         """Tokens of the cells in each file."""
+        self.computed_by: dict[str, AdapterSet] = {}
+        """The adapters that computed the cells in each file."""
         self.known: dict[str, PrefixFile] = {}
         """The files by their names."""
         self.fails = False
@@ -18,8 +21,8 @@ class FakeFiles:
         self.written = 0
         """Number of cells written."""
 
-    def write(self, file: PrefixFile, cells: list[int] | None) -> None:
-        """Write the cells of a file; None could not be saved."""
+    def write(self, file: PrefixFile, cells: list[int] | None, adapters: AdapterSet) -> None:
+        """Write the cells of a file, which were computed with these adapters; None could not be saved."""
         if cells is None or self.fails:
             self.reports.append(FileGone(file.name))
             return
@@ -27,6 +30,7 @@ class FakeFiles:
             raise RuntimeError(f"{len(cells)} cells are not those of the {file.size} tokens of {file.name}")
         self.written += len(cells)
         self.tokens[file.name], self.known[file.name] = cells.copy(), file
+        self.computed_by[file.name] = adapters
         self.reports.append(FileWritten(file))
 
     def read(self, file: PrefixFile, key: int) -> None:
@@ -39,6 +43,7 @@ class FakeFiles:
     def delete(self, name: str) -> None:
         """Delete a file, if there is one. It is not reported."""
         self.tokens.pop(name, None)
+        self.computed_by.pop(name, None)
         self.known.pop(name, None)
 
     def take_reports(self) -> list[FileReport]:

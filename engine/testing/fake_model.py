@@ -8,7 +8,7 @@ from engine.core.model import ModelTraits
 from engine.core.token import Score
 from engine.errors import RequestError
 from engine.events import Alternative, ModelInfo
-from engine.request import Grammar, PromptText, Sampling
+from engine.request import AdapterSet, Grammar, PromptText, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
 """Control tokens: the end of a generation, and the fill-in-the-middle tokens. Smaller ids are bytes."""
@@ -20,6 +20,13 @@ _NAME = re.compile(b"(" + b"|".join(NAMES.values()) + b")")
 def letters(tokens: list[int]) -> int:
     """Return a lower-case letter that depends on all earlier tokens and on their order."""
     return ord("a") + _digest(tokens) % 26
+
+
+def adapted(token: int, adapters: AdapterSet) -> int:
+    """Return the token that a set of LoRA adapters makes of a lower-case letter: another letter."""
+    if not adapters or not ord("a") <= token <= ord("z"):
+        return token
+    return ord("a") + (token - ord("a") + sum(int((id_ + 1) * 10 * scale) for id_, scale in adapters)) % 26
 
 
 def weights(tokens: list[int], likeliest: int) -> list[int]:
@@ -57,7 +64,7 @@ def _digest(tokens: list[int]) -> int:
 class FakeModel:
     """A model with a vocabulary of all bytes and a few control tokens."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what tests vary
         self,
         *,
         slots: int = 4,
@@ -65,8 +72,11 @@ class FakeModel:
         can_trim: bool = True,
         windowed: bool = False,
         infills: bool = True,
+        shifts: bool = False,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
+        adapters: int = 2,
+        pool: int | None = None,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -74,12 +84,16 @@ class FakeModel:
             context=context,
             trained_context=context,
             slots=slots,
+            cells=pool or slots * context,
             parameters=0,
             size=0,
             infills=infills,
+            shifts=shifts,
             eos=NAMES[END].decode(),
+            adapters=adapters,
         )
-        self.traits = ModelTraits(cells_per_weight_pass, min_prefill_chunk, can_trim, windowed)
+        moves = 0 if pool else cells_per_weight_pass
+        self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, pool=pool, windowed=windowed)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""

@@ -2,31 +2,20 @@
 
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
 
 from typing_extensions import override
 
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, FileRead, FileReport, Spill, SpillSlot
 from engine.core.sequence import Sequence
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Draw,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    StepResult,
-    Swap,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
+from engine.request import AdapterSet
 from engine.testing.fake_files import FakeFiles
-from engine.testing.fake_model import END, VOCABULARY, FakeModel, letters, score, weights
+from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
 Script = Callable[[list[int]], int]
 PARTIAL_CELLS = 5
@@ -54,10 +43,14 @@ class FakeRunner(Runner):
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
+        self._places: dict[int, list[int]] = {}
+        self._place = count()
         self.saved: dict[int, list[int]] = {}
         """Tokens of the cells saved under each key."""
         self.checkpoints: dict[int, list[int]] = {}
         """Tokens before the partial state saved under each key."""
+        self._computed_by: defaultdict[int, AdapterSet] = defaultdict(tuple)
+        self._saved_by: dict[int, AdapterSet] = {}
         self.room = sys.maxsize
         """Maximum number of saved cells, partial states included."""
         self.files = FakeFiles()
@@ -84,6 +77,14 @@ class FakeRunner(Runner):
         if not removal.start:
             self._floors[removal.seq_id] = 0
         del self.cells.setdefault(removal.seq_id, [])[removal.start :]
+        self._place_cells(removal.seq_id)
+
+    @override
+    def shift(self, shift: Shift) -> None:
+        cells = self.cells.get(shift.seq_id, [])
+        if shift.start < 0 or shift.count < 1 or shift.start + shift.count > len(cells):
+            raise RuntimeError(f"slot {shift.seq_id} has {len(cells)} cells: too few for {shift}")
+        del cells[shift.start : shift.start + shift.count]
 
     @override
     def copy(self, copy: Copy) -> None:
@@ -91,16 +92,22 @@ class FakeRunner(Runner):
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
         if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
-        self._fill(copy.target, source[: copy.tokens])
-        self.copied += copy.tokens
+        shared = self._model.traits.pool is not None
+        self._places[copy.target] = self._places[copy.source][: copy.tokens] if shared else []
+        self._fill(copy.target, source[: copy.tokens], self._computed_by[copy.source])
+        self.copied += 0 if shared else copy.tokens
 
     @override
     def swap(self, swap: Swap) -> None:
         one, other = self.cells.get(swap.one, []), self.cells.get(swap.other, [])
         if not one or not other or swap.one == swap.other:
             raise RuntimeError(f"slots {swap.one} and {swap.other} have no cells to exchange")
-        self._fill(swap.one, other)
-        self._fill(swap.other, one)
+        if self._model.traits.pool is not None:
+            raise RuntimeError("no exchange is needed where all slots share their cells")
+        by = self._computed_by
+        one_by, other_by = by[swap.one], by[swap.other]
+        self._fill(swap.one, other, other_by)
+        self._fill(swap.other, one, one_by)
         self.copied += len(one) + len(other)
 
     @override
@@ -114,6 +121,7 @@ class FakeRunner(Runner):
         if sum(map(len, self.saved.values())) + PARTIAL_CELLS * len(self.checkpoints) + size > self.room:
             return False
         (self.checkpoints if save.partial else self.saved)[save.key] = cells.copy()
+        self._saved_by[save.key] = self._computed_by[save.seq_id]
         self.copied += size
         return True
 
@@ -125,7 +133,9 @@ class FakeRunner(Runner):
             restore.tokens < len(saved) and self._model.traits.needs_checkpoints
         ):
             raise RuntimeError(f"{len(saved)} cells are saved under {restore.key}, not {restore.tokens} to restore")
-        self._fill(restore.seq_id, saved[: restore.tokens])
+        self._places[restore.seq_id] = []
+        self._fill(restore.seq_id, saved.copy(), self._saved_by[restore.key])
+        self._fill(restore.seq_id, saved[: restore.tokens], self._saved_by[restore.key])
         self.copied += len(saved)
 
     @override
@@ -134,29 +144,32 @@ class FakeRunner(Runner):
         saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
         if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
             raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
-        self._fill(rewind.seq_id, saved.copy())
+        self._fill(rewind.seq_id, saved.copy(), self._saved_by[rewind.key])
         self.copied += PARTIAL_CELLS
 
     @override
     def forget(self, forget: Forget) -> None:
         self.saved.pop(forget.key, None)
         self.checkpoints.pop(forget.key, None)
+        self._saved_by.pop(forget.key, None)
         self._reading.discard(forget.key)
 
     @override
     def spill(self, spill: Spill) -> None:
         self._check_read(spill.key)
-        self.files.write(spill.file, (self.checkpoints if spill.file.partial else self.saved).get(spill.key))
+        cells = (self.checkpoints if spill.file.partial else self.saved).get(spill.key)
+        self.files.write(spill.file, cells, self._saved_by.get(spill.key, ()))
 
     @override
     def spill_slot(self, spill: SpillSlot) -> None:
-        self.files.write(spill.file, self.cells.get(spill.seq_id, []))
+        self.files.write(spill.file, self.cells.get(spill.seq_id, []), self._computed_by[spill.seq_id])
 
     @override
     def fetch(self, fetch: Fetch) -> None:
         if fetch.key in self.saved or fetch.key in self.checkpoints:
             raise RuntimeError(f"cells to read under the key {fetch.key}, which has some")
         (self.checkpoints if fetch.file.partial else self.saved)[fetch.key] = fetch.file.prefix.tokens
+        self._saved_by[fetch.key] = self.files.computed_by.get(fetch.file.name, ())
         self._reading.add(fetch.key)
         self.files.read(fetch.file, fetch.key)
 
@@ -183,6 +196,7 @@ class FakeRunner(Runner):
         wanted = sum(map(len, self.cells.values())) + plan.tokens
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
+        self._computed_by.update(dict.fromkeys((chunk.seq_id for chunk in plan.chunks), plan.adapters))
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
@@ -201,10 +215,25 @@ class FakeRunner(Runner):
     def close(self, sequence: Sequence) -> None:
         self.open.discard(sequence)
 
-    def _fill(self, seq_id: int, cells: list[int]) -> None:
-        """Replace the cells of a slot by copied ones."""
+    def _fill(self, seq_id: int, cells: list[int], adapters: AdapterSet) -> None:
+        """Replace the cells of a slot by copied ones, which were computed with these adapters."""
         self.cells[seq_id] = cells
+        self._computed_by[seq_id] = adapters
         self._floors[seq_id] = len(cells)
+        self._place_cells(seq_id)
+
+    def _place_cells(self, seq_id: int) -> None:
+        """Give each cell of a slot that has none a place of its own in the pool.
+
+        Raises:
+            RuntimeError: the pool has no room for them.
+        """
+        places, size = self._places.setdefault(seq_id, []), len(self.cells[seq_id])
+        del places[size:]
+        places += (next(self._place) for _ in range(size - len(places)))
+        pool = self._model.traits.pool
+        if pool is not None and (used := len(set().union(*self._places.values()))) > pool:
+            raise RuntimeError(f"{used} cells in a pool of {pool}")
 
     def _check_read(self, key: int) -> None:
         if key in self._reading:
@@ -215,12 +244,16 @@ class FakeRunner(Runner):
         sequence = chunk.sequence
         cells = self.cells.setdefault(chunk.seq_id, [])
         cells += chunk.tokens
+        self._place_cells(chunk.seq_id)
         return tuple(
             self._score(sequence, cells[:at], token) for at, token in enumerate(chunk.scored, start=chunk.start + 1)
         )
 
     def _score(self, sequence: Sequence, before: list[int], token: int) -> Score:
-        return score(weights(before, self._script(before)), token, sequence.request.logprobs or 0)
+        return score(weights(before, self._next(sequence, before)), token, sequence.request.logprobs or 0)
+
+    def _next(self, sequence: Sequence, before: list[int]) -> int:
+        return adapted(self._script(before), sequence.adapters)
 
     def _draws(self, chunk: Chunk) -> tuple[Draw, ...]:
         """Return the sampled tokens: one after the last known token, and one more for each accepted draft token."""
@@ -243,14 +276,14 @@ class FakeRunner(Runner):
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
         """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
-        generated = len(cells) - sequence.prompt
+        generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
             return forced[generated]
         early = generated < sequence.request.sampling.min_tokens
         barred = {END} if early or sequence.request.sampling.ignore_eos else set()
         barred |= sequence.stop_tokens if early else set()
-        scripted = self._script(cells)
+        scripted = self._next(sequence, cells)
         if scripted not in barred:
             return scripted
         shares = weights(cells, scripted)
@@ -263,7 +296,14 @@ class FakeRunner(Runner):
         if sum(len(chunk.scored) for chunk in plan.chunks) > SCORED_AT_ONCE:
             raise RuntimeError("a plan that scores more rows than a step can")
         for chunk in plan.chunks:
+            self._check_adapters(chunk, plan.adapters)
             self._check_chunk(chunk)
+
+    def _check_adapters(self, chunk: Chunk, adapters: AdapterSet) -> None:
+        if chunk.sequence.adapters != adapters:
+            raise RuntimeError(f"slot {chunk.seq_id} has other adapters than its step")
+        if self.cells.get(chunk.seq_id) and self._computed_by[chunk.seq_id] != adapters:
+            raise RuntimeError(f"the cells of slot {chunk.seq_id} were computed with other adapters")
 
     def _check_chunk(self, chunk: Chunk) -> None:
         sequence = chunk.sequence

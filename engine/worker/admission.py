@@ -13,6 +13,7 @@ from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.sequence import Sequence
+from engine.core.window import ContextWindow
 from engine.errors import RequestError
 from engine.request import (
     EmbeddingInput,
@@ -48,7 +49,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
-        limit = _generation_limit(len(tokens), request.max_tokens, model.info.context, request.default_max_tokens)
+        limit = _generation_limit(tokens, request, model)
         echo = make_echo(request, prompt, tokens, model)
         checkpoints = yield from _checkpoints(prompt, tokens, model)
         sequences += [
@@ -61,6 +62,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
                 echo=echo,
                 prediction=prediction,
                 checkpoints=checkpoints,
+                window=_window(request, tokens, model) if model.info.shifts else None,
             )
             for choice in range(request.n)
         ]
@@ -102,6 +104,7 @@ def _check_numbers(request: GenerationRequest, model: Model) -> None:
     _check_finite(request.sampling)
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
+    _check_adapters(request, model)
 
 
 def _check_finite(sampling: Sampling) -> None:
@@ -112,12 +115,21 @@ def _check_finite(sampling: Sampling) -> None:
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 
+def _check_adapters(request: GenerationRequest, model: Model) -> None:
+    for id_, scale in request.adapters or ():
+        if not 0 <= id_ < model.info.adapters:
+            known = f"the ids are 0 to {model.info.adapters - 1}" if model.info.adapters else "this model has none"
+            raise RequestError(f"there is no LoRA adapter {id_}: {known}", param="lora", code="unknown_adapter")
+        if not math.isfinite(scale):
+            raise RequestError("lora has a scale that is not finite", param="lora", code="not_finite")
+
+
 def _check_prompt(prompt: Prompt, request: GenerationRequest, model: Model) -> None:
     """Check what is known of a prompt before it is tokenised."""
     if isinstance(prompt, tuple):
         _check_tokens(prompt, model)
-        _generation_limit(len(prompt), request.max_tokens, model.info.context)
-    elif _size(prompt) > SHORT_TEXT:
+        _generation_limit(prompt, request, model)
+    elif _size(prompt) > SHORT_TEXT and not model.info.shifts:
         _check_max_tokens(request.max_tokens, model.info.context)
 
 
@@ -133,7 +145,7 @@ def _tokenise_prompts(request: GenerationRequest, model: Model) -> Slices[list[l
     for index, prompt in sorted(enumerate(request.prompts), key=lambda item: _size(item[1])):
         tokens = yield from _prompt_tokens(prompt, model)
         _check_tokens(tokens, model)
-        _generation_limit(len(tokens), request.max_tokens, model.info.context)
+        _generation_limit(tokens, request, model)
         found[index] = tokens
     return [found[index] for index in range(len(request.prompts))]
 
@@ -217,21 +229,33 @@ def _check_max_tokens(max_tokens: int | None, context: int) -> None:
         )
 
 
-def _generation_limit(prompt: int, max_tokens: int | None, context: int, default: int | None = None) -> int:
-    """Return the maximum number of tokens of a choice. `default` is for a request without `max_tokens`.
+def _generation_limit(tokens: Collection[int], request: GenerationRequest, model: Model) -> int:
+    """Return the maximum number of tokens of a choice.
 
     Raises:
-        RequestError: `max_tokens` does not fit into the context. Thus the caller's own limit is never cut.
+        RequestError: The prompt does not fit into the context, or `max_tokens` does not and the context is not shifted.
+            Thus the caller's own limit is never cut.
     """
-    wanted = 1 if max_tokens is None else max_tokens
-    if prompt + wanted > context:
+    prompt, context = len(tokens), model.info.context
+    wanted = 1 if request.max_tokens is None else request.max_tokens
+    if prompt + (min(wanted, 1) if model.info.shifts else wanted) > context:
         raise RequestError(
             f"This model's maximum context length is {context} tokens. However, you requested {prompt + wanted} "
             f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
             param="prompt" if prompt >= context else "max_tokens",
             code="context_length_exceeded",
         )
-    return min(context - prompt, default or context) if max_tokens is None else max_tokens
+    if request.max_tokens is not None:
+        return request.max_tokens
+    if model.info.shifts and request.default_max_tokens is not None:
+        return request.default_max_tokens
+    return min(context - prompt, request.default_max_tokens or context)
+
+
+def _window(request: GenerationRequest, tokens: Collection[int], model: Model) -> ContextWindow:
+    """Return what a sequence discards when its slot is full."""
+    keep = len(tokens) if request.keep < 0 else request.keep
+    return ContextWindow(model.info.context, keep + len(model.tokenize("")), request.discard)
 
 
 def _compile(grammar: Grammar | None, model: Model) -> Slices[object | None]:

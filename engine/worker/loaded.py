@@ -7,6 +7,7 @@ from engine.config import EngineConfig
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingLimits
 from engine.core.kv.ledger import KVLedger
+from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_file import FileService
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
@@ -52,8 +53,8 @@ class LoadedModel:
         """Return the ledger, which receives the reports about files."""
         info, traits = self.model.info, self.model.traits
         if self.files is None:
-            return KVLedger(info.slots, traits, self.store)
+            return make_ledger(info.slots, traits, self.store)
         files = PrefixFiles(info.context, can_trim=not traits.needs_checkpoints)
-        ledger = KVLedger(info.slots, traits, self.store, files)
+        ledger = make_ledger(info.slots, traits, self.store, files)
         self.files.attach(ledger.record)
         return ledger

@@ -5,16 +5,20 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
+from engine.events import ModelInfo
+from engine.llama import devices
 from engine.llama.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.prefix_files.directory import PrefixDirectory
 from engine.prefix_files.fingerprint import fingerprint
 from engine.prefix_files.service import PrefixFileService
+from engine.worker.cpu_share import take_cpu_share
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
@@ -35,18 +39,22 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     Raises:
         LoadError: The model cannot be loaded as configured.
     """
+    take_cpu_share(config.hardware)
+    gpu_before = devices.gpu_memory()
     model = stack.enter_context(LlamaModel(config, progress))
     limits = embedding_limits(model)
     if not model.info.generates:
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
+        model.info = _measured(model.info, gpu_before, 0)
         return LoadedModel(model, None, limits, lambda: embedder)
     files = _open_files(model, config, stack)
     runner = stack.enter_context(LlamaRunner(model, config, files))
     probed = runner.probe()
     if not probed.can_trim:
         model.require_checkpoints()
-    store = PrefixStore(model.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
+    store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
+    model.info = _measured(model.info, gpu_before, model.memory.prefix_store)
     return LoadedModel(
         model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files
     )
@@ -58,6 +66,12 @@ def _open_files(model: LlamaModel, config: EngineConfig, stack: ExitStack) -> Pr
         return None
     directory = PrefixDirectory(Path(config.prefix_dir), fingerprint(config, model.cell_facts), config.prefix_dir_bytes)
     return stack.enter_context(closing(PrefixFileService(directory)))
+
+
+def _measured(info: ModelInfo, gpu_before: int | None, prefix_store: int) -> ModelInfo:
+    """Return the description with the bytes that the process takes. Other users of the GPUs may blur the difference."""
+    gpu = max((gpu_before or 0) - (devices.gpu_memory() or 0), 0)
+    return replace(info, host_memory=devices.resident_memory() + prefix_store, gpu_memory=gpu)
 
 
 def main() -> None:

@@ -9,17 +9,22 @@ ASCII_CHARACTERS, OTHER_CHARACTERS = 4, 2
 length of a text is known at once; its bytes, which would say more, take milliseconds to count for a large one."""
 
 
-def generation_bound(request: GenerationRequest, context: int, prompt_tokens: Sequence[int] | None = None) -> int:
+def generation_bound(
+    request: GenerationRequest, context: int, prompt_tokens: Sequence[int] | None = None, *, shifts: bool = False
+) -> int:
     """Return the tokens of all prompts, and of all choices at their greatest length.
 
     Args:
         request: the request.
-        context: tokens of a slot, which no choice exceeds.
+        context: tokens of a slot.
         prompt_tokens: number of tokens of each prompt; None estimates them.
+        shifts: whether a choice may exceed its slot.
     """
     prompts = [estimate(prompt) for prompt in request.prompts] if prompt_tokens is None else prompt_tokens
     longest = request.default_max_tokens if request.max_tokens is None else request.max_tokens
-    choices = (max(0, context - prompt) if longest is None else min(longest, context) for prompt in prompts)
+    if longest is not None and not shifts:
+        longest = min(longest, context)
+    choices = (max(0, context - prompt) if longest is None else longest for prompt in prompts)
     return sum(prompts) + request.n * sum(choices)
 
 

@@ -7,7 +7,7 @@ from prometheus_client.core import InfoMetricFamily, Metric
 
 from engine import EngineState, EngineStatus, Histogram, ModelInfo, Telemetry
 from gateway.metrics.families import ENGINE, MODEL, Family
-from gateway.serving.models import Served
+from gateway.serving.model import Model
 
 BLOCK = 16
 """Cells of a block in `cache_config_info`, vLLM's default. Here cells are not managed in blocks."""
@@ -25,11 +25,18 @@ class _State:
     """Latest status of the engine."""
     model: ModelInfo | None
     """The model, once it was loaded."""
+    waiting: int
+    """Number of requests that wait for the model to be loaded."""
 
     @property
     def cells(self) -> int:
         """Number of cells of the KV cache; 0 until the model is loaded."""
-        return self.model.slots * self.model.context if self.model else 0
+        return self.model.cells if self.model else 0
+
+    @property
+    def cell_types(self) -> str:
+        """Types of keys and values, or one name for both; empty until the model is loaded."""
+        return "/".join(dict.fromkeys(self.model.cell_types)) if self.model else ""
 
     @property
     def usage(self) -> float:
@@ -45,8 +52,11 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.held + state.telemetry.metrics.embedding_waiting,
     ),
     (
-        Family("vllm:num_requests_waiting", "Requests in the queue, and those that wait for the engine's restart."),
-        lambda state: state.telemetry.metrics.waiting + state.telemetry.waiting,
+        Family(
+            "vllm:num_requests_waiting",
+            "Requests in the queue, and those that wait for the model or the engine's restart.",
+        ),
+        lambda state: state.telemetry.metrics.waiting + state.telemetry.waiting + state.waiting,
     ),
     (
         Family(
@@ -72,8 +82,25 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.step_seconds,
     ),
     (
+        Family(
+            "llama_gateway_adapter_change_seconds",
+            "Additional duration of a step with other LoRA adapters than the step before; 0 until measured.",
+        ),
+        lambda state: state.telemetry.metrics.adapter_change_seconds,
+    ),
+    (
         Family("llama_gateway_engine_ready", "1 if the engine serves requests."),
         lambda state: state.status.state is EngineState.READY,
+    ),
+    (
+        Family(
+            "llama_gateway_model_host_bytes", "Host memory of the loaded model, with what its prefix store may take."
+        ),
+        lambda state: state.model.host_memory if state.model else 0,
+    ),
+    (
+        Family("llama_gateway_model_gpu_bytes", "GPU memory that loading the model took."),
+        lambda state: state.model.gpu_memory if state.model else 0,
     ),
     (
         Family("llama_gateway_engine_loaded_ratio", "Loaded share of the model while it loads, from 0 to 1."),
@@ -123,6 +150,10 @@ _COUNTERS: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.steps,
     ),
     (
+        Family("llama_gateway_adapter_changes", "Steps with other LoRA adapters than the step before."),
+        lambda state: state.telemetry.metrics.adapter_changes,
+    ),
+    (
         Family("llama_gateway_aborted_steps", "Steps that were aborted, because all their requests were cancelled."),
         lambda state: state.telemetry.metrics.aborted,
     ),
@@ -164,14 +195,14 @@ _CACHE = Family("vllm:cache_config", "The KV cache, in blocks as vLLM has them."
 class EngineCollector:
     """Metrics of the engines of all models."""
 
-    def __init__(self, models: Sequence[Served]) -> None:
+    def __init__(self, models: Sequence[Model]) -> None:
         self._models = models
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
         states = [
-            _State(served.name, served.engine.telemetry, served.engine.status, served.engine.model)
-            for served in self._models
+            _State(model.name, model.telemetry, model.status, model.info, model.source.waiting)
+            for model in self._models
         ]
         for family, value in _GAUGES:
             yield family.gauge({(state.name, ENGINE): float(value(state)) for state in states})
@@ -189,5 +220,6 @@ class EngineCollector:
         info = InfoMetricFamily(_CACHE.name, _CACHE.about, labels=MODEL)
         for state in states:
             blocks = {"block_size": str(BLOCK), "num_gpu_blocks": str(state.cells // BLOCK)}
+            blocks |= {"cache_dtype": state.cell_types}
             info.add_metric((state.name, ENGINE), {**blocks, "enable_prefix_caching": "True"})
         yield info

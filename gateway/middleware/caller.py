@@ -1,6 +1,7 @@
 """Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
@@ -71,6 +72,8 @@ class Caller:
     """Request and response as HTTP sees them, for the access log and for traces."""
     body: Body = field(default_factory=Body)
     """Body of the request, until `release_body`."""
+    held: ExitStack = field(default_factory=ExitStack)
+    """Closed when the request has ended: holds its model in memory."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
 
@@ -78,6 +81,10 @@ class Caller:
         """Return this caller with an API key. Its identity is the key's id, which outlives a change of the secret."""
         partition = key.id if self.cache_partition else ""
         return replace(self, key=key, credentials=key.id, client=key.id, cache_partition=partition)
+
+    def may_use(self, names: Collection[str]) -> bool:
+        """Return True if the caller may use a model with these names."""
+        return self.key is None or self.key.models is None or not self.key.models.isdisjoint(names)
 
     def release_body(self) -> None:
         """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""

@@ -100,6 +100,7 @@ class RequestScope:
             await errors.response_for(problem, caller.encode_error)(scope, receive, reply.send)
         finally:
             caller.release_body()
+            caller.held.close()
             self._end(caller)
 
     def _end(self, caller: Caller) -> None:

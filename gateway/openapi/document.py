@@ -89,7 +89,8 @@ class _Schemas:
         """Schemas of the named types, by name."""
         self._found = {kind: schema for (kind, _), schema in found.items()}
         for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
-            self._definition(body)["maxProperties"] = MAX_FIELDS
+            if "properties" in (definition := self._definition(body)):
+                definition["maxProperties"] = MAX_FIELDS
         if strict:
             self._refuse_unknown_fields()
 

@@ -4,6 +4,9 @@ import errno
 import ipaddress
 import os
 import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.server.unix import UnixListener
@@ -23,6 +26,18 @@ _NOT_HERE = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 class ListenError(Exception):
     """An address or a path cannot be listened on. The text is one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Listening sockets of the server."""
+
+    all: list[socket.socket]
+    """Those of the whole server."""
+    metrics: list[socket.socket]
+    """Those of the port for metrics alone."""
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns the TLS context for a new connection; unset to serve without TLS."""
 
 
 def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> list[socket.socket]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -34,6 +35,10 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
 """Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
+ChooseAdapters = Callable[[Caller, GenerationRequest], GenerationRequest]
+"""Sets the LoRA adapters of a request, or raises."""
+
+
 class Generations:
     """Runs generation requests on one engine within the server's limits. Leaving a request early cancels it.
 
@@ -50,6 +55,7 @@ class Generations:
         max_tokens: int | None,
         queue_timeout: float,
         patience: float,
+        adapters: ChooseAdapters,
     ) -> None:
         """Set the limits of all requests.
 
@@ -60,6 +66,7 @@ class Generations:
             max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
+            adapters: sets the LoRA adapters of each request.
         """
         self._engine = engine
         self._recorder = recorder
@@ -67,7 +74,14 @@ class Generations:
         self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
+        self._adapters = adapters
         self._open: Counter[tuple[str, str]] = Counter()
+
+    def with_adapters(self, adapters: ChooseAdapters, recorder: Recorder) -> "Generations":
+        """Return generations on the same engine whose LoRA adapters `adapters` sets, with records of their own."""
+        other = copy(self)
+        other._adapters, other._recorder = adapters, recorder  # noqa: SLF001 - its own class
+        return other
 
     async def run(
         self,
@@ -124,6 +138,7 @@ class Generations:
                 self._recorder.generation(caller, request, operation) as recording,
                 self._limiter.admitted(recording.record, self._bound(request)) as reservation,
             ):
+                request = self._adapters(caller, request)
                 async with self._engine.generate(
                     request,
                     why=caller.why,
@@ -142,7 +157,8 @@ class Generations:
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model
-        return generation_bound(request, model.context if model else 0, prompt_tokens)
+        context, shifts = (model.context, model.shifts) if model else (0, False)
+        return generation_bound(request, context, prompt_tokens, shifts=shifts)
 
     def has_sent(self, caller: Caller, request_id: str | None) -> bool:
         """Return True if a request with this id is open and has the same credentials as the caller."""

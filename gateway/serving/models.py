@@ -1,118 +1,36 @@
-"""Registry of served models, through which all requests reach an engine."""
+"""Registry of the models of the server, through which all requests reach an engine."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from enum import Enum, auto
-from pathlib import Path
 
-from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
-from gateway import __version__
-from gateway.limits.bounds import embedding_bound
-from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.serving.generations import Generations, in_turns_of
-from gateway.serving.prompts import ChatPrompts
-from gateway.serving.recorder import Recorder
+from gateway.serving.model import Model
+from gateway.serving.served import Served, Task
 
+_EMBEDS = "computes embeddings here, and does not generate text"
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
 
 
-class Task(Enum):
-    """Use of a model by a request."""
-
-    GENERATE = auto()
-    """Generation of text."""
-    EMBED = auto()
-    """Computation of embeddings."""
-    TOKENIZE = auto()
-    """Conversion between text and tokens."""
-
-
-class Served:
-    """One served model: its engine and the objects that requests need."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        name: str,
-        file: Path,
-        *,
-        tasks: frozenset[Task],
-        prompts: ChatPrompts,
-        generations: Generations,
-        recorder: Recorder,
-        limiter: Limiter,
-    ) -> None:
-        self.engine = engine
-        """Runs the model."""
-        self.name = name
-        """Name in answers."""
-        self.names = {name, file.stem, file.name}
-        """Names that requests may use."""
-        self.tasks = tasks
-        """Tasks that the model may be used for."""
-        self.prompts = prompts
-        """Converts conversations to the model's prompts."""
-        self.generations = generations
-        """Runs generation requests."""
-        self._recorder, self._limiter = recorder, limiter
-        state = file.stat()
-        self.created = int(state.st_mtime)
-        """Modification time of the file, in seconds since 1970."""
-        identity = f"{__version__} {file.name} {state.st_size} {state.st_mtime_ns}"
-        self.fingerprint = f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        """Changes with the program's version or the file, since the same request may then have another answer."""
-
-    @property
-    def loaded(self) -> ModelInfo:
-        """The loaded model.
-
-        Raises:
-            Unavailable: no model is loaded yet.
-        """
-        if self.engine.model is None:
-            detail, wait = self.engine.status.detail, self.engine.seconds_to_ready
-            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
-        return self.engine.model
-
-    async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
-        """Wait for the vectors of all inputs and return them. The request takes its turn among clients as the caller's.
-
-        Raises:
-            EngineError: the engine refused or failed the request.
-            RefusedError: a limit of the caller's key is reached (429).
-        """
-        request = in_turns_of(request, caller)
-
-        def accepted() -> None:
-            caller.release_body()
-            recording.accept()
-
-        with (
-            self._recorder.embedding(caller, request) as recording,
-            self._limiter.admitted(recording.record, embedding_bound(request)),
-        ):
-            return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)
-
-
 class Models:
-    """The served models, by name and by task."""
+    """The models of the server, by name and by task."""
 
-    def __init__(self, served: Sequence[Served], defaults: Mapping[Task, Served]) -> None:
+    def __init__(self, models: Sequence[Model], defaults: Mapping[Task, Model], adapted: Sequence[Model] = ()) -> None:
         """Register the models.
 
         Args:
-            served: all models, in the order of the list that clients get.
+            models: all models, in the order of the list that clients get.
             defaults: the model of each task for requests without a model name.
+            adapted: the models with LoRA adapters, in order.
         """
-        self.all = tuple(served)
-        """All models, in order."""
+        self.all = tuple(models)
+        """All models without LoRA adapters, in order. Each has an engine of its own."""
+        self.named = (*models, *adapted)
+        """All models that requests can name, in order."""
         self._defaults = defaults
 
     async def resolve(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
-        """Return the model for a request. A coroutine, so that it may wait for a model.
+        """Return the model for a request, which holds it until its end. Waits until it is loaded.
 
         Args:
             caller: sender of the request.
@@ -122,39 +40,36 @@ class Models:
         Raises:
             RefusedError: 404 for an unknown name; 403 for a model that the caller may not use; 400 for a model that
                 does not support the task.
+            EngineError: the model cannot be loaded now, or the wait is too long.
         """
-        served = self.find(caller, name, task)
-        if task not in served.tasks:
-            message = f"The model {served.name!r} computes embeddings here, and does not generate text."
+        model = self.find(caller, name, task)
+        if task not in model.tasks:
+            other = "generates text here, and computes no embeddings" if task is Task.EMBED else _EMBEDS
+            message = f"The model {model.name!r} {other}."
             raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
-        return served
+        return await model.hold(caller)
 
-    def find(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
+    def find(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Model:
         """Return the model with this name, in any state. The arguments are those of `resolve`.
 
         Raises:
             RefusedError: 404 for an unknown name; 403 for a model that the caller may not use.
         """
         default = self._defaults[task] if name is None or name == DEFAULT else None
-        served = default or next((served for served in self.all if name in served.names), None)
-        if served is None:
+        model = default or next((model for model in self.named if name in model.names), None)
+        if model is None:
             raise RefusedError(_unknown(str(name), self.allowed(caller)))
-        if not _may_use(caller, served):
+        if not caller.may_use(model.names):
             message = f"This API key may not use the model {name or DEFAULT!r}."
             raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="model"))
-        return served
+        return model
 
-    def allowed(self, caller: Caller) -> list[Served]:
+    def allowed(self, caller: Caller) -> list[Model]:
         """Return the models that a caller may use, in any state, in order."""
-        return [served for served in self.all if _may_use(caller, served)]
+        return [model for model in self.named if caller.may_use(model.names)]
 
 
-def _may_use(caller: Caller, served: Served) -> bool:
-    models = None if caller.key is None else caller.key.models
-    return models is None or not models.isdisjoint(served.names)
-
-
-def _unknown(name: str, allowed: Iterable[Served]) -> Problem:
-    here = " and ".join(repr(served.name) for served in allowed) or "none that this API key may use"
+def _unknown(name: str, allowed: Iterable[Model]) -> Problem:
+    here = " and ".join(repr(model.name) for model in allowed) or "none that this API key may use"
     message = f"The model {name[:100]!r} does not exist; this server has {here}."
     return Problem(status=404, message=message, code="model_not_found", param="model")

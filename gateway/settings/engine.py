@@ -1,98 +1,77 @@
-"""Settings of the models and of the engine processes."""
+"""Settings of the models that are served, and those that all engine processes share."""
 
-from dataclasses import replace
+from collections import Counter
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
-from gateway.settings.prefix_files import PrefixFileSettings
-from gateway.settings.values import readable_gguf, readable_gguf_if_any, readable_template
+from gateway.hub.reference import HubReference
+from gateway.settings.model import ModelSettings
+from gateway.settings.table import ModelTable, ServedModel, models_in
+from gateway.settings.values import check_model_name, folder, model_place, readable_gguf_if_any, readable_model
 
 _ENGINE = EngineConfig(model="")
-_NUMERIC = (int, float, int | None)
+_OF_THE_MAIN_MODEL: dict[str, object] = {
+    "lora": (),
+    "control_vector": (),
+    "context_shift": False,
+    "override_tensor": (),
+    **dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith(("rope_", "yarn_"))),
+}
+"""Settings that are meant for a generating model, or for the tensors of one, and their values for another one."""
 
 
-class EngineSettings(PrefixFileSettings):
-    """Settings of the models and of the engine processes."""
+class EngineSettings(ModelSettings):
+    """Settings of the models that are served, and those that all engine processes share."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    model: Annotated[Path, AfterValidator(readable_gguf)] = Field(
+    model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
         embedded_model(),
-        title="FILE",
-        description="GGUF model to serve; default: the demonstration model inside this package",
+        title="[NAME=]MODEL",
+        description="GGUF model to serve: a file, or a model of the Hugging Face hub as hf:USER/REPO[:QUANT], which is "
+        "downloaded; repeatable, each with a name: --model small=a.gguf --model large=b.gguf; default: the "
+        "demonstration model inside this package",
+    )
+    offline: bool = Field(
+        False,
+        description="use only models of the hub that are on this machine already; without it they are used if the hub "
+        "cannot be reached",
+    )
+    models_dir: Annotated[Path | None, AfterValidator(folder)] = Field(
+        None, title="DIR", description="folder whose GGUF files are models to serve, each under its file's name"
+    )
+    models: dict[Annotated[str, AfterValidator(check_model_name)], ModelTable] = Field(
+        {}, description="tables of the TOML file: [models.NAME]"
+    )
+    models_memory: int | None = Field(
+        None,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="host memory that all loaded models may take together, if there are several; default: four fifths "
+        "of the memory that is available at the start",
+    )
+    models_gpu_memory: int | None = Field(
+        None,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="GPU memory that all loaded models may take together, if there are several; default: nine tenths "
+        "of the memory of NVIDIA's GPUs that is free at the start",
     )
     alias: str | None = Field(
-        None, min_length=1, title="NAME", description="name of the model for clients; default: the file's name"
-    )
-    chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
-        None, title="FILE", description="Jinja chat template; default: the one in the model file"
-    )
-    parse_special: bool = Field(
-        False,
-        description="let names of control tokens in the texts of chats become these tokens; requests may override it",
+        None,
+        min_length=1,
+        title="NAME",
+        description="name of the model for clients; default: that of the file, or of the repository on the hub",
     )
     embedding_model: Annotated[Path | None, AfterValidator(readable_gguf_if_any)] = Field(
         None,
         title="FILE",
         description="GGUF model for /v1/embeddings, in an engine process of its own; default: the model of --model",
-    )
-    slots: int = Field(_ENGINE.slots, ge=1, le=256, title="N", description="sequences that run at the same time")
-    context: int | None = Field(
-        _ENGINE.context,
-        ge=1,
-        le=2**31 - 1,
-        title="TOKENS",
-        description="tokens per slot; default: the model's training context, limited by memory",
-    )
-    threads: int | None = Field(
-        _ENGINE.threads,
-        ge=1,
-        le=1024,
-        title="N",
-        description="CPU threads of a pass; default: as many as are measured to be fastest",
-    )
-    threads_batch: int | None = Field(
-        _ENGINE.threads_batch,
-        ge=1,
-        le=1024,
-        title="N",
-        description="CPU threads of a pass with several rows; default: same as --threads",
-    )
-    gpu_layers: int = Field(
-        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"
-    )
-    repack: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="rearrange the weights for this CPU: takes memory and a longer start, and makes passes faster or "
-        "slower",
-    )
-    flash_attention: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="compute attention in blocks (flash attention); off may be faster if contexts are long",
-    )
-    step_target_ms: float = Field(
-        _ENGINE.step_target_ms,
-        gt=0,
-        le=60_000,
-        title="MS",
-        description="milliseconds that one prompt pass may delay the next decode pass; longer prompts are split",
-    )
-    speculation: Literal["auto", "on", "off"] = Field(
-        "auto",
-        description="speculative decoding: auto computes draft tokens where measurements show a gain, on always, off "
-        "never; requests may override it",
-    )
-    prefix_store: int | None = Field(
-        _ENGINE.prefix_store,
-        ge=0,
-        le=2**50,
-        title="BYTES",
-        description="host memory for cached prompts whose slots were reused; the least recently used are dropped "
-        "first; 0 disables it; default: a tenth of the free memory, at most 8 GiB",
     )
     partition_cache: bool = Field(
         False,
@@ -109,51 +88,59 @@ class EngineSettings(PrefixFileSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
     log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _plain_number(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080."""
-        numeric = cls.model_fields[str(info.field_name)].annotation in _NUMERIC
-        if numeric and "_" in str(value):
-            raise ValueError("should be a number without underscores")
-        return value
+    @model_validator(mode="after")
+    def _distinct_names(self) -> Self:
+        """Refuse models that a request could not tell apart, and a server without a model."""
+        if not self.served:
+            raise ValueError(f"there is no GGUF file in {self.models_dir}")
+        if self.alias is not None and self.served[0].name != self.alias:
+            raise ValueError("alias is for one --model FILE, and not for models with names")
+        counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise ValueError(f"several models have the name {twice[0]!r}")
+        return self
+
+    @property
+    def on_demand(self) -> bool:
+        """True if models are loaded when they are asked for: if there are several, or one that idleness unloads."""
+        return bool(self.models) or self.models_dir is not None or self.idle_unload is not None
 
     @property
     def served_name(self) -> str:
-        """Name of the model for clients."""
-        return self.alias or self.model.stem
+        """Name of the model of `--model` for clients."""
+        return self.alias or (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
 
-    def engine_config(self) -> EngineConfig:
-        """Return the configuration of the main engine process."""
+    @property
+    def all_slots(self) -> int:
+        """Number of the slots of all models."""
+        return sum(model.settings.slots for model in self.served)
+
+    @cached_property
+    def served(self) -> tuple[ServedModel, ...]:
+        """Models that the server serves. The first is the default of requests without a name."""
+        models = []
+        if "model" in self.model_fields_set or not (self.models or self.models_dir):
+            models.append(ServedModel(self.served_name, self.model, self.for_model()))
+        for name, table in self.models.items():
+            models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
+        if self.models_dir is not None:
+            taken = {model.name for model in models}
+            found = ((name, path) for name, path in models_in(self.models_dir) if name not in taken)
+            models += [ServedModel(name, path, self.for_model()) for name, path in found]
+        if self.embedding_model is not None:
+            name = self.embedding_model.stem
+            name += "-embedding" if any(model.name == name for model in models) else ""
+            alone = self.for_model(slots=1, context=None, **_OF_THE_MAIN_MODEL)
+            models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))
+        return tuple(models)
+
+    def engine_config(self, served: ServedModel | None = None) -> EngineConfig:
+        """Return the configuration of a model's engine process; None is the default model."""
+        chosen = served or self.served[0]
         return EngineConfig(
-            model=str(self.model),
-            slots=self.slots,
-            context=self.context,
-            threads=self.threads,
-            threads_batch=self.threads_batch,
-            gpu_layers=self.gpu_layers,
-            speculation=_as_bool(self.speculation),
-            repack=_as_bool(self.repack),
-            flash_attention=_as_bool(self.flash_attention),
-            step_target_ms=self.step_target_ms,
-            prefix_store=self.prefix_store,
-            prefix_dir=None if self.prefix_dir is None else str(self.prefix_dir),
-            prefix_dir_bytes=self.prefix_dir_bytes,
+            model=str(chosen.place),
+            **chosen.settings.engine_fields(),
             queue_limit=self.queue_limit,
             log_level=self.log_level,
             log_format=self.log_format,
         )
-
-    def embedder_config(self) -> EngineConfig | None:
-        """Return the configuration of the embedding engine, or None without a separate model.
-
-        Its context is the model's training context.
-        """
-        if self.embedding_model is None:
-            return None
-        return replace(self.engine_config(), model=str(self.embedding_model), slots=1, context=None)
-
-
-def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
-    """Return None for `auto`, which leaves the choice to the engine."""
-    return None if choice == "auto" else choice == "on"

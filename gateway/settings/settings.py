@@ -11,13 +11,6 @@ from gateway.settings.values import store_place
 class Settings(NetworkSettings):
     """All settings of the operator. Times are in seconds unless the name has another unit."""
 
-    max_tokens: int | None = Field(
-        None,
-        ge=1,
-        le=2**31 - 1,
-        title="TOKENS",
-        description="maximum length of an answer whose request sets none; default: up to the end of its slot",
-    )
     request_timeout: float = Field(
         600, gt=0, le=604_800, title="SECONDS", description="maximum total time of a request, including its answer"
     )
@@ -88,4 +81,4 @@ class Settings(NetworkSettings):
     @property
     def background_responses(self) -> int:
         """Number of background responses of one client. The default leaves room for other clients."""
-        return self.background_limit or max(1, (self.slots + self.queue_limit) // 4)
+        return self.background_limit or max(1, (self.all_slots + self.queue_limit) // 4)

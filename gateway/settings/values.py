@@ -1,10 +1,14 @@
 """Checks of the settings' values."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
+
+from gateway.hub.reference import SCHEME, HubReference
 
 _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
+_MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
 _SECRET = re.compile(r"[!-~]+")
 
 
@@ -41,6 +45,20 @@ def readable_gguf(path: Path) -> Path:
     return path
 
 
+def model_place(place: object) -> object:
+    """Return the model on the hub that a text names, if it begins with `hf:`, else the text, which names a file."""
+    if not (isinstance(place, str) and place.startswith(SCHEME)):
+        return place
+    if find_spec("huggingface_hub") is None:
+        raise ValueError('models from the hub need its package: pip install "llama-gateway[hub]"')
+    return HubReference.parse(place)
+
+
+def readable_model(place: Path | HubReference) -> Path | HubReference:
+    """Return what `readable_gguf` does; a model on the hub is checked when it is fetched."""
+    return place if isinstance(place, HubReference) else readable_gguf(place)
+
+
 def readable_gguf_if_any(path: Path | None) -> Path | None:
     """Return what `readable_gguf` does, or None."""
     return None if path is None else readable_gguf(path)
@@ -53,7 +71,7 @@ def readable_template(path: str) -> str:
     return read_template(path)
 
 
-def _split(value: object) -> list[str]:
+def split_items(value: object) -> list[str]:
     """Return all items of one value or several, split at commas."""
     parts = value if isinstance(value, list) else [value]
     return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
@@ -61,12 +79,35 @@ def _split(value: object) -> list[str]:
 
 def api_keys(value: object) -> object:
     """Split values at commas and check that each can be sent in a header."""
-    keys = _split(value)
+    keys = split_items(value)
     if not keys:
         raise ValueError("there is no key")
     if not all(_SECRET.fullmatch(key) for key in keys):
         raise ValueError("a key may have only visible ASCII characters, and no space")
     return keys
+
+
+def model_names(value: object) -> object:
+    """Split names of a model at commas and check that each can be one."""
+    names = split_items(value)
+    for name in names:
+        check_model_name(name)
+    return names
+
+
+def check_model_name(name: str) -> str:
+    """Return a name of a model, if it can be one."""
+    if not _MODEL_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name of a model: letters, digits and . _ - / : + @ make one")
+    return name
+
+
+def folder(path: Path | None) -> Path | None:
+    """Return the path of a folder, or None."""
+    path = expanded(path)
+    if path is not None and not path.is_dir():
+        raise ValueError("there is no such folder")
+    return path
 
 
 def store_place(place: str | None) -> str | None:
@@ -78,7 +119,7 @@ def store_place(place: str | None) -> str | None:
 
 def paths(value: object) -> object:
     """Split values at commas and check that each is a path."""
-    paths = _split(value)
+    paths = split_items(value)
     for path in paths:
         if not path.startswith("/"):
             raise ValueError(f"{path!r} does not begin with a slash")
@@ -87,7 +128,7 @@ def paths(value: object) -> object:
 
 def origins(value: object) -> object:
     """Split values at commas and check that each is an origin or `*`."""
-    origins = _split(value)
+    origins = split_items(value)
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")

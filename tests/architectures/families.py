@@ -1,10 +1,18 @@
 """The architecture families: one small shape for each kind of memory that llama.cpp has."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-CONTEXT, WIDTH, HEADS, FFN, LAYERS, WINDOW = 2048, 64, 4, 96, 4, 24
+import pytest
+from _pytest.mark.structures import ParameterSet
+
+from tests.repeat import thorough
+
+T = TypeVar("T")
+
+CONTEXT, WIDTH, HEADS, FFN, LAYERS, WINDOW = 2048, 64, 2, 96, 4, 24
 
 Value: TypeAlias = bool | int | float | list[int]
 Parameters: TypeAlias = dict[str, Value]
@@ -35,6 +43,8 @@ class Family:
     """By their GGUF key, without the architecture."""
     memory: Memory = Memory.ATTENTION
     """The memory that it needs."""
+    sharpness: float = 2.0
+    """Factor of the queries. With more of it a token depends on few others much, and rounding makes more difference."""
 
 
 _COMMON: Parameters = {
@@ -102,23 +112,23 @@ _RWKV: Parameters = {
 }
 
 
-def _family(name: str, architecture: str, *parameters: Parameters, memory: Memory = Memory.ATTENTION) -> Family:
+def _family(name: str, architecture: str, *parameters: Parameters, **fields: Any) -> Family:
     merged = dict(_COMMON)
     for some in parameters:
         merged |= some
-    return Family(name, architecture, merged, memory)
+    return Family(name, architecture, merged, **fields)
 
 
 FAMILIES = (
     _family("plain", "llama"),
-    _family("gemma-2", "gemma2", _WINDOW, memory=Memory.WINDOW),
+    _family("gemma-2", "gemma2", _WINDOW, memory=Memory.WINDOW, sharpness=3),
     _family("gemma-3", "gemma3", _WINDOW, memory=Memory.WINDOW),
-    _family("gemma-4", "gemma4", _WINDOW, _GEMMA_4, memory=Memory.WINDOW),
+    _family("gemma-4", "gemma4", _WINDOW, _GEMMA_4, memory=Memory.WINDOW, sharpness=0.4),
     _family("gpt-oss", "gpt-oss", _WINDOW, _EXPERTS, memory=Memory.WINDOW),
     _family("qwen-3-moe", "qwen3moe", _EXPERTS),
     _family("deepseek-2", "deepseek2", _EXPERTS, _MLA),
     _family("qwen-3-next", "qwen3next", _EXPERTS, _DELTA, memory=Memory.HYBRID),
-    _family("qwen-3.5", "qwen35", _DELTA, {"rope.dimension_sections": [4, 2, 2, 0]}, memory=Memory.HYBRID),
+    _family("qwen-3.5", "qwen35", _DELTA, {"rope.dimension_sections": [8, 4, 4, 0]}, memory=Memory.HYBRID),
     _family("lfm-2", "lfm2", _EVERY_SECOND, {"shortconv.l_cache": 3}, memory=Memory.HYBRID),
     _family("granite-hybrid", "granitehybrid", _MAMBA, _EVERY_SECOND, memory=Memory.HYBRID),
     _family("jamba", "jamba", _MAMBA, _EVERY_SECOND, memory=Memory.HYBRID),
@@ -127,3 +137,11 @@ FAMILIES = (
     _family("mamba-2", "mamba2", _MAMBA, _NO_ATTENTION, memory=Memory.RECURRENT),
     _family("rwkv-7", "rwkv7", _RWKV, memory=Memory.RECURRENT),
 )
+
+_FIRST = {"plain", "gemma-3", "deepseek-2", "qwen-3-next", "mamba"}
+"""One family of each kind of memory, and one with latent attention."""
+
+
+def quick_for_some(values: Iterable[T], family: Callable[[T], str] = str) -> list[ParameterSet]:
+    """Return values as parameters of tests, of which `pytest` runs only those of one family of each kind."""
+    return [pytest.param(value, marks=() if family(value) in _FIRST else thorough) for value in values]

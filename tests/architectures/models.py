@@ -32,7 +32,7 @@ def write_family(family: Family, path: Path) -> None:
     rng = np.random.default_rng(0)
     for name, shape in sorted(expected_tensors(metadata).items()):
         if not optional(name):
-            writer.add_tensor(name, random_weights(rng, name, shape))
+            writer.add_tensor(name, random_weights(rng, name, shape, family.sharpness))
     _finish(writer)
     metadata.unlink()
 

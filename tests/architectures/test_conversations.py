@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from operator import itemgetter
 
 import pytest
 
-from engine.llama import memory
+from engine.llama.memory import plan
 from tests.architectures.conversations import REASONING, Chat, Served, words
-from tests.architectures.families import FAMILIES, Memory
+from tests.architectures.families import FAMILIES, Memory, quick_for_some
 
 SHAPES = [(family.name, True) for family in FAMILIES]
 SHAPES += [(family.name, False) for family in FAMILIES if family.memory is Memory.WINDOW]
@@ -15,10 +16,15 @@ SLACK = 8
 """Tokens beside a checkpoint that may be computed again: the cut of the text, and the words that open an answer."""
 
 
-@pytest.fixture(params=SHAPES, ids=[name if full else f"{name} (windows only)" for name, full in SHAPES])
+def title(shape: tuple[str, bool]) -> str:
+    name, full = shape
+    return name if full else f"{name} (windows only)"
+
+
+@pytest.fixture(params=quick_for_some(SHAPES, itemgetter(0)), ids=title)
 def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name, full = request.param
-    monkeypatch.setattr(memory, "fits_full_windows", lambda *_arguments: full)
+    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: full)
     return str(name)
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Removal
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Outcome, Removal, StepPlan
+from engine.core.step import Chunk, Outcome, StepPlan
 from engine.core.token import Token
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner

@@ -11,8 +11,6 @@ from tests.random_model import SPECIAL
 Weights = NDArray[np.float32]
 
 _LEFT_OUT = re.compile(r"\.(input_)?scale$")
-_SHARPNESS = 3
-"""Factor of what makes a token depend on some other tokens much, and not evenly on all of them."""
 _EMBEDDING = 0.05
 """Standard deviation of embeddings. Small beside the sum of the blocks, or the last token alone would decide."""
 
@@ -22,31 +20,31 @@ def optional(name: str) -> bool:
     return bool(_LEFT_OUT.search(name))
 
 
-def random_weights(rng: np.random.Generator, name: str, shape: Shape) -> Weights:
-    """Return the weights of one tensor."""
-    return _fitted(name, rng.standard_normal(shape, dtype=np.float32))
+def random_weights(rng: np.random.Generator, name: str, shape: Shape, sharpness: float) -> Weights:
+    """Return the weights of one tensor. `sharpness` is the factor of what decides on which tokens a token depends."""
+    return _fitted(name, rng.standard_normal(shape, dtype=np.float32), sharpness)
 
 
-def _fitted(name: str, drawn: Weights) -> Weights:
+def _fitted(name: str, drawn: Weights, sharpness: float) -> Weights:
     """Return normal values, as the tensor of that name needs them."""
     if name == "token_embd.weight":
         return _letters(drawn) * np.float32(_EMBEDDING)
     if re.search("norm|_ln|rope_freqs", name):
-        return np.full_like(drawn, _norm(name))
+        return np.full_like(drawn, _norm(name, sharpness))
     if "ssm_a" in name:  # a state decays by exp(a · dt): slowly, or a token far back would not count
         return -abs(drawn) / np.float32(8)
     if "time_mix_w0" in name:
         return drawn - np.float32(5)  # RWKV's decay, for the same reason
     if drawn.ndim == 1:
         return drawn / np.float32(8)
-    factor = _SHARPNESS if re.search(r"(attn_q(_b)?|time_mix_output)\.weight", name) else 1
+    factor = sharpness if re.search(r"(attn_q(_b)?|time_mix_output)\.weight", name) else 1
     return (_letters(drawn) if name == "output.weight" else drawn) * np.float32(factor / np.sqrt(drawn.shape[-1]))
 
 
-def _norm(name: str) -> float:
+def _norm(name: str, sharpness: float) -> float:
     if name.endswith("bias"):
         return 0
-    return _SHARPNESS if "attn_q_norm" in name else 1
+    return sharpness if "attn_q_norm" in name else 1
 
 
 def _letters(drawn: Weights) -> Weights:

@@ -20,7 +20,6 @@ from engine.client.measurements.tally import Tally
 from engine.client.measurements.telemetry import Totals
 from engine.events import EngineMetrics, FirstToken, Text
 from engine.testing.fake_model import FakeModel
-from gateway.app import create_gateway
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
 from gateway.metrics.requests import RequestMetrics
@@ -28,7 +27,7 @@ from gateway.middleware.caller import Caller
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 from tests.engine.driver import Driver
-from tests.gateway.application import settings_for
+from tests.gateway.application import gateway_of
 from tests.gateway.fake_engine import FakeEngine
 
 
@@ -112,7 +111,7 @@ async def one_request() -> float:
 def one_scrape() -> float:
     """Return the seconds of a scrape. The event loop does nothing else in this time."""
 
-    models = create_gateway(FakeEngine().as_engine(), settings_for()).models
+    models = gateway_of(FakeEngine()).models
     exposition = Exposition([RequestMetrics(["tiny"]), EngineCollector(models.all)])
     return best(lambda: exposition.page(""), rounds=50)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from engine.core.changes import carry_out
-from engine.core.kv.ledger import KVLedger
+from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.lane import News, Work
@@ -76,7 +76,7 @@ class Driver:
         self.files = PrefixFiles(self.model.info.context, can_trim=not traits.needs_checkpoints)
         for file in self.run.files.known.values():
             self.files.add(file)
-        self.ledger = KVLedger(self.model.info.slots, traits, self.store, self.files if self.on_disk else None)
+        self.ledger = make_ledger(self.model.info.slots, traits, self.store, self.files if self.on_disk else None)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self.turns = Turns(1)
 

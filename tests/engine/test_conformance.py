@@ -9,24 +9,12 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.changes import carry_out
-from engine.core.kv.ledger import KVLedger
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
+from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Copy,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Runner,
-    Save,
-    StepPlan,
-    Swap,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
 from engine.events import Finished, Text
@@ -66,7 +54,13 @@ REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
 }
 
 
-@pytest.fixture(scope="module", params=[open_fake, open_llama], ids=["fake", "llama"])
+def open_unified(stack: ExitStack) -> Pair:
+    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1, kv_unified=True)
+    model = stack.enter_context(LlamaModel(config, lambda _share: None))
+    return model, stack.enter_context(LlamaRunner(model, config))
+
+
+@pytest.fixture(scope="module", params=[open_fake, open_llama, open_unified], ids=["fake", "llama", "unified"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     opener: Callable[[ExitStack], Pair] = request.param
     with ExitStack() as stack:
@@ -301,7 +295,7 @@ def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:
 
 def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     model, runner = pair
-    scheduler = Scheduler(KVLedger(SLOTS, model.traits), step_target=0.1, queue_limit=10)
+    scheduler = Scheduler(make_ledger(SLOTS, model.traits), step_target=0.1, queue_limit=10)
     turns = Turns(1)
     request = GenerationRequest(id="t", prompts=(PROMPT,), n=6, max_tokens=20, sampling=GREEDY, stream=True)
     scheduler.add(at_once(admit(1, request, model)))

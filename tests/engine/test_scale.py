@@ -11,23 +11,11 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.fair.turns import MOST_GONE
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.sequence import Sequence
-from engine.core.step import (
-    Chunk,
-    Copy,
-    Draw,
-    Forget,
-    Outcome,
-    Removal,
-    Restore,
-    Rewind,
-    Save,
-    StepPlan,
-    StepResult,
-    Swap,
-)
+from engine.core.step import Chunk, Draw, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.core.turns import Turns
 from engine.events import EngineMetrics, Event
@@ -80,6 +68,7 @@ class Parrot:
         return [Token(7, b"a", ends=False) for _ in [*chunk.draft, None]]
 
     def remove(self, removal: Removal) -> None: ...
+    def shift(self, shift: Shift) -> None: ...
     def copy(self, copy: Copy) -> None: ...
     def swap(self, swap: Swap) -> None: ...
     def save(self, _save: Save) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from gateway.apis.endpoint import Api
-from gateway.app import create_gateway
+from gateway.app import Equipment, Gateway, create_gateway
 from gateway.keys.ring import KeyRing
+from gateway.serving.sources import OpenEngine
 from gateway.settings import Settings
 from tests.gateway.fake_engine import FakeEngine
 
@@ -23,17 +24,28 @@ def settings_for(**changes: object) -> Settings:
     return Settings.model_construct(**values)
 
 
-def app_of(engine: FakeEngine, **changes: object) -> ASGIApp:
+def gateway_of(
+    engine: FakeEngine, embedder: FakeEngine | None = None, *, equipment: Equipment | None = None, **changes: Any
+) -> Gateway:
+    """Return the gateway with fake engines and some changed settings."""
+    settings = settings_for(**changes)
+    engines = [engine] if embedder is None else [engine, embedder]
+    names = (model.name for model in settings.served)
+    sources = {name: OpenEngine(one.as_engine()) for name, one in zip(names, engines, strict=True)}
+    return create_gateway(sources, settings, equipment)
+
+
+def app_of(engine: FakeEngine, **changes: Any) -> ASGIApp:
     """Return the application with a fake engine and some changed settings."""
-    return create_gateway(engine.as_engine(), settings_for(**changes)).app
+    return gateway_of(engine, **changes).app
 
 
-def app_with_keys(keys: KeyRing, engine: FakeEngine, **changes: object) -> ASGIApp:
+def app_with_keys(keys: KeyRing, engine: FakeEngine, **changes: Any) -> ASGIApp:
     """Return an application that needs API keys."""
-    return create_gateway(engine.as_engine(), settings_for(**changes), keys=keys).app
+    return gateway_of(engine, equipment=Equipment(keys=keys), **changes).app
 
 
 @cache
 def apis() -> tuple[Api, ...]:
     """Return the APIs of an application, to read their tables."""
-    return create_gateway(FakeEngine().as_engine(), settings_for()).apis
+    return gateway_of(FakeEngine()).apis

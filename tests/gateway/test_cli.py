@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import SettingsError, read_settings
-from gateway.settings import Settings
+from gateway.cli import SettingsError, flag_fields, read_settings
+from gateway.hub.reference import HubReference
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_an_empty_variable_is_no_value(config: Path) -> None:
 
 
 VALUES = {
+    "offline": "true",
     "alias": "mine",
     "parse_special": "true",
     "host": "::1",
@@ -70,20 +71,48 @@ VALUES = {
     "allow_origin": "https://a.example",
     "api_key": "sk-a",
     "open_path": "/metrics",
+    "control_vector_layer_range": "2-5",
     "slots": "2",
     "context": "512",
     "threads": "1",
     "threads_batch": "2",
     "gpu_layers": "0",
+    "device": "CUDA0",
+    "split_mode": "row",
+    "tensor_split": "3,1",
+    "main_gpu": "0",
+    "override_tensor": "output=CPU",
+    "cpu_moe": "true",
+    "n_cpu_moe": "0",
+    "fit": "off",
+    "load_mode": "none",
+    "numa": "numactl",
+    "cpus": "0",
+    "engine_priority": "low",
+    "rope_scaling": "yarn",
+    "rope_freq_base": "10000",
+    "rope_freq_scale": "0.5",
+    "yarn_orig_ctx": "512",
+    "yarn_ext_factor": "0",
+    "yarn_attn_factor": "1.5",
+    "yarn_beta_fast": "32",
+    "yarn_beta_slow": "1",
     "repack": "on",
     "flash_attention": "off",
+    "kv_type_k": "q8_0",
+    "kv_type_v": "bf16",
     "step_target_ms": "50",
     "speculation": "off",
+    "context_shift": "true",
     "prefix_store": "1000",
     "prefix_dir": "/prefixes",
     "prefix_dir_bytes": "2000",
     "partition_cache": "true",
     "queue_limit": "9",
+    "keep_loaded": "true",
+    "idle_unload": "60",
+    "models_memory": "1000000",
+    "models_gpu_memory": "0",
     "max_tokens": "99",
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
@@ -108,10 +137,17 @@ VALUES = {
 def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) -> None:
     template = tmp_path / "chat.jinja"
     template.write_text("{{ messages[0].content }}")
-    files = {"model": str(model), "chat_template": str(template), "embedding_model": str(model)}
+    files = {
+        "model": str(model),
+        "chat_template": str(template),
+        "embedding_model": str(model),
+        "models_dir": str(tmp_path),
+        "lora": f"fr={model}:0.5",
+        "control_vector": str(model),
+    }
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
     values = {**VALUES, **files, **stores}
-    assert values.keys() == Settings.model_fields.keys()
+    assert values.keys() == flag_fields().keys() - {"kv_unified"}  # which --context-shift excludes
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
     flags = [flag for flag in flags if flag != "true"]  # a switch has no value
     variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
@@ -121,6 +157,9 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.engine_config().speculation is False
+    assert by_flags.engine_config().context_shift
+    [embedder] = [model for model in by_flags.served if model.embeds_only]
+    assert not by_flags.engine_config(embedder).context_shift
     assert by_flags.strict_fields
     assert by_flags.partition_cache
     assert by_flags.parse_special
@@ -296,8 +335,8 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
         (["serve", "--api-keyy=sk-secret"], "--api-keyy"),
         (["serve", "-k", "sk-secret"], "-k"),
         (["serve", "sk-secret"], "unrecognized arguments"),
-        (["serve", "--api", "-sk-Secret_1"], "--api"),
-        (["--api-key", "sk-secret", "serve"], "argument command: invalid choice"),
+        (["serve", "--api", "-sk-Secret_1"], "argument -s: ignored explicit argument"),
+        (["--api-key", "sk-secret", "serve"], "a command comes first"),
         (["serve", "--log-content=sk-secret"], "argument --log-content: ignored explicit argument"),
     ],
 )
@@ -410,7 +449,7 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         read_settings(["serve", "--help"], {})
     text = capsys.readouterr().out
-    for name in Settings.model_fields:
+    for name in flag_fields():
         assert "--" + name.replace("_", "-") in text
     assert "(default: 8000)" in text
     assert "--async-backend trio|asyncio" in text
@@ -418,10 +457,10 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
 
 def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
     settings = read_settings(["serve", "--embedding-model", str(model), "--slots", "4", "--context", "64"], {})
-    config = settings.embedder_config()
-    assert config is not None
-    assert (config.model, config.slots, config.context) == (str(model), 1, None)
-    assert read_settings(["serve"], {}).embedder_config() is None
+    embeds = settings.served[-1]
+    config = settings.engine_config(embeds)
+    assert (config.model, config.slots, config.context, embeds.embeds_only) == (str(model), 1, None, True)
+    assert len(read_settings(["serve"], {}).served) == 1
 
 
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
@@ -438,3 +477,15 @@ def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
 )
 def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reason: str) -> None:
     assert complaint("--usage", place).endswith(f": {reason}")
+
+
+def test_a_model_of_the_hub_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings(["serve", "--model", "hf:someone/some-GGUF:Q8_0"], {})
+    assert settings.model == HubReference("someone/some-GGUF", "Q8_0")
+    assert settings.served_name == "some-GGUF"
+    for model in ("hf:some-GGUF", "hf:someone/some/../../etc"):
+        reason = "should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf"
+        assert complaint("--model", model) == f"--model {model!r}: {reason}"
+    monkeypatch.setattr("gateway.settings.values.find_spec", lambda _name: None)
+    reason = 'models from the hub need its package: pip install "llama-gateway[hub]"'
+    assert complaint("--model", "hf:someone/some-GGUF") == f"--model 'hf:someone/some-GGUF': {reason}"

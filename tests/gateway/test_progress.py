@@ -9,7 +9,7 @@ from gateway.progress import ProgressBar, ProgressLog, progress_for
 
 
 def test_progress_is_logged_at_each_quarter(caplog: pytest.LogCaptureFixture) -> None:
-    lines = ProgressLog("tiny")
+    lines = ProgressLog("tiny", "loading")
     with caplog.at_level(logging.INFO, "gateway.progress"):
         for share in (0.0, 0.1, 0.24, 0.25, 0.3, 0.8, 0.9, 1.0):
             lines.show(share)

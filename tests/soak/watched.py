@@ -12,10 +12,12 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from unittest.mock import patch
 
 import trio
 
 import gateway.__main__ as program
+import gateway.hub.engine
 from engine import Supervision, open_engine
 from gateway.storage.sqlite import SQLiteDatabase
 
@@ -71,5 +73,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, report)
     signal.signal(signal.SIGUSR2, Disk.toggle)
     SQLiteDatabase._connect = Disk.limited(SQLiteDatabase._connect)  # type: ignore[method-assign]
-    program.open_engine = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT))  # type: ignore[attr-defined]
-    sys.exit(program.main())
+    impatient = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT))
+    with patch.object(gateway.hub.engine, "open_engine", impatient):
+        sys.exit(program.main())

@@ -1,7 +1,7 @@
 """The whole gateway in the test's own event loop, with a real engine process and clients on real sockets."""
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +14,14 @@ from anyio.abc import TaskStatus
 from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
 from engine.client.process import command_for
 from engine.testing.fake_model import letters
-from gateway.app import Gateway, create_gateway, open_gateway
+from gateway.app import Equipment, Gateway, create_gateway
 from gateway.cli import read_settings
+from gateway.serve import open_gateway
 from gateway.server.capacity import connections_for
 from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
+from gateway.serving.sources import EngineSource, OpenEngine
 from gateway.settings import Settings
 from gateway.usage.store import UsageStore
 from tests.engine import fake_child
@@ -112,9 +114,11 @@ class Served:
 
 
 @asynccontextmanager
-async def inline_gateway(engine: Engine, settings: Settings, usage: UsageStore | None) -> AsyncIterator[Gateway]:
+async def inline_gateway(
+    engines: Mapping[str, EngineSource], settings: Settings, equipment: Equipment
+) -> AsyncIterator[Gateway]:
     """Open a gateway without worker processes, whose start takes longer than most tests."""
-    gateway = create_gateway(engine, settings, usage=usage)
+    gateway = create_gateway(engines, settings, equipment)
     async with gateway.running():
         yield gateway
 
@@ -146,8 +150,9 @@ async def serving(
     async with open_engine(settings.engine_config(), command=command, limits=supervision or PATIENT) as engine:
 
         async def run(*, task_status: TaskStatus[tuple[Gateway, Server]]) -> None:
-            opened = open_gateway(engine, settings) if pooled else inline_gateway(engine, settings, usage)
-            async with opened as gateway:
+            opener = open_gateway if pooled else inline_gateway
+            engines = {settings.served_name: OpenEngine(engine)}
+            async with opener(engines, settings, Equipment(usage=usage)) as gateway:
 
                 def drain() -> None:
                     gateway.health.drain()

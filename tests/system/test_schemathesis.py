@@ -142,6 +142,8 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
         body = case.body = with_plain_integers(case.body)
         if isinstance(body, dict) and isinstance(body.get("model"), str):
             body["model"] = "default"
+        if case.query and "model" in case.query:
+            case.query["model"] = "default"
         if case.path_parameters:
             case.path_parameters = {"id": api.known_id(endpoint)}
         response = api.send(case)

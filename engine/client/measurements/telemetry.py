@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.client.measurements.histogram import STEP_TOKENS, Histogram
+from engine.client.measurements.histogram import STEP_TOKENS, TOKEN_GAPS, Histogram
 from engine.events import EngineMetrics
 
 _NO_GAUGES: dict[str, Any] = dict.fromkeys(
     (
         *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
-        *("stored_tokens", "embedding_waiting"),
+        *("stored_tokens", "embedding_waiting", "adapter_change_seconds"),
     ),
     0,
 )
@@ -57,3 +57,8 @@ class Telemetry:
     """Numbers of computed tokens of the steps."""
     waiting: int
     """Number of requests that wait for the next process."""
+
+    @classmethod
+    def none(cls) -> "Telemetry":
+        """Return the measurements of an engine that has not begun."""
+        return cls(EngineMetrics(), Histogram(TOKEN_GAPS), Histogram(STEP_TOKENS), 0)

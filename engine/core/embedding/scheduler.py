@@ -18,8 +18,9 @@ from engine.core.embedding.step import (
 )
 from engine.core.fair.shares import Shares
 from engine.core.fair.turns import FairTurns
+from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News, Outbox, StepMembers, Work
-from engine.core.step import Outcome, Removal
+from engine.core.step import Outcome
 from engine.core.turns import Demand, Turn
 from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
 

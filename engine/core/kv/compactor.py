@@ -1,11 +1,13 @@
 """Moves sequences between slots so that the rows of a step are neighbours."""
 
+from collections import Counter
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.kv.slot import Slot
 from engine.core.sequence import Sequence
+from engine.request import AdapterSet
 
 _EACH_MOVE = 16
 """Cells. Fixed cost of a move, in moved cells."""
@@ -22,18 +24,23 @@ class Compactor:
 
     def __init__(self, ledger: KVLedger) -> None:
         self._ledger = ledger
-        self._spent = 0
+        self._spent = Counter[AdapterSet]()
 
     def gather(self, rows: list[Sequence]) -> None:
-        """Close gaps in the rows of the next step where that pays. `rows` are in ascending order of their slots."""
+        """Close gaps in the rows of the next step where that pays. `rows` are in ascending order of their slots.
+
+        The gaps of each set of adapters are counted for themselves, because sets take turns.
+        """
         gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
+        adapters = rows[0].adapters
+        spent = self._spent.pop(adapters, 0)
         if not gaps:
-            self._spent = 0
             return
-        self._spent += gaps * self._ledger.traits.cells_per_weight_pass
+        if len(self._spent) >= len(self._ledger.slots):  # some of these sets have no sequence any more
+            self._spent.clear()
+        spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
-        if _total(moves) <= self._spent:
-            self._carry_out(moves)
+        self._spent[adapters] = spent - self._carry_out(moves) if _total(moves) <= spent else spent
 
     def _cheapest(self, rows: set[int]) -> list[Move]:
         """Return the cheapest moves that bring all rows into neighbouring slots.
@@ -46,14 +53,15 @@ class Compactor:
         starts = range(len(slots) - len(rows) + 1)
         return _moves(slots, rows, min(starts, key=lambda start: before[start + len(rows)] - before[start]))
 
-    def _carry_out(self, moves: list[Move]) -> None:
+    def _carry_out(self, moves: list[Move]) -> int:
+        """Make the moves that may be made before one step. Return their cost."""
         moved = 0
         for source, target in moves:
             if moved >= COPIED_AT_ONCE:
                 break
             moved += _cost((source, target))
             self._ledger.move(source, target)
-        self._spent -= moved
+        return moved
 
 
 def _moves(slots: list[Slot], rows: set[int], start: int) -> list[Move]:

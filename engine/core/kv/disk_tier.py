@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from engine.core.kv.cell_changes import CellChange
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import (
     Discard,
@@ -20,7 +21,6 @@ from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
-from engine.core.step import CellChange
 
 
 class DiskTier:

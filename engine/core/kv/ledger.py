@@ -1,5 +1,8 @@
 """Leases of slots, and the tokens that are resident in them. free + held == total, always."""
 
+from collections.abc import Iterable
+
+from engine.core.kv.cell_changes import CellChange, Copy, Removal, Shift, Swap
 from engine.core.kv.disk_tier import DiskTier
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
@@ -9,7 +12,6 @@ from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
-from engine.core.step import CellChange, Copy, Removal, Swap
 
 COPIED_AT_ONCE = 4096
 """Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
@@ -185,9 +187,22 @@ class KVLedger:
         self._free.add(slot.seq_id)
         return sequence.computed
 
+    def shift(self, sequence: Sequence) -> None:
+        """Discard tokens of a sequence whose slot is full. Its cells are not shared from now on."""
+        start, count = sequence.discard()
+        self._changes.append(Shift(sequence.seq_id, start, count))
+
     def trim(self, seq_id: int, tokens: int) -> None:
         """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""
         self._changes.append(Removal(seq_id, tokens))
+
+    def has_room(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:  # noqa: ARG002
+        """Return whether there are cells for one more sequence. A slot has cells of its own."""
+        return True
+
+    def make_room(self, cells: int) -> bool:  # noqa: ARG002
+        """Return whether there are cells for a step, after cached ones are evicted if they must be."""
+        return True
 
     def evict(self) -> bool:
         """Drop all cached cells. Return whether there were any."""

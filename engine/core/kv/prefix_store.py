@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from engine.core.kv.cell_changes import CellChange, Forget, Restore, Rewind, Save
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import Fetch, PrefixFile
 from engine.core.kv.prefix_index import PrefixIndex
-from engine.core.step import CellChange, Forget, Restore, Rewind, Save
 
 WORTH_SAVING = 128
 """Tokens. Fewer are recomputed in about one prompt step, and most short requests never come again."""

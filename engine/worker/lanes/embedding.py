@@ -7,8 +7,9 @@ from typing_extensions import override
 
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingJob, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
+from engine.core.kv.cell_changes import Removal
 from engine.core.model import Model
-from engine.core.step import Change, Removal
+from engine.core.step import Change
 from engine.request import EmbeddingRequest
 from engine.worker.admission import admit_embedding
 from engine.worker.lanes.lane import Lane

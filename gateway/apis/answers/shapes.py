@@ -69,6 +69,7 @@ class Timings(JsonObject):
     predicted_per_second: Time
     draft_n: Count
     draft_n_accepted: Count
+    truncated: bool
 
 
 class LegacyLogprobs(JsonObject):

@@ -32,6 +32,7 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
         "predicted_per_second": _ratio(predicted, predicted_seconds),
         "draft_n": sum(end.drafted for end in ends),
         "draft_n_accepted": sum(end.accepted for end in ends),
+        "truncated": any(end.discarded for end in ends),
     }
 
 

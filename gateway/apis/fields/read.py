@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from engine import RequestError
 from gateway.apis.fields.base import unknown_fields
@@ -41,13 +41,15 @@ class ReadBody(Generic[_Body]):
 
 
 def read_body(data: bytes, model: type[_Body]) -> ReadBody[_Body]:
-    """Return a JSON body, with any content type, as a `model`.
+    """Return a JSON body, with any content type, as a `model`: an array for a `RootModel`, otherwise an object.
 
     Raises `JSONDecodeError`, `RequestError` or `ValidationError`, all 400.
     """
     if _marks(data) > MAX_VALUES:
         _check_values(data)
     content = orjson.loads(data)
+    if issubclass(model, RootModel):
+        return _read_array(content, model)
     if not isinstance(content, dict):
         raise RequestError("The body should be a JSON object.", code="invalid_type")
     if len(content) > MAX_FIELDS:
@@ -58,6 +60,15 @@ def read_body(data: bytes, model: type[_Body]) -> ReadBody[_Body]:
     if len(unknown) > MAX_UNKNOWN:
         raise RequestError(f"The body should have at most {MAX_UNKNOWN} unknown fields.", code="invalid_value")
     return ReadBody(body, tuple(unknown))
+
+
+def _read_array(content: object, model: type[_Body]) -> ReadBody[_Body]:
+    if not isinstance(content, list):
+        raise RequestError("The body should be a JSON array.", code="invalid_type")
+    if _is_deeper(content, MAX_NESTING):
+        message = f"The body should have at most {MAX_NESTING} arrays and objects inside each other."
+        raise RequestError(message, code="invalid_value")
+    return ReadBody(model.model_validate(content), ())
 
 
 def _marks(data: bytes) -> int:

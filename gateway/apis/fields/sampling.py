@@ -30,6 +30,9 @@ MAX_SALT = 256
 MAX_LOGPROBS = 20
 """Maximum of alternatives per token. This is the limit of OpenAI's chat; the limit of its completions is 5."""
 
+MAX_ADAPTERS = 64
+MAX_ADAPTER_SCALE = 100
+
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """Maximum of bytes that llama.cpp reads of one breaker. It searches the whole vocabulary for each breaker."""
@@ -84,6 +87,20 @@ def _bias(value: object) -> float:
     return float(value)
 
 
+class AdapterScale(Fields):
+    """A LoRA adapter and its scale, as in llama-server."""
+
+    id: int = Field(ge=0, le=MAX_INT)
+    scale: float = Field(ge=-MAX_ADAPTER_SCALE, le=MAX_ADAPTER_SCALE)
+
+
+def each_once(scales: list[AdapterScale]) -> list[AdapterScale]:
+    """Return the scales of adapters, which should have different ids."""
+    if len({one.id for one in scales}) < len(scales):
+        raise ValueError("should have each id once")
+    return scales
+
+
 class SamplingFields(Fields):
     """Fields shared by every endpoint that generates: those of OpenAI and llama.cpp, and two synonyms of vLLM's.
 
@@ -130,6 +147,19 @@ class SamplingFields(Fields):
     ignore_eos: bool = False
     stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=StopForms)] = ()
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field([], max_length=MAX_STOP_TOKENS)
+    n_keep: int = Field(
+        0,
+        ge=-1,
+        le=MAX_INT,
+        description="With `--context-shift`: prompt tokens that stay when the context is full. -1: the whole prompt.",
+    )
+    n_discard: int = Field(
+        0,
+        ge=0,
+        le=MAX_INT,
+        description="With `--context-shift`: tokens that are discarded at once when the context is full. 0: half of "
+        "those that need not stay.",
+    )
     cache_prompt: bool = True
     cache_salt: str | None = Field(
         None,
@@ -150,6 +180,15 @@ class SamplingFields(Fields):
         "text. `true`: always. `false`: never. `null`: if it is faster and no seed is given. The sampled tokens are "
         "the same in each case.",
     )
+
+    lora: list[AdapterScale] | None = Field(
+        None,
+        max_length=MAX_ADAPTERS,
+        description="LoRA adapters by their ids in `/lora-adapters`; others are not applied. `null`: those of the "
+        "model name, otherwise the scales of `/lora-adapters`.",
+    )
+
+    _once = field_validator("lora")(each_once)
 
     @field_validator("repetition_penalty")
     @classmethod
@@ -198,10 +237,13 @@ class SamplingFields(Fields):
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),
             sampling=self.sampling(),
+            keep=self.n_keep,
+            discard=self.n_discard,
             cache_prompt=self.cache_prompt,
             cache_partition=self.cache_salt or "",
             speculative=self.speculative,
             priority=self.priority,
+            adapters=None if self.lora is None else tuple((one.id, one.scale) for one in self.lora),
         )
 
 

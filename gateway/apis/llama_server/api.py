@@ -4,7 +4,9 @@ from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
+from gateway.apis.llama_server.lora_adapters import lora_adapters_endpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoints
+from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
 from gateway.middleware.errors import encode_error
@@ -18,6 +20,8 @@ def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEn
         *tokenize_endpoints(models),
         *health_endpoints(health),
         *slots_endpoints(models),
+        *lora_adapters_endpoints(models),
+        *router_endpoints(models),
         *(metrics_endpoints(metrics) if metrics else ()),
     )
     return Api(endpoints, encode_error, ErrorAnswer)

@@ -64,9 +64,10 @@ class HealthEndpoints:
         self._draining = True
 
     async def get(self, _call: Call[None]) -> JsonReply[Healthy | Unhealthy]:
-        """Return 200 with `"status": "ok"` if every engine is ready, else 503.
+        """Return 200 with `"status": "ok"` if every engine that must be ready is, else 503.
 
-        A 503 has the state of the first engine that is not ready, the reason, and the progress of loading.
+        Models on demand need not be loaded. A 503 has the state of the first engine that is not ready, the reason, and
+        the progress of loading.
         """
         unhealthy = self._unhealthy()
         if unhealthy is not None:
@@ -93,7 +94,7 @@ class HealthEndpoints:
     def _unhealthy(self) -> Unhealthy | None:
         if self._draining:
             return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
-        for status in (served.engine.status for served in self._models.all):
+        for status in (model.status for model in self._models.all if not model.source.on_demand):
             if status.state is not EngineState.READY:
                 return {
                     "status": status.state,
@@ -104,7 +105,7 @@ class HealthEndpoints:
         return None
 
     def _restarts(self) -> int:
-        return sum(served.engine.status.restarts for served in self._models.all)
+        return sum(model.status.restarts for model in self._models.all)
 
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:

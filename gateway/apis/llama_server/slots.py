@@ -44,9 +44,9 @@ class SlotsEndpoints:
     async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
         """Return one object per slot, with the ids of those requests only that have the caller's credentials.
 
-        Raises `Unavailable` while the engine is down.
+        Raises `Unavailable` while the engine is down, or the model not loaded.
         """
-        served = await self._models.resolve(call.caller, None)
+        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
         slots, _metrics = await served.engine.inspect()
         return JsonReply(
             [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
@@ -55,9 +55,9 @@ class SlotsEndpoints:
     async def queue(self, call: Call[None]) -> JsonReply[QueueList]:
         """Return one object per waiting request in the order of the queue, with ids as in `list`.
 
-        Raises `Unavailable` while the engine is down.
+        Raises `Unavailable` as `list` does.
         """
-        served = await self._models.resolve(call.caller, None)
+        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
         has_sent = partial(served.generations.has_sent, call.caller)
         waiting = await served.engine.queue()
         return JsonReply([_encode_queued(one, shown=has_sent(one.request_id)) for one in waiting])

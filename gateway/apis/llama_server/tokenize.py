@@ -10,7 +10,8 @@ from gateway.apis.llama_server.tokenize_call import (
     prepare_tokenize,
 )
 from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
-from gateway.serving.models import Models, Task
+from gateway.serving.models import Models
+from gateway.serving.served import Task
 
 
 class TokenizeEndpoints:

@@ -9,7 +9,16 @@ from typing import Any
 
 import anyio
 
-from engine import Engine, EngineConfig, EngineState, EngineStatus, GenerationRequest, Supervision, open_engine
+from engine import (
+    Download,
+    Engine,
+    EngineConfig,
+    EngineState,
+    EngineStatus,
+    GenerationRequest,
+    Supervision,
+    open_engine,
+)
 from engine.client.process import command_for
 
 GUARD = 20
@@ -37,6 +46,7 @@ class Scripted:
         ready: bool = True,
         restarts: bool = True,
         clock: Callable[[], float] = anyio.current_time,
+        download: Download | None = None,
         **limits: float,
     ) -> AsyncIterator[Engine]:
         """Start an engine with a child that loads as scripted. On exit, no process may remain, not even a zombie.
@@ -47,7 +57,9 @@ class Scripted:
         command = [*command_for("tests.engine.client.scripted_child"), str(self.journal), load]
         supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
         with anyio.fail_after(GUARD):
-            async with open_engine(EngineConfig(model="m"), command=command, limits=supervision, clock=clock) as engine:
+            async with open_engine(
+                EngineConfig(model="m"), command=command, limits=supervision, clock=clock, download=download
+            ) as engine:
                 if ready:
                     await engine.ready()
                 yield engine

@@ -71,7 +71,7 @@ from engine.protocol.messages import (
     Working,
 )
 
-MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0)
+MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0, repacked=True)
 
 
 @dataclass

@@ -8,17 +8,27 @@ from engine.client import repack_cache
 from engine.client.repack_cache import RepackCache
 
 
-def test_a_crash_is_remembered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("works", [True, False])
+def test_a_verdict_is_remembered(tmp_path: Path, works: bool) -> None:
+    assert RepackCache().works() is None
     assert not RepackCache().crashes()
-    RepackCache().record()
-    RepackCache().record()
-    assert RepackCache().crashes()
+    RepackCache().record(works=works)
+    RepackCache().record(works=works)
+    assert RepackCache().works() is works
+    assert RepackCache().crashes() is not works
     (record,) = (tmp_path / "cache" / "llama-gateway").iterdir()
     assert record.read_bytes() == b""
 
 
+@pytest.mark.parametrize("works", [True, False])
+def test_the_latest_verdict_counts(works: bool) -> None:
+    RepackCache().record(works=not works)
+    RepackCache().record(works=works)
+    assert RepackCache().works() is works
+
+
 def test_another_cpu_or_build_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    RepackCache().record()
+    RepackCache().record(works=False)
     info = tmp_path / "cpuinfo"
     info.write_text("model name : another\n\nmodel name : second core\n")
     with monkeypatch.context() as patch:
@@ -34,7 +44,7 @@ def test_a_frequency_that_changes_is_no_other_cpu(monkeypatch: pytest.MonkeyPatc
     info = tmp_path / "cpuinfo"
     monkeypatch.setattr(repack_cache, "_CPU_INFO", info)
     info.write_text("model name : one\ncpu MHz : 1000\nflags : a b\n")
-    RepackCache().record()
+    RepackCache().record(works=False)
     info.write_text("model name : one\ncpu MHz : 2000\nflags : a b\n")
     assert RepackCache().crashes()
 
@@ -44,5 +54,5 @@ def test_a_folder_that_cannot_be_used_remembers_nothing(tmp_path: Path, form: st
     blocked = tmp_path / "cache" if form == "a file" else tmp_path / "cache" / "llama-gateway"
     blocked.parent.mkdir(exist_ok=True)
     blocked.write_text("in the way")
-    RepackCache().record()
+    RepackCache().record(works=False)
     assert not RepackCache().crashes()

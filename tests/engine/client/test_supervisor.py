@@ -12,6 +12,7 @@ import pytest
 
 from engine import Busy, EngineConfig, EngineFault, EngineState, LoadError, Supervision, Unavailable, open_engine
 from engine.client.process import EngineProcess, describe_exit
+from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor, _Session
 from engine.protocol.messages import Working
 from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
@@ -110,6 +111,13 @@ async def test_only_the_first_start_pays_for_a_crash(scripted: Scripted) -> None
             pass
     starts = [line for line in scripted.lines() if line.startswith("configure")]
     assert starts == ["configure repack=None", "configure repack=False", "configure repack=False"]
+
+
+async def test_a_start_that_repacked_weights_is_remembered_until_one_crashes(scripted: Scripted) -> None:
+    async with scripted.open():
+        assert RepackCache().works() is True
+    async with scripted.open("repack SIGILL"):
+        assert RepackCache().works() is False
 
 
 async def test_a_crash_without_repacked_weights_is_an_error(scripted: Scripted) -> None:

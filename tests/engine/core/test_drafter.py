@@ -1,4 +1,4 @@
-from engine.core.drafter import INDEXED_AT_ONCE, NgramDrafter
+from engine.core.drafts.drafter import INDEXED_AT_ONCE, NgramDrafter
 
 
 def test_the_draft_repeats_the_tokens_after_the_last_trigram() -> None:

@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from engine.events import Failed, Finished, Released, Started
 from engine.request import GenerationRequest, PromptText, Sampling
-from engine.testing.fake_model import FakeModel, letters
+from engine.testing.fake_model import FakeModel, adapted, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, bytes_of, direct, request
 from tests.repeat import TIMES, repeated
@@ -38,10 +38,12 @@ class Engine(RuleBasedStateMachine):
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
         on_disk=st.booleans(),
+        pool=st.none() | st.integers(256, 700),
     )
     @precondition(lambda self: not self.asked)
     def start(
         self,
+        *,
         capacity: int | None,
         can_trim: bool,
         windowed: bool,
@@ -50,9 +52,11 @@ class Engine(RuleBasedStateMachine):
         store: int,
         room: int,
         on_disk: bool,
+        pool: int | None,
     ) -> None:
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed)
-        runner = FakeRunner(model, capacity=capacity, rewinds=rewinds)
+        windowed = windowed and not pool  # no model has both
+        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed, pool=pool)
+        runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
         self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk)
         self.driver.run.room = room
 
@@ -69,6 +73,7 @@ class Engine(RuleBasedStateMachine):
                 "stream": st.booleans(),
                 "cache_prompt": st.sampled_from([True, True, False]),
                 "cache_partition": st.sampled_from(["", "", "other"]),
+                "adapters": st.sampled_from([None, None, ((0, 1.0),), ((1, 0.5), (0, 1.0))]),
                 "client": st.sampled_from(["", "", "other"]),
                 "weight": st.sampled_from([1.0, 0.25]),
                 "priority": st.sampled_from([None, -1, 1]),
@@ -190,8 +195,9 @@ class Engine(RuleBasedStateMachine):
             assert told == (prompt + answer if asked.echo else answer)
             known = list((prompt + answer).encode())
             if not (asked.stop_tokens and asked.sampling.min_tokens):  # the fake may draw something else instead
-                assert known[len(prompt) :] == [letters(known[:at]) for at in range(len(prompt), len(known))]
-            if asked.logprobs is not None:
+                drawn = [letters(known[:at]) for at in range(len(prompt), len(known))]
+                assert known[len(prompt) :] == [adapted(token, asked.adapters or ()) for token in drawn]
+            if asked.logprobs is not None and not asked.adapters:
                 expected = direct(known, asked.logprobs)
                 assert self.driver.details(key, choice) == expected[0 if asked.echo else len(prompt) :]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from engine.core.drafter import NgramDrafter
+from engine.core.drafts.drafter import NgramDrafter
+from engine.core.drafts.speculation import LENGTHS, Speculator, expected_tokens
 from engine.core.sequence import Sequence
-from engine.core.speculation import LENGTHS, Speculator, expected_tokens
 from engine.core.step import SCORED_AT_ONCE, StepPlan, StepResult
 from engine.events import Finished
 from engine.request import Grammar, GrammarKind, Sampling

@@ -12,7 +12,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
-from engine.llama import devices, memory, metadata
+from engine.llama import devices, metadata
+from engine.llama.memory import plan
 from engine.llama.model import LlamaModel
 from tests.c_calls import count_calls
 from tests.models import model_path
@@ -233,18 +234,18 @@ def test_a_sliding_window_model_drops_parts_where_memory_allows_full_caches(
     monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
     monkeypatch.setattr(llama_cpp, "llama_model_n_swa", lambda _handle: 1)
-    monkeypatch.setattr(memory, "fits_full_windows", lambda *_arguments: fits)
+    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: fits)
     with load(config(context=256)) as loaded:
-        assert (loaded.traits.can_trim, loaded.full_windows) == (fits, fits)
+        assert (loaded.traits.can_trim, loaded.memory.full_windows) == (fits, fits)
         assert loaded.traits.windowed
         assert loaded.info.checkpoints, "copies cannot be trimmed"
 
 
 def test_a_model_is_freed_once(calls: Calls) -> None:
     with load(config(context=256)) as loaded:
-        assert calls["llama_model_free"] == 0
+        assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 1}  # one without weights
     loaded.close()
-    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+    assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 2}
     with pytest.raises(ValueError, match="closed"):
         loaded.tokenize("too late")
     with pytest.raises(ValueError, match="closed"):
@@ -264,4 +265,11 @@ def test_a_model_too_large_for_the_memory_is_freed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(devices, "available_memory", lambda: 0)
     with pytest.raises(LoadError, match="memory allows 0 tokens"):
         load(config())
-    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+    assert calls == {"llama_model_load_from_file": 2, "llama_model_free": 2}  # the second has no weights
+
+
+def test_a_model_without_weights_describes_itself_in_the_same_way(model: LlamaModel) -> None:
+    with load(config(context=256, metadata_only=True)) as described:
+        assert described.info == model.info
+        assert described.memory.token_bytes == model.memory.token_bytes
+        assert described.tokenize("a") == model.tokenize("a")

@@ -14,25 +14,16 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.kv.cell_changes import Forget, Removal, Save
 from engine.core.sequence import Sequence, State
-from engine.core.step import (
-    SCORED_AT_ONCE,
-    Chunk,
-    Draw,
-    DrawFailure,
-    Forget,
-    Outcome,
-    Removal,
-    Save,
-    StepPlan,
-    StepResult,
-)
+from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
 from engine.llama.abort import AbortFlag
+from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
-from engine.llama.runner import BATCH_ROWS, LlamaRunner
+from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
 from tests.architectures.models import family_model
 from tests.c_calls import count_calls

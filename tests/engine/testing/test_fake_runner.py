@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.step import SCORED_AT_ONCE, Copy, Forget, Removal, Restore, Rewind, Save, StepPlan
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save
+from engine.core.step import SCORED_AT_ONCE, StepPlan
 from engine.errors import RequestError
 from engine.events import Finished, FinishReason
 from engine.request import Grammar, GrammarKind, Sampling

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from engine.core.kv.cell_changes import Removal
 from engine.core.kv.prefix_store import PrefixStore
-from engine.core.step import Removal, StepPlan
+from engine.core.step import StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
 from engine.protocol.messages import (

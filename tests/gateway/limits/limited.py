@@ -1,14 +1,15 @@
 """A gateway with a fake engine whose every caller has one key."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 from unittest.mock import patch
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.app import Gateway, create_gateway
+from gateway.app import Gateway
 from gateway.keys.key import Key
 from gateway.middleware.request_scope import RequestScope
-from tests.gateway.application import settings_for
+from tests.gateway.application import gateway_of
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine
 
@@ -22,11 +23,11 @@ class Limited:
     app: ASGIApp
 
 
-def limited_by(key: Key | None, engine: FakeEngine | None = None, **settings: object) -> Limited:
+def limited_by(key: Key | None, engine: FakeEngine | None = None, **settings: Any) -> Limited:
     """Return a gateway whose requests all have `key`, however they were sent."""
     engine = engine or FakeEngine()
     engine.model = replace(MODEL, chat_template=templates.CHATML)
-    gateway = create_gateway(engine.as_engine(), settings_for(**settings))
+    gateway = gateway_of(engine, **settings)
     caller_of = RequestScope._caller
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

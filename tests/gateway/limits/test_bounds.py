@@ -43,6 +43,11 @@ def test_the_bound_of_a_generation(fields: dict[str, object], bound: int) -> Non
     assert generation_bound(request, 100) == bound
 
 
+def test_the_bound_of_a_generation_that_may_exceed_its_slot() -> None:
+    request = GenerationRequest(id="r", prompts=((1, 2),), max_tokens=500)
+    assert generation_bound(request, 100, shifts=True) == 2 + 500
+
+
 def test_counted_prompts_replace_the_estimates() -> None:
     request = GenerationRequest(id="r", prompts=("a text", "b"), max_tokens=10)
     assert generation_bound(request, 100, (7, 1)) == 8 + 20

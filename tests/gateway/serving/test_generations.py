@@ -9,6 +9,7 @@ import pytest
 from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
+from gateway.serving.adapters import Adapters
 from gateway.serving.generations import Generations
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
@@ -57,7 +58,13 @@ async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
     engine, caller = FakeEngine(wait_in_queue), Caller(request_id="req_1")
     recorder = Recorder("m", ())
     generations = Generations(
-        engine.as_engine(), recorder, Limiter(), max_tokens=None, queue_timeout=1000, patience=1000
+        engine.as_engine(),
+        recorder,
+        Limiter(),
+        max_tokens=None,
+        queue_timeout=1000,
+        patience=1000,
+        adapters=Adapters((), ()).chosen,
     )
     request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
     source = generations.stream(caller, request, lambda _prompts, _events: [], operation=Operation.CHAT)

@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from engine import EngineState, EngineStatus, Unavailable
-from gateway.app import create_models
 from gateway.keys.key import Key
-from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
-from gateway.preparation.preparer import InlinePreparer
-from gateway.serving.models import Models, Task
-from tests.gateway.application import settings_for
+from gateway.serving.models import Models
+from gateway.serving.served import Task
+from tests.gateway.application import gateway_of
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -22,19 +20,18 @@ ANYONE = Caller(request_id="req_1")
 
 
 def one_model() -> Models:
-    return create_models(FakeEngine().as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
+    return gateway_of(FakeEngine()).models
 
 
 def two_models() -> Models:
-    settings = settings_for(embedding_model=EMBEDDER)
-    return create_models(FakeEngine().as_engine(), settings, FakeEngine().as_engine(), InlinePreparer(), (), Limiter())
+    return gateway_of(FakeEngine(), FakeEngine(), embedding_model=EMBEDDER).models
 
 
 @pytest.mark.parametrize("task", Task)
 @pytest.mark.parametrize("name", [None, "default", "tiny", "application", "application.py"])
 async def test_one_model_does_every_task_under_each_of_its_names(task: Task, name: str | None) -> None:
     models = one_model()
-    assert await models.resolve(ANYONE, name, task) is models.all[0]
+    assert await models.resolve(ANYONE, name, task) is models.all[0].loaded()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ async def test_one_model_does_every_task_under_each_of_its_names(task: Task, nam
 )
 async def test_two_models_share_the_tasks(task: Task, name: str | None, index: int) -> None:
     models = two_models()
-    assert await models.resolve(ANYONE, name, task) is models.all[index]
+    assert await models.resolve(ANYONE, name, task) is models.all[index].loaded()
 
 
 async def test_a_model_that_only_embeds_does_not_generate() -> None:
@@ -70,9 +67,8 @@ async def test_an_unknown_name_is_a_404_that_has_the_known_ones(task: Task) -> N
 async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
     engine = FakeEngine()
     engine.model, engine.status = None, EngineStatus(EngineState.LOADING, "The model is loading.", 0.5, 0)
-    models = create_models(engine.as_engine(), settings_for(), None, InlinePreparer(), (), Limiter())
     with pytest.raises(Unavailable, match="loading"):
-        _ = models.find(ANYONE, "tiny").loaded
+        _ = gateway_of(engine).models.find(ANYONE, "tiny").loaded().loaded
 
 
 def caller_for(*models: str) -> Caller:
@@ -84,7 +80,7 @@ def caller_for(*models: str) -> Caller:
 async def test_a_key_allows_a_model_by_any_of_its_names(name: str) -> None:
     models = two_models()
     for asked in (EMBEDDER.stem, EMBEDDER.name, None, "default"):
-        assert await models.resolve(caller_for(name), asked, Task.EMBED) is models.all[1]
+        assert await models.resolve(caller_for(name), asked, Task.EMBED) is models.all[1].loaded()
     assert models.allowed(caller_for(name)) == [models.all[1]]
 
 

@@ -13,8 +13,9 @@ from gateway.apis.openai.completions.completion import completion, completion_he
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.middleware.sse import EventStream
-from gateway.serving.models import Models, Served
+from gateway.serving.models import Models
 from gateway.serving.records import Operation
+from gateway.serving.served import Served
 
 
 class CompletionsEndpoints:

@@ -8,7 +8,8 @@ from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
 from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
 from gateway.apis.openai.embeddings.request import EmbeddingBody
-from gateway.serving.models import Models, Served, Task
+from gateway.serving.models import Models
+from gateway.serving.served import Served, Task
 
 
 class EmbeddingsEndpoints:

@@ -3,12 +3,16 @@
 from collections.abc import Iterable
 from typing import Literal, NotRequired
 
-from engine import ModelInfo
+from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
+from gateway.serving import model as served
 
 
 class ModelMeta(JsonObject):
-    """Properties of a loaded model, with llama-server's field names."""
+    """Properties of a loaded model, with llama-server's field names.
+
+    `kv_cells` are the tokens that the KV cache holds for all slots together, and `kv_bytes` the bytes of each.
+    """
 
     description: str
     n_vocab: Count
@@ -17,6 +21,8 @@ class ModelMeta(JsonObject):
     n_embd: Count
     n_params: Count
     size: Count
+    kv_cells: Count
+    kv_bytes: Count
 
 
 class Model(JsonObject):
@@ -26,6 +32,8 @@ class Model(JsonObject):
     object: Literal["model"]
     created: Timestamp
     owned_by: str
+    status: ModelStatus
+    parent: NotRequired[str]
     meta: NotRequired[ModelMeta]
 
 
@@ -36,10 +44,22 @@ class ModelList(JsonObject):
     data: list[Model]
 
 
-def model(name: str, created: int, info: ModelInfo | None) -> Model:
-    """Return the model in OpenAI's format. A loaded model also has `meta` from `info`, as in llama-server."""
-    encoded: Model = {"id": name, "object": "model", "created": created, "owned_by": "llama-gateway"}
-    if info is not None:
+def model(one: served.Model) -> Model:
+    """Return the model in OpenAI's format.
+
+    A loaded model also has `meta`, as in llama-server. One with a LoRA adapter has `parent`, the name of the model
+    without it, as in vLLM.
+    """
+    encoded: Model = {
+        "id": one.name,
+        "object": "model",
+        "created": one.created,
+        "owned_by": "llama-gateway",
+        "status": model_status(one.state, one.failure),
+    }
+    if one.parent is not None:
+        encoded["parent"] = one.parent
+    if (info := one.info) is not None:
         encoded["meta"] = {
             "description": info.description,
             "n_vocab": info.vocabulary,
@@ -48,6 +68,8 @@ def model(name: str, created: int, info: ModelInfo | None) -> Model:
             "n_embd": info.embedding_size,
             "n_params": info.parameters,
             "size": info.size,
+            "kv_cells": info.cells,
+            "kv_bytes": info.cell_bytes,
         }
     return encoded
 

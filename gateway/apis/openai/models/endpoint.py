@@ -5,26 +5,22 @@ from types import NoneType
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
-from gateway.serving.models import Models, Served
+from gateway.serving.models import Models
 
 
 class ModelsEndpoints:
-    """Handlers for the list of models. Models in every state are listed."""
+    """Handlers for the list of models. Models in every state are listed, and none is loaded."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     async def list(self, call: Call[None]) -> JsonReply[ModelList]:
         """Return the models that the caller may use."""
-        return JsonReply(model_list(_encode(served) for served in self._models.allowed(call.caller)))
+        return JsonReply(model_list(map(model, self._models.allowed(call.caller))))
 
     async def get(self, call: Call[None]) -> JsonReply[Model]:
         """Return one model. Any name that requests may use finds it."""
-        return JsonReply(_encode(self._models.find(call.caller, call.http.path_params["id"])))
-
-
-def _encode(served: Served) -> Model:
-    return model(served.name, served.created, served.engine.model)
+        return JsonReply(model(self._models.find(call.caller, call.http.path_params["id"])))
 
 
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

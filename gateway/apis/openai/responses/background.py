@@ -158,7 +158,7 @@ class BackgroundResponses:
     async def _run(self, running: _Running, *, task_status: TaskStatus[None]) -> None:
         work = running.work
         try:
-            with running.scope:
+            with running.scope, work.caller.held.pop_all():  # the response outlives the request that held the model
                 await self._generate(running, task_status)
             if not work.answer.ended:
                 work.answer.cancel()

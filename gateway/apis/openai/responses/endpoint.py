@@ -20,8 +20,9 @@ from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
-from gateway.serving.models import Models, Served
+from gateway.serving.models import Models
 from gateway.serving.records import Operation
+from gateway.serving.served import Served
 
 
 class ResponsesEndpoints:

@@ -8,8 +8,8 @@ import pytest
 from engine.core.budget import SMALLEST
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import EmbeddingJob, EmbeddingPlan
+from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News
-from engine.core.step import Removal
 from engine.core.turns import Turn
 from engine.errors import Busy
 from engine.events import Embedded, EngineMetrics, Event, Failed, Released

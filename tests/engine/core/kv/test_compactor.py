@@ -74,6 +74,19 @@ def test_the_cost_of_a_gap_is_reset_once_it_is_closed() -> None:
     assert places(rows) == [0, 2]
 
 
+def test_the_gaps_of_each_set_of_adapters_count_for_themselves() -> None:
+    """A set that has no gap does not reset what the gap of another one has cost."""
+    ledger, held = crowd(5, 350, None, 350, 5, 5)
+    for other in held[2:]:
+        other.adapters = ((0, 1.0),)
+    compactor = Compactor(ledger)
+    for _ in range(4):
+        assert places(held[:2]) == [0, 2]
+        compactor.gather(held[:2])
+        compactor.gather(held[2:])
+    assert places(held[:2]) == [0, 1]
+
+
 def test_a_prefill_between_the_decode_rows_gives_way_to_them() -> None:
     ledger, held = crowd(3, 10, 20, 10)
     Compactor(ledger).gather([held[0], held[2]])

@@ -2,10 +2,10 @@
 
 import pytest
 
+from engine.core.kv.cell_changes import CellChange, Copy, Removal, Swap
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.kv.reuse import COPY_COST, WORTH_COPYING
 from engine.core.sequence import Sequence
-from engine.core.step import CellChange, Copy, Removal, Swap
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import request
 

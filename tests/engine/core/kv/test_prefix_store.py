@@ -5,11 +5,11 @@ import random
 
 import pytest
 
+from engine.core.kv.cell_changes import Removal, Restore
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
 from engine.core.kv.reuse import COPY_COST
 from engine.core.sequence import Sequence
-from engine.core.step import Removal, Restore
 from engine.events import Failed, Finished
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner

@@ -61,6 +61,7 @@ def test_without_fields_the_engines_defaults_hold() -> None:
 
 def test_options_of_the_request_reach_the_generation() -> None:
     options = {"stop": ["x"], "stop_token_ids": [3], "cache_prompt": False, "cache_salt": "s", "speculative": True}
+    options |= {"n_keep": -1, "n_discard": 7}
     assert SamplingFields.model_validate(options | {"seed": 5}).generation("r", ((1, 2),)) == GenerationRequest(
         id="r",
         prompts=((1, 2),),
@@ -70,4 +71,6 @@ def test_options_of_the_request_reach_the_generation() -> None:
         cache_prompt=False,
         cache_partition="s",
         speculative=True,
+        keep=-1,
+        discard=7,
     )

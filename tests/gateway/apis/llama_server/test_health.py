@@ -4,9 +4,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import EngineState, EngineStatus
-from gateway.app import create_gateway
+from gateway.app import Equipment
 from gateway.server.lag import LoopClock
-from tests.gateway.application import app_of, settings_for
+from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine
 
@@ -45,7 +45,7 @@ async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState
 
 
 async def test_a_draining_server_is_alive_and_not_ready() -> None:
-    gateway = create_gateway(FakeEngine().as_engine(), settings_for())
+    gateway = gateway_of(FakeEngine())
     gateway.health.drain()
     expected = {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
     for path in ("/health", "/readyz"):
@@ -56,7 +56,7 @@ async def test_a_draining_server_is_alive_and_not_ready() -> None:
 
 async def test_health_shows_a_lag_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = LoopClock()
-    gateway = create_gateway(FakeEngine().as_engine(), settings_for(), clock=clock)
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(clock=clock))
     assert (await get(gateway.app, "/health")).json == {"status": "ok", "restarts": 0}
     monkeypatch.setattr(LoopClock, "lag", 1.23456)
     assert (await get(gateway.app, "/health")).json == {"status": "ok", "restarts": 0, "loop_lag": 1.235}

@@ -1,5 +1,6 @@
 """`GET /metrics`."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from engine import EngineMetrics, EngineState, EngineStatus, Histogram, Telemetry
-from gateway.app import create_gateway
+from gateway.app import Equipment
 from gateway.server.lag import LoopClock
-from tests.gateway.application import app_of, settings_for
+from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine
 from tests.gateway.metrics.scraped import Scrape, scrape
@@ -64,7 +65,7 @@ async def test_only_active_cells_are_used() -> None:
     found = await read(app_of(Measured(slots=2, active_tokens=1024, cached_tokens=3000)))
     assert found.value("vllm:kv_cache_usage_perc") == 1024 / (MODEL.slots * MODEL.context)
     assert found.value("llama_gateway_cached_kv_tokens") == 3000
-    cells = {"block_size": "16", "num_gpu_blocks": str(MODEL.slots * MODEL.context // 16)}
+    cells = {"block_size": "16", "num_gpu_blocks": str(MODEL.slots * MODEL.context // 16), "cache_dtype": "f16"}
     assert found.value("vllm:cache_config_info", **cells) == 1
 
 
@@ -85,12 +86,12 @@ async def test_a_scrape_needs_no_engine(state: EngineState) -> None:
 
 
 async def test_each_model_has_its_own_values() -> None:
-    settings = settings_for(embedding_model=settings_for().model)
+    model = Path(str(settings_for().model))
     generator, embedder = Measured(generated_tokens=5), Measured(embedding_tokens=7)
-    app = create_gateway(generator.as_engine(), settings, embedder.as_engine()).app
+    app = gateway_of(generator, embedder, embedding_model=model).app
     found = await read(app)
     assert found.value("vllm:generation_tokens_total", model_name="tiny") == 5
-    assert found.value("llama_gateway_embedding_tokens_total", model_name=settings.model.stem) == 7
+    assert found.value("llama_gateway_embedding_tokens_total", model_name=model.stem) == 7
     assert found.value("llama_gateway_embedding_tokens_total", model_name="tiny") == 0
 
 
@@ -106,7 +107,7 @@ async def test_responses_are_counted_by_the_class_of_their_status() -> None:
 
 async def test_the_state_of_the_server_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LoopClock, "lag", 1.5)
-    gateway = create_gateway(FakeEngine().as_engine(), settings_for(), clock=LoopClock())
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(clock=LoopClock()))
     assert (await read(gateway.app)).value("llama_gateway_draining") == 0
     gateway.health.drain()
     found = await read(gateway.app)
@@ -128,7 +129,7 @@ async def test_text_is_answered_to_any_other_client(accept: str) -> None:
 
 
 async def test_a_port_for_metrics_alone_has_nothing_else() -> None:
-    gateway = create_gateway(FakeEngine().as_engine(), settings_for(metrics_port=0))
+    gateway = gateway_of(FakeEngine(), metrics_port=0)
     for app, path in ((gateway.app, "/metrics"), (gateway.metrics_app, "/v1/models")):
         assert (await AsgiCall(app, path, method="DELETE").run()).status == 404
     assert (await AsgiCall(gateway.metrics_app, "/metrics", method="DELETE").run()).status == 405

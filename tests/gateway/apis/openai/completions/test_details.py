@@ -136,6 +136,7 @@ async def test_timings_have_llama_servers_names() -> None:
         "predicted_per_second": 24.0,
         "draft_n": 0,
         "draft_n_accepted": 0,
+        "truncated": False,
     }
 
 

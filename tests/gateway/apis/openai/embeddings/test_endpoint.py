@@ -12,8 +12,7 @@ from starlette.types import ASGIApp
 
 from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
-from gateway.app import create_gateway
-from tests.gateway.application import app_of, settings_for
+from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path
@@ -97,8 +96,7 @@ async def test_a_hang_up_cancels_the_embedding() -> None:
 
 
 def app_of_two(main: FakeEngine, embedder: FakeEngine) -> ASGIApp:
-    settings = settings_for(embedding_model=model_path())
-    return create_gateway(main.as_engine(), settings, embedder.as_engine()).app
+    return gateway_of(main, embedder, embedding_model=model_path()).app
 
 
 async def test_a_separate_embedding_model_embeds() -> None:

@@ -19,6 +19,7 @@ async def test_models_are_listed() -> None:
         "id": "tiny",
         "object": "model",
         "owned_by": "llama-gateway",
+        "status": {"value": "loaded"},
         "meta": {
             "description": "fake 1B F32",
             "n_vocab": 512,
@@ -27,6 +28,8 @@ async def test_models_are_listed() -> None:
             "n_embd": 4,
             "n_params": 10,
             "size": 40,
+            "kv_cells": 4096,
+            "kv_bytes": 1024,
         },
     }
 

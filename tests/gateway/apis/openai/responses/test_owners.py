@@ -9,9 +9,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy
-from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
-from tests.gateway.application import app_of, settings_for
+from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
@@ -37,9 +36,9 @@ async def create(app: ASGIApp, headers: dict[str, str], **fields: Any) -> dict[s
 
 
 @asynccontextmanager
-async def running(engine: FakeEngine, **changes: object) -> AsyncIterator[ASGIApp]:
+async def running(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
     """Run the application with its background tasks."""
-    gateway = create_gateway(engine.as_engine(), settings_for(**changes))
+    gateway = gateway_of(engine, **changes)
     async with gateway.background.open():
         yield gateway.app
 

@@ -11,9 +11,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest, RequestSummary
-from gateway.app import create_gateway
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
-from tests.gateway.application import app_of, settings_for
+from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
@@ -33,7 +32,7 @@ def wait_in_queue(generation: FakeGeneration) -> None:
 @asynccontextmanager
 async def running(engine: FakeEngine, longest: float = 600.0) -> AsyncIterator[ASGIApp]:
     """Run the application with its background tasks, which have a deadline of so many seconds."""
-    gateway = create_gateway(engine.as_engine(), settings_for())
+    gateway = gateway_of(engine)
     gateway.background._timeout = longest
     with anyio.fail_after(20):
         async with gateway.background.open():

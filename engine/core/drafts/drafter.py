@@ -28,12 +28,23 @@ class NgramDrafter:
 
     def draft(self, tokens: list[int], most: int) -> list[int]:
         """Return up to `most` tokens that may follow `tokens`, which extend those of the last call."""
+        self._read(tokens)
+        self._draft = self._look_up(most)
+        return self._draft
+
+    def discard(self, tokens: list[int], count: int) -> None:
+        """Expect so many tokens less from the next call on. `tokens` extend those of the last one.
+
+        Discarded tokens can still be repeated.
+        """
+        self._read(tokens)
+        self._ahead += count
+
+    def _read(self, tokens: list[int]) -> None:
         drawn = tokens[len(self._text) - self._ahead :]
         self._compare(drawn)
         self._text += drawn
         self._index()
-        self._draft = self._look_up(most)
-        return self._draft
 
     def _compare(self, drawn: list[int]) -> None:
         for drafted, token in zip(self._draft, drawn, strict=False):  # there may be more or fewer

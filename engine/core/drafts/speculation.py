@@ -65,7 +65,7 @@ class Speculator:
         self._guesses = 0
         if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
-        most = min(min(row.left for row in rows) - 1, SCORED_AT_ONCE // len(rows))
+        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
         length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]

@@ -1,0 +1,33 @@
+"""A model whose file is not on this machine yet."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.errors import LoadError
+
+Download: TypeAlias = Callable[[Callable[[float], None]], Awaitable[str]]
+"""Returns the path of the model's file once it is there. Calls its argument with the share that is, from 0 to 1.
+
+It raises `LoadError` if the file cannot be had.
+"""
+
+DOWNLOADING = EngineStatus(EngineState.DOWNLOADING, "The model is being downloaded.", 0.0, 0)
+"""Status from the start."""
+
+
+async def obtain(download: Download, board: StatusBoard) -> str | None:
+    """Return the path of the model's file, and post the progress. Returns None after a posted failure."""
+
+    def report(share: float) -> None:
+        if share > board.latest.progress:
+            board.post(replace(board.latest, progress=share))
+
+    try:
+        path = await download(report)
+    except LoadError as error:
+        board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0))
+        return None
+    board.post(EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0))
+    return path

@@ -1,0 +1,1 @@
+"""Speculative decoding: where draft tokens come from, and how many are worth it."""

@@ -1,0 +1,1 @@
+"""LoRA adapters and control vectors of a model."""

@@ -1,0 +1,82 @@
+"""The machine and the installed llama.cpp."""
+
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import llama_cpp
+from llama_cpp._ggml import libggml  # the bindings do not wrap these functions
+
+from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
+from engine.llama.cpu import gains_by_repacking, usable_cores
+from engine.llama.devices import available_memory
+from engine.llama.quota import cpu_quota
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_GPUS = {1, 2}
+"""Types of devices that are GPUs, discrete or integrated: enum ggml_backend_dev_type, ggml-backend.h."""
+_TEXTS = ("ggml_backend_dev_name", "ggml_backend_dev_description")
+
+
+def examine_installation() -> InstallationReport:
+    """Return the report. llama.cpp starts its backends for it."""
+    llama_cpp.llama_backend_init()
+    return InstallationReport(machine=_machine(_cpu_info()), build=_build())
+
+
+def _machine(cpu: Mapping[str, str]) -> MachineReport:
+    return MachineReport(
+        cpu=cpu.get("model name") or platform.processor() or platform.machine(),
+        features=frozenset((cpu.get("flags") or cpu.get("Features") or "").split()),
+        processors=os.cpu_count() or 1,
+        cores=usable_cores(),
+        quota=cpu_quota(),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        available=available_memory(),
+    )
+
+
+def _cpu_info() -> dict[str, str]:
+    """Return the kernel's properties of the first processor."""
+    with suppress(OSError):
+        first = _CPU_INFO.read_text().split("\n\n", 1)[0]
+        lines = (line.partition(":") for line in first.splitlines())
+        return {key.strip(): value.strip() for key, _, value in lines}
+    return {}
+
+
+def _build() -> BuildReport:
+    return BuildReport(
+        bindings=llama_cpp.__version__,
+        version=llama_cpp.llama_version().decode(),
+        ggml=f"{_text('ggml_version')} ({_text('ggml_commit')})",
+        features=frozenset(re.findall(r"(\w+) = 1\b", llama_cpp.llama_print_system_info().decode())),
+        offloads=bool(llama_cpp.llama_supports_gpu_offload()),
+        devices=tuple(_devices()),
+        repacks=gains_by_repacking(),
+    )
+
+
+def _text(function: str) -> str:
+    call = getattr(libggml, function)
+    call.restype = ctypes.c_char_p
+    return str(call().decode())
+
+
+def _devices() -> list[DeviceReport]:
+    for function in _TEXTS:
+        getattr(libggml, function).argtypes = [ctypes.c_void_p]
+        getattr(libggml, function).restype = ctypes.c_char_p
+    devices = [libggml.ggml_backend_dev_get(at) for at in range(libggml.ggml_backend_dev_count())]
+    return [_device(device) for device in devices if libggml.ggml_backend_dev_type(device) in _GPUS]
+
+
+def _device(device: int) -> DeviceReport:
+    free, memory = ctypes.c_size_t(), ctypes.c_size_t()
+    libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(memory))
+    name, description = (getattr(libggml, function)(device).decode(errors="replace") for function in _TEXTS)
+    return DeviceReport(name=name, description=description, free=free.value, memory=memory.value)

@@ -1,0 +1,60 @@
+"""The operator's choices of hardware, checked against this machine and the model's file before it is loaded."""
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from engine.config import EngineConfig
+from engine.llama import devices
+from engine.llama.hardware.fitting import fitted
+from engine.llama.hardware.memory_lock import check_lockable
+from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.numa import use_numa
+from engine.llama.hardware.overrides import check_buffers, overrides_of, warn_of_unused
+from engine.llama.hardware.placement import Placement, choose_devices
+from engine.llama.memory.buffers import HOST
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """How a model is loaded."""
+
+    placement: Placement
+    """Where the weights go."""
+    on_host: int
+    """Bytes of the weights in host memory, if some of them are on devices."""
+
+    def weights(self, size: int) -> dict[str, int]:
+        """Return the estimated bytes of the weights by device, of a model with so many bytes of weights."""
+        devices = self.placement.devices
+        if not devices:
+            return {HOST: size}
+        shares = self.placement.tensor_split or tuple(float(device.free) for device in devices)
+        offloaded, whole = size - self.on_host, sum(shares) or 1.0
+        parts = zip_longest((device.name for device in devices), shares, fillvalue=0.0)
+        return {HOST: self.on_host, **{str(name): int(offloaded * float(share) / whole) for name, share in parts}}
+
+
+def plan_load(config: EngineConfig) -> LoadPlan:
+    """Return how to load a model, and set the process's NUMA strategy.
+
+    Raises:
+        LoadError: llama.cpp would refuse or ignore a choice.
+    """
+    hardware = config.hardware
+    if hardware.numa is not None:
+        use_numa(hardware.numa)
+    chosen = choose_devices(hardware, devices.all_devices(), devices.gpus())
+    overrides = overrides_of(hardware)
+    check_buffers(overrides, devices.buffer_types())
+    placement = Placement(config.gpu_layers, hardware.tensor_split, overrides, chosen)
+    locks = hardware.load_mode in ("mlock", "mmap+mlock")
+    if not (chosen or overrides or locks):
+        return LoadPlan(placement, 0)
+    file = read_model_file(Path(config.model))
+    warn_of_unused(hardware.override_tensor, file.tensors)
+    placement = fitted(config, placement, file)
+    on_host = placement.host_weights(file.tensors)
+    if locks:
+        check_lockable(on_host)
+    return LoadPlan(placement, on_host)

@@ -1,0 +1,131 @@
+"""Endpoints of llama-server's router: `/models`, `/models/load` and `/models/unload`."""
+
+from types import NoneType
+from typing import Literal
+
+from gateway.apis.answers.model_status import ModelStatus, model_status
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.shapes import JsonObject, Timestamp
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.fields.base import Fields
+from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.model import Model
+from gateway.serving.models import Models
+
+
+class RouterModel(JsonObject):
+    """A model of the server."""
+
+    id: str
+    object: Literal["model"]
+    created: Timestamp
+    owned_by: str
+    path: str
+    status: ModelStatus
+
+
+class RouterModels(JsonObject):
+    """The models of the server."""
+
+    object: Literal["list"]
+    data: list[RouterModel]
+
+
+class Ordered(JsonObject):
+    """The order was accepted. `GET /models` has the state."""
+
+    success: Literal[True]
+
+
+class ModelBody(Fields):
+    """The body of `POST /models/load` and `/models/unload`."""
+
+    model: str
+
+
+def prepare_name(body: ModelBody) -> str:
+    """Return the name of the model in a body."""
+    return body.model
+
+
+class RouterEndpoints:
+    """Handlers of the router's routes. They answer at once; models are loaded and unloaded after the answer."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def list(self, call: Call[None]) -> JsonReply[RouterModels]:
+        """Return the models that the caller may use, in any state."""
+        data = [_encode(model) for model in self._models.allowed(call.caller)]
+        return JsonReply({"object": "list", "data": data})
+
+    async def load(self, call: Call[str]) -> JsonReply[Ordered]:
+        """Load a model as soon as there is room, without a request for it."""
+        model = self._models.find(call.caller, call.prepared)
+        if model.state != "unloaded":
+            raise _refused("already_loaded", f"The model {model.name!r} is already running.")
+        model.source.load()
+        return JsonReply({"success": True})
+
+    async def unload(self, call: Call[str]) -> JsonReply[Ordered]:
+        """Unload a model once the requests that use it have ended."""
+        model = self._models.find(call.caller, call.prepared)
+        if model.state == "unloaded":
+            raise _refused("not_loaded", f"The model {model.name!r} is not running.")
+        if not model.source.can_unload:
+            raise _refused("cannot_unload", f"The model {model.name!r} is loaded as long as this server runs.")
+        model.source.unload()
+        return JsonReply({"success": True})
+
+
+def _refused(code: str, message: str) -> RefusedError:
+    return RefusedError(Problem(status=400, message=message, code=code, param="model"))
+
+
+def _encode(model: Model) -> RouterModel:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": model.created,
+        "owned_by": "llama-gateway",
+        "path": str(model.place),
+        "status": model_status(model.state, model.failure),
+    }
+
+
+def router_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of the router's routes."""
+    endpoints = RouterEndpoints(models)
+    listed = Endpoint(
+        method="GET",
+        path="/models",
+        id="listRouterModels",
+        summary="List the models with their files and states. Loads none.",
+        body=NoneType,
+        prepare=no_body,
+        handler=endpoints.list,
+        answer=RouterModels,
+    )
+    load = Endpoint(
+        method="POST",
+        path="/models/load",
+        id="loadModel",
+        summary="Load a model as soon as there is room.",
+        body=ModelBody,
+        prepare=prepare_name,
+        handler=endpoints.load,
+        answer=Ordered,
+        refusals=NO_SUCH_MODEL,
+    )
+    unload = Endpoint(
+        method="POST",
+        path="/models/unload",
+        id="unloadModel",
+        summary="Unload a model once the requests that use it have ended.",
+        body=ModelBody,
+        prepare=prepare_name,
+        handler=endpoints.unload,
+        answer=Ordered,
+        refusals=NO_SUCH_MODEL,
+    )
+    return listed, load, unload

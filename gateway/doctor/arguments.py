@@ -1,0 +1,54 @@
+"""Command-line arguments of `llama-gateway doctor`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.arguments import Parser
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """One call of the command."""
+
+    flags: Sequence[str]
+    """Flags of `serve`, with the model."""
+    has_model: bool
+    """True if the command line names a model."""
+    json: bool
+    """True to print JSON."""
+
+
+def read_arguments(arguments: Sequence[str]) -> Arguments:
+    """Return the arguments of a command line.
+
+    Raises:
+        SystemExit: the help, or an error in the arguments, has been printed.
+    """
+    parser = Parser(
+        prog="llama-gateway doctor",
+        usage="llama-gateway doctor [MODEL] [--json] [flags of serve]",
+        description="Examine this machine, the installed llama.cpp and a model, without loading its weights, and say "
+        "how it would be served. A crash of llama.cpp is a finding.",
+        epilog="Flags of `serve`, its variables and its configuration file count, too: `doctor FILE --slots 4`. Exit "
+        "codes: 0 the model can be served (or llama.cpp works, without a model), 1 unexpected failure, 2 invalid "
+        "arguments or settings, 3 the model cannot be served, or llama.cpp does not work.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="GGUF file, or a model of the hub that was pulled")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    own, flags = _split(arguments)
+    given = parser.read(own)
+    model = [] if given.model is None else ["--model", given.model]
+    return Arguments(flags=[*flags, *model], has_model=given.model is not None, json=given.json)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of this command, and the flags of `serve` with their values.
+
+    The model comes first, because a word after a flag may be its value.
+    """
+    own = [argument for argument in arguments if argument in {"--json", "-h", "--help"}]
+    rest = [argument for argument in arguments if argument not in own]
+    if rest and not rest[0].startswith("-"):
+        return [*own, rest[0]], rest[1:]
+    return own, rest

@@ -1,0 +1,121 @@
+"""Findings: what hinders this machine or this model, and what to change."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
+from gateway.chat.template import ChatTemplate
+from gateway.doctor.diagnosis import Diagnosis, Repacking
+from gateway.doctor.units import gigabytes
+
+REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python"
+_FEATURES = {
+    "avx": "AVX",
+    "avx2": "AVX2",
+    "fma": "FMA",
+    "f16c": "F16C",
+    "avx512f": "AVX512",
+    "amx_int8": "AMX_INT8",
+    "asimddp": "DOTPROD",
+    "i8mm": "MATMUL_INT8",
+    "sve": "SVE",
+}
+"""Instruction sets that decide the speed: the kernel's name and llama.cpp's."""
+_GPU_FILES = {"CUDA": Path("/dev/nvidia0"), "HIP": Path("/dev/kfd")}
+"""Device files of GPUs by the CMake option for them, `GGML_…`."""
+
+
+class Level(StrEnum):
+    """Weight of a finding."""
+
+    PROBLEM = "problem"
+    """The model cannot be served."""
+    WARNING = "warning"
+    """It is slower, or something does not work."""
+    ADVICE = "advice"
+    """More is possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding."""
+
+    level: Level
+    """Weight."""
+    text: str
+    """The finding and what to change, as one line."""
+
+
+def findings(diagnosis: Diagnosis, template: str | None) -> list[Finding]:
+    """Return all findings, the weightiest first.
+
+    Args:
+        diagnosis: the reports.
+        template: chat template of the operator; unset takes the model's.
+    """
+    found = [Finding(Level.PROBLEM, diagnosis.failure)] if diagnosis.failure else []
+    if diagnosis.installation is not None:
+        found += _of_installation(diagnosis.installation, diagnosis.repacking)
+    if diagnosis.installation is not None and diagnosis.serving is not None:
+        found += _of_memory(diagnosis.installation, diagnosis.serving)
+        found += _of_template(diagnosis.serving.model, template)
+    return sorted(found, key=lambda finding: list(Level).index(finding.level))
+
+
+def _of_installation(report: InstallationReport, repacking: Repacking) -> Iterator[Finding]:
+    machine, build = report.machine, report.build
+    known = {name for feature, name in _FEATURES.items() if feature in machine.features}
+    if foreign := sorted((set(_FEATURES.values()) & build.features) - known) if machine.features else []:
+        text = f"llama.cpp is built for {', '.join(foreign)}, which this CPU lacks, and will crash: {REINSTALL}"
+        yield Finding(Level.WARNING, text)
+    if unused := sorted(known - build.features - {"AMX_INT8"}):  # with many compilers AMX crashes, or is left out
+        text = f"llama.cpp is built without {', '.join(unused)}, which this CPU has, and is slower: {REINSTALL}"
+        yield Finding(Level.WARNING, text)
+    if repacking is Repacking.CRASHES:
+        text = "weights repacked for this CPU crash in this build; they are loaded as they are, which may be slower"
+        yield Finding(Level.WARNING, f"{text}. A newer compiler may help: {REINSTALL}")
+    yield from _of_gpus(build)
+    yield from _of_quota(machine)
+
+
+def _of_gpus(build: BuildReport) -> Iterator[Finding]:
+    for option, file in _GPU_FILES.items():
+        if file.exists() and not build.devices:
+            why = "sees none" if build.offloads else "is built without it"
+            text = f"this machine has a GPU, and llama.cpp {why}: CMAKE_ARGS=-DGGML_{option}=on {REINSTALL}"
+            yield Finding(Level.WARNING, text)
+
+
+def _of_quota(machine: MachineReport) -> Iterator[Finding]:
+    if machine.quota is not None and machine.quota < machine.processors:
+        text = f"a control group allows {machine.quota:g} of {machine.processors} processors: more make it faster"
+        yield Finding(Level.ADVICE, text)
+
+
+def _of_memory(report: InstallationReport, serving: ServingReport) -> Iterator[Finding]:
+    model, free = serving.model, report.machine.available + sum(device.free for device in report.build.devices)
+    if model.size > free:
+        text = f"the weights need {gigabytes(model.size)}, and {gigabytes(free)} are free: they are read from the disk "
+        yield Finding(Level.WARNING, f"{text}again in each step; choose a smaller quantisation")
+    if not model.generates or model.context >= model.trained_context:
+        return
+    more = {slots: context for slots, context in serving.contexts.items() if context > model.context}
+    ways = [f"--slots {slots} allows {context}" for slots, context in sorted(more.items(), reverse=True)]
+    text = f"slots have {model.context} of the {model.trained_context} tokens that the model was trained on"
+    yield Finding(Level.ADVICE, f"{text}; {' and '.join([*ways, 'more free memory allows more'])}")
+
+
+def _of_template(model: ModelInfo, own: str | None) -> Iterator[Finding]:
+    source = own or model.chat_template
+    if not model.generates:
+        return
+    if source is None:
+        yield Finding(Level.WARNING, "the model has no chat template, so that chats are refused: --chat-template FILE")
+        return
+    try:
+        ChatTemplate(source, bos=model.bos, eos=model.eos)
+    except ValueError as error:
+        text = f"the chat template is not valid, so that chats are refused ({error}): --chat-template FILE"
+        yield Finding(Level.WARNING, text)

@@ -1,0 +1,135 @@
+"""A diagnosis as text and as an object for JSON."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from engine import BuildReport, MachineReport, ModelInfo, ServingReport
+from gateway.chat.formats import FormatKey, recognize
+from gateway.doctor.diagnosis import Diagnosis, Repacking
+from gateway.doctor.findings import Finding
+from gateway.doctor.units import gigabytes
+
+Rows: TypeAlias = Iterable[tuple[str, str]]
+_INSTRUCTIONS = (
+    *("avx", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
+    *("asimd", "asimddp", "i8mm", "sve", "sve2", "sme"),
+)
+"""Instruction sets that llama.cpp's kernels are written for, by the kernel's names: those of x86, then those of ARM."""
+
+
+def text_of(diagnosis: Diagnosis, findings: Sequence[Finding], template: str | None) -> str:
+    """Return the diagnosis as text, with the findings at the end.
+
+    Args:
+        diagnosis: the reports.
+        findings: the findings.
+        template: chat template of the operator; unset takes the model's.
+    """
+    parts = []
+    if (installation := diagnosis.installation) is not None:
+        parts.append(_section("machine", _machine(installation.machine, installation.build)))
+        parts.append(_section("llama.cpp", _build(installation.build, diagnosis.repacking)))
+    if diagnosis.serving is not None:
+        parts.append(_section("model", _model(diagnosis.serving, template)))
+        parts.append(_section("would be served with", _serving(diagnosis.serving)))
+    parts.append(_section("findings", [(finding.level.value, finding.text) for finding in findings] or [("none", "")]))
+    return "\n".join(parts)
+
+
+def object_of(diagnosis: Diagnosis, findings: Sequence[Finding], template: str | None) -> dict[str, Any]:
+    """Return the diagnosis as an object for JSON. The arguments are those of `text_of`."""
+    installation, serving = diagnosis.installation, diagnosis.serving
+    return {
+        "machine": installation and {**asdict(installation.machine), "features": _features(installation.machine)},
+        "build": installation and {**_build_object(installation.build), "repacking": diagnosis.repacking.value},
+        "model": serving and _model_object(serving, template),
+        "serving": serving and _serving_object(serving),
+        "findings": [{"level": finding.level.value, "text": finding.text} for finding in findings],
+    }
+
+
+def _section(title: str, rows: Rows) -> str:
+    return "".join([f"{title}\n", *(f"  {name:<16}{text}".rstrip() + "\n" for name, text in rows)])
+
+
+def _machine(machine: MachineReport, build: BuildReport) -> Rows:
+    yield "CPU", machine.cpu
+    quota = "" if machine.quota is None else f", quota {machine.quota:g}"
+    yield "cores", f"{machine.cores} usable, of {machine.processors} processors{quota}"
+    yield "instructions", ", ".join(_features(machine)) or "none that matter"
+    yield "memory", f"{gigabytes(machine.available)} free of {gigabytes(machine.memory)}"
+    for device in build.devices:
+        yield device.name, f"{device.description}, {gigabytes(device.free)} free of {gigabytes(device.memory)}"
+
+
+def _build(build: BuildReport, repacking: Repacking) -> Rows:
+    yield "version", f"llama-cpp-python {build.bindings}, llama.cpp {build.version}, ggml {build.ggml}"
+    yield "built with", ", ".join(sorted(build.features))
+    yield "GPU offload", "yes" if build.offloads else "no"
+    use = "used" if build.repacks else "not used"
+    yield "repacking", f"weights repacked for this CPU: {repacking}, {use} by default"
+
+
+def _model(serving: ServingReport, template: str | None) -> Rows:
+    model = serving.model
+    yield "description", f"{model.description}, architecture {model.architecture}"
+    yield "weights", f"{gigabytes(model.size)}, {model.parameters:,} parameters"
+    yield "context", f"{model.trained_context:,} tokens trained, {serving.token_bytes / 1024:g} KiB of KV cells each"
+    yield "use", "text generation" if model.generates else f"embeddings of {model.embedding_size} numbers"
+    yield "chat template", _template(serving, template)
+
+
+def _template(serving: ServingReport, own: str | None) -> str:
+    if (key := _format(serving.model, own)) is None:
+        return "none"
+    thinks = ", with reasoning" if key.reasoning_tags else ""
+    return f"{'of the operator' if own else 'in the file'}, tools as {key.name}{thinks}"
+
+
+def _format(model: ModelInfo, own: str | None) -> FormatKey | None:
+    """Return the format of tool calls and reasoning; None without a chat template."""
+    source = own or model.tool_template or model.chat_template
+    return None if source is None else recognize(source)
+
+
+def _serving(serving: ServingReport) -> Rows:
+    model = serving.model
+    if model.generates:
+        yield "slots", f"{model.slots} of {model.context:,} tokens each"
+    yield "memory", f"{gigabytes(model.size)} weights, {gigabytes(serving.cache_bytes)} KV cache"
+    yield "prefix store", f"at most {gigabytes(serving.prefix_store)}"
+
+
+def _features(machine: MachineReport) -> list[str]:
+    return [name for name in _INSTRUCTIONS if name in machine.features]
+
+
+def _build_object(build: BuildReport) -> dict[str, Any]:
+    return {**asdict(build), "features": sorted(build.features)}
+
+
+def _model_object(serving: ServingReport, own: str | None) -> dict[str, Any]:
+    model, key = serving.model, _format(serving.model, own)
+    return {
+        "description": model.description,
+        "architecture": model.architecture,
+        "parameters": model.parameters,
+        "weight_bytes": model.size,
+        "trained_context": model.trained_context,
+        "bytes_per_token": serving.token_bytes,
+        "generates": model.generates,
+        "chat_template": key is not None,
+        "tool_format": key and key.name,
+    }
+
+
+def _serving_object(serving: ServingReport) -> dict[str, Any]:
+    model = serving.model
+    return {
+        "slots": model.slots,
+        "context": model.context,
+        "kv_bytes": serving.cache_bytes,
+        "prefix_store_bytes": serving.prefix_store,
+        "context_by_slots": {str(slots): context for slots, context in serving.contexts.items()},
+    }

@@ -1,0 +1,195 @@
+"""Flags that people type from habit: those of llama-server, with the meaning that they have there.
+
+A flag that means the same as one of ours is another name of it. One whose value has another form is converted. All
+others of llama-server's flags are refused in one line that names what to use.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+from typing_extensions import override
+
+from gateway.llama_server_flags import ALWAYS, answers
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "model": ("-m",),
+    "alias": ("-a",),
+    "chat_template": ("--chat-template-file",),
+    "slots": ("-np", "--parallel"),
+    "threads": ("-t",),
+    "threads_batch": ("-tb",),
+    "device": ("-dev",),
+    "split_mode": ("-sm",),
+    "tensor_split": ("-ts",),
+    "main_gpu": ("-mg",),
+    "override_tensor": ("-ot",),
+    "cpu_moe": ("-cmoe",),
+    "n_cpu_moe": ("-ncmoe",),
+    "cpus": ("-Cr", "--cpu-range"),
+    "kv_type_k": ("-ctk", "--cache-type-k"),
+    "kv_type_v": ("-ctv", "--cache-type-v"),
+    "kv_unified": ("-kvu",),
+    "allow_origin": ("--cors-origins",),
+    "tls_certificate": ("--ssl-cert-file",),
+    "tls_key": ("--ssl-key-file",),
+}
+"""Other names of our flags, by the name of the setting."""
+
+_Convert: TypeAlias = Callable[[str], str | None]
+
+_MOST_LAYERS = "1000"
+_PRIORITIES = {"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}
+_ON, _OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
+
+
+def _layers(value: str) -> str:
+    """Convert `auto` and `all`."""
+    return {"auto": "-1", "all": _MOST_LAYERS, "-2": _MOST_LAYERS}.get(value, value)
+
+
+def _switch(value: str) -> str:
+    """Convert llama-server's words for on and off."""
+    if value in _ON:
+        return "on"
+    return "off" if value in _OFF else value
+
+
+def _cpus(mask: str) -> str:
+    """Convert a mask of CPUs, in hexadecimal digits, to a list."""
+    try:
+        bits = int(mask, 16)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{mask!r} is not a hexadecimal mask; --cpus takes a list") from error
+    return ",".join(str(cpu) for cpu in range(bits.bit_length()) if bits >> cpu & 1)
+
+
+def _priority(value: str) -> str:
+    """Convert llama-server's numbers."""
+    return _PRIORITIES.get(value, value)
+
+
+def _bytes(mebibytes: str) -> str:
+    """Convert MiB to bytes."""
+    if not mebibytes.isdecimal():
+        raise argparse.ArgumentTypeError(f"{mebibytes!r} is not a size in MiB; --prefix-store takes bytes")
+    return str(int(mebibytes) * 2**20)
+
+
+def _limit(tokens: str) -> str | None:
+    """Convert -1, which stands for no limit."""
+    return None if tokens == "-1" else tokens
+
+
+def _scale(factor: str) -> str:
+    """Convert the factor of the context to that of the frequencies."""
+    try:
+        return str(1 / float(factor))
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(f"{factor!r} is not a factor; --rope-freq-scale takes 1 by it") from error
+
+
+def _level(verbosity: str) -> str:
+    """Convert a number: errors are 1, and each next level one more."""
+    levels = ("error", "error", "warning", "info")
+    return (*levels, "debug")[min(int(verbosity), len(levels))] if verbosity.isdecimal() else verbosity
+
+
+def _hub(repository: str) -> str:
+    """Convert the name of a model on the hub."""
+    return f"hf:{repository}"
+
+
+CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
+    ("-hf", "-hfr", "--hf-repo"): ("model", _hub),
+    ("-ngl", "--n-gpu-layers"): ("gpu_layers", _layers),
+    ("-fit",): ("fit", _switch),
+    ("-lm",): ("load_mode", lambda mode: "direct-io" if mode == "dio" else mode),
+    ("-C", "--cpu-mask"): ("cpus", _cpus),
+    ("--prio",): ("engine_priority", _priority),
+    ("-cram", "--cache-ram"): ("prefix_store", _bytes),
+    ("-n", "--predict", "--n-predict"): ("max_tokens", _limit),
+    ("--rope-scale",): ("rope_freq_scale", _scale),
+    ("-lv", "--verbosity", "--log-verbosity"): ("log_level", _level),
+}
+"""Flags whose value has another form: the setting, and the conversion."""
+
+SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("-v", "--verbose", "--log-verbose"): ("log_level", "debug"),
+    ("--log-jsonl",): ("log_format", "json"),
+    ("--no-log-jsonl",): ("log_format", "text"),
+    ("-nr", "--no-repack"): ("repack", "off"),
+    ("-dio", "--direct-io"): ("load_mode", "direct-io"),
+    ("--mmap",): ("load_mode", "mmap"),
+}
+"""Flags without a value: the setting, and its value."""
+
+_CONTEXT, _LOCK, _COPY = "ctx_size", "mlock", "no_mmap"
+"""Names of what only together with other flags makes a setting."""
+
+
+class _Answer(argparse.Action):
+    """Refuses a flag with what to use instead, which is the constant of the flag."""
+
+    @override
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        """Refuse the flag. Its value, if it has one, follows unread."""
+        parser.error(f"{self.option_strings[0]} is a flag of llama-server: {self.const}")
+
+
+def add_habits(parser: argparse.ArgumentParser) -> None:
+    """Add llama-server's flags to a parser, which `--help` does not list."""
+    hidden: dict[str, Any] = {"help": argparse.SUPPRESS}
+    for names, (setting, convert) in CONVERTED.items():
+        parser.add_argument(*names, dest=setting, type=convert, **hidden)
+    for names, (setting, value) in SWITCHES.items():
+        parser.add_argument(*names, dest=setting, action="store_const", const=value, **hidden)
+    parser.add_argument("-fa", "--flash-attn", dest="flash_attention", nargs="?", const="on", type=_switch, **hidden)
+    parser.add_argument("-c", "--ctx-size", dest=_CONTEXT, **hidden)
+    parser.add_argument("--mlock", dest=_LOCK, action="store_true", **hidden)
+    parser.add_argument("--no-mmap", dest=_COPY, action="store_true", **hidden)
+    for flag in ALWAYS:
+        parser.add_argument(flag, dest="always", action="store_true", **hidden)
+    for flag, answer in answers():
+        parser.add_argument(flag, dest="answer", action=_Answer, nargs=0, const=answer, **hidden)
+
+
+def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that the flags of a command line mean.
+
+    llama-server's context is that of all slots, if their number is given; otherwise each may use all of it.
+
+    Args:
+        flags: values of flags, by the names that `add_habits` and the settings give them.
+
+    Raises:
+        ValueError: flags of both programs set the same.
+    """
+    values = {name: value for name, value in flags.items() if value is not None}
+    values.pop("always", None)
+    context = values.pop(_CONTEXT, "0")
+    mode = _load_mode(locks=values.pop(_LOCK, False), copies=values.pop(_COPY, False))
+    if context != "0":
+        _add(values, "context", _slot_context(context, values.get("slots")))
+    if mode is not None:
+        _add(values, "load_mode", mode)
+    return values
+
+
+def _add(values: dict[str, Any], name: str, value: str) -> None:
+    if name in values:
+        raise ValueError(f"--{name.replace('_', '-')} is given twice, once as a flag of llama-server")
+    values[name] = value
+
+
+def _slot_context(total: str, slots: str | None) -> str:
+    """Return the tokens of a slot. What is no number is left to the check of the setting."""
+    if slots is None or not (total.isdecimal() and slots.isdecimal()) or int(slots) == 0:
+        return total
+    return str(int(total) // int(slots))
+
+
+def _load_mode(*, locks: bool, copies: bool) -> str | None:
+    if locks:
+        return "mlock" if copies else "mmap+mlock"
+    return "none" if copies else None

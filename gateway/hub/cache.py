@@ -1,0 +1,131 @@
+"""The hub's files on this machine, in the folders that all programs of the hub share.
+
+A repository's folder has `blobs/DIGEST` (contents), `snapshots/COMMIT/NAME` (links to them) and `refs/main` (a commit).
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.hub.choice import is_model, parts_of, quant_of
+
+PARTIAL = ".incomplete"
+"""End of the name of a blob that is not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A complete model on this machine."""
+
+    repository: str
+    """Name of the repository."""
+    name: str
+    """Path of its file in the repository, or of its first part."""
+    path: Path
+    """Path of this file on this machine."""
+    size: int
+    """Bytes of all parts."""
+
+    @property
+    def reference(self) -> str:
+        """Name of the model for the operator."""
+        quant = quant_of(self.name)
+        return f"hf:{self.repository}:{quant}" if quant else f"hf:{self.repository}/{self.name}"
+
+
+class HubCache:
+    """Files of the hub on this machine."""
+
+    def __init__(self, root: Path) -> None:
+        """Use a folder, which need not exist."""
+        self.root = root
+
+    def blob(self, repository: str, digest: str) -> Path:
+        """Return the place of a content, whether it is there or not."""
+        return self._folder(repository) / "blobs" / digest
+
+    def link(self, repository: str, commit: str, name: str, digest: str) -> Path:
+        """Link a content under its name in a commit, and return the link. The commit becomes that of `main`."""
+        folder = self._folder(repository)
+        link = folder / "snapshots" / commit / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists():
+            link.unlink(missing_ok=True)  # it leads nowhere
+            target = self.blob(repository, digest).relative_to(folder)
+            up = Path(*[".."] * (len(link.parent.relative_to(folder).parts)))
+            link.symlink_to(up / target)
+        main = folder / "refs" / "main"
+        main.parent.mkdir(exist_ok=True)
+        main.write_text(commit)
+        return link
+
+    def snapshots(self, repository: str) -> list[dict[str, Path]]:
+        """Return the GGUF files of each commit by their names, first those of `main`, then of the newest commit."""
+        folder = self._folder(repository)
+        main = folder / "refs" / "main"
+        latest = main.read_text().strip() if main.is_file() else None
+        commits = sorted(
+            (folder / "snapshots").glob("*"),
+            key=lambda commit: (commit.name == latest, commit.stat().st_mtime),
+            reverse=True,
+        )
+        return [
+            {str(path.relative_to(commit)): path for path in sorted(commit.rglob("*.gguf")) if path.is_file()}
+            for commit in commits
+        ]
+
+    def models(self) -> Iterator[CachedModel]:
+        """Yield every complete model once, sorted by repository and name."""
+        for folder in sorted(self.root.glob("models--*--*")):
+            repository = folder.name.removeprefix("models--").replace("--", "/", 1)
+            newest: dict[str, CachedModel] = {}
+            for files in self.snapshots(repository):
+                for name in files:
+                    if name not in newest and is_model(name) and all(part in files for part in parts_of(name)):
+                        size = sum(files[part].stat().st_size for part in parts_of(name))
+                        newest[name] = CachedModel(repository, name, files[name], size)
+            yield from sorted(newest.values(), key=lambda model: model.name)
+
+    def partials(self) -> Iterator[tuple[str, Path]]:
+        """Yield every download that is not complete, with its repository."""
+        for path in sorted(self.root.glob(f"models--*--*/blobs/*{PARTIAL}")):
+            yield path.parents[1].name.removeprefix("models--").replace("--", "/", 1), path
+
+    def remove(self, repository: str, names: Iterable[str]) -> int:
+        """Remove files of a repository from all commits, with the contents that no other file has.
+
+        Returns:
+            The bytes of the removed contents.
+        """
+        doomed = set(names)
+        links = [path for files in self.snapshots(repository) for name, path in files.items() if name in doomed]
+        contents = {_content(link) for link in links}
+        for link in links:
+            link.unlink()
+        return self._remove_contents(repository, contents)
+
+    def remove_partials(self, repository: str) -> int:
+        """Remove the downloads of a repository that are not complete, and return their bytes."""
+        return self._remove_contents(repository, set((self._folder(repository) / "blobs").glob(f"*{PARTIAL}")))
+
+    def _remove_contents(self, repository: str, contents: set[Path]) -> int:
+        """Remove contents that have no link any more, and the repository's folder once it has no file."""
+        folder = self._folder(repository)
+        left = {_content(path) for path in (folder / "snapshots").rglob("*") if path.is_file()}
+        freed = 0
+        for content in contents - left:
+            freed += content.stat().st_size
+            content.unlink()
+        if not left and not any((folder / "blobs").glob(f"*{PARTIAL}")):
+            shutil.rmtree(folder, ignore_errors=True)
+        return freed
+
+    def _folder(self, repository: str) -> Path:
+        return self.root / f"models--{repository.replace('/', '--')}"
+
+
+def _content(link: Path) -> Path:
+    """Return what a name of a snapshot links to. That may be a link, too: to a content that repositories share."""
+    return Path(os.path.normpath(link.parent / link.readlink())) if link.is_symlink() else link

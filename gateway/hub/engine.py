@@ -1,0 +1,28 @@
+"""Engines of models that may have to be downloaded first."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from engine import Engine, EngineConfig, open_engine
+from gateway.hub.fetching import fetch
+from gateway.hub.reference import SCHEME, HubReference
+
+
+def open_hub_engine(
+    config: EngineConfig, *, clock: Callable[[], float], offline: bool
+) -> AbstractAsyncContextManager[Engine]:
+    """Open an engine as `open_engine` does.
+
+    Args:
+        config: configuration, whose model is a file or the name of a model on the hub.
+        clock: as for `open_engine`.
+        offline: True to use only models of the hub that are on this machine.
+    """
+    if not config.model.startswith(SCHEME):
+        return open_engine(config, clock=clock)
+    reference = HubReference.parse(config.model)
+
+    async def download(progress: Callable[[float], None]) -> str:
+        return str(await fetch(reference, progress, offline=offline))
+
+    return open_engine(config, clock=clock, download=download)

@@ -1,0 +1,82 @@
+"""Models from the hub or from the cache. Blocks its thread: the server runs it in a process of its own."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.hub.cache import HubCache
+from gateway.hub.choice import choose
+from gateway.hub.client import HubClient, Listing
+from gateway.hub.errors import HubError
+from gateway.hub.reference import HubReference
+from gateway.hub.transfer import Transfer
+
+logger = logging.getLogger(__name__)
+
+
+class HubSource:
+    """Finds the file of a model, and downloads it if it is not on this machine."""
+
+    def __init__(self, client: HubClient, cache: HubCache, *, offline: bool) -> None:
+        """Create the source.
+
+        Args:
+            client: Hub to ask.
+            cache: Place of the files.
+            offline: True to use only files that are on this machine.
+        """
+        self._client = client
+        self._cache = cache
+        self._offline = offline
+
+    def fetch(self, reference: HubReference, progress: Callable[[float], None]) -> Path:
+        """Return the path of a model's file, or of its first part.
+
+        If the hub does not list the repository, for whatever reason, a file on this machine will do.
+
+        Args:
+            reference: Model to find.
+            progress: Called with the share of the model that is on this machine, from 0 to 1.
+
+        Raises:
+            HubError: The model cannot be had.
+        """
+        if self._offline:
+            return self._cached(reference, "and the hub is not asked: --offline")
+        try:
+            listing = self._client.listing(reference.repository)
+        except HubError as error:
+            path = self._cached(reference, f"and {error}")
+            logger.warning("%s is used as it is on this machine: %s", reference, error)
+            return path
+        return self._download(reference, listing, progress)
+
+    def _cached(self, reference: HubReference, obstacle: str) -> Path:
+        """Return the path of a model that is complete on this machine.
+
+        Raises:
+            HubError: There is none.
+        """
+        for files in self._cache.snapshots(reference.repository):
+            try:
+                return files[choose(files, reference)[0]]
+            except HubError:
+                continue
+        raise HubError(f"{reference} is not in {self._cache.root}, {obstacle}")
+
+    def _download(self, reference: HubReference, listing: Listing, progress: Callable[[float], None]) -> Path:
+        names = choose(listing.files, reference)
+        files = [listing.files[name] for name in names]
+        total = max(sum(file.size for file in files), 1)
+        transfer = Transfer(self._client, reference.repository, listing.commit)
+        before = 0
+        for file in files:
+
+            def report(size: int, before: int = before) -> None:
+                progress((before + size) / total)
+
+            transfer.run(file, self._cache.blob(reference.repository, file.digest), report)
+            before += file.size
+        links = [self._cache.link(reference.repository, listing.commit, file.name, file.digest) for file in files]
+        progress(1.0)
+        return links[0]

@@ -1,0 +1,67 @@
+"""Process that downloads one model, and reports on standard output.
+
+It keeps the hub's libraries, the hashing and the waiting for disks out of the server, which ends it by a signal.
+"""
+
+import logging
+import os
+import sys
+
+import orjson
+from typing_extensions import override
+
+from gateway.hub.errors import HubError
+from gateway.hub.reference import HubReference
+
+OFFLINE = "offline"
+"""Argument after the reference: use only files on this machine."""
+_STEPS = 1000
+"""Reports of progress between 0 and 1."""
+
+
+class Report:
+    """Writes one JSON object a line. The end of the reader ends the process."""
+
+    def __init__(self) -> None:
+        # The libraries may print, which must not be read as a report.
+        self._out = os.dup(1)
+        os.dup2(2, 1)
+        self._step = -1
+
+    def progress(self, share: float) -> None:
+        """Report the share of the model that is there, unless it is about the same as the last one."""
+        if (step := int(share * _STEPS)) > self._step:
+            self._step = step
+            self.write("progress", share)
+
+    def write(self, key: str, value: float | str) -> None:
+        """Write one object with one key."""
+        os.write(self._out, orjson.dumps({key: value}, option=orjson.OPT_APPEND_NEWLINE))
+
+
+class _Forwarder(logging.Handler):
+    """Reports log records, so that they are in the log of the server, in its format."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self._report = report
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report.write("warning", record.getMessage())
+
+
+def main() -> None:
+    """Fetch the model that the first argument names, and report its path or the error."""
+    report = Report()
+    logging.basicConfig(level=logging.WARNING, handlers=[_Forwarder(report)])
+    try:
+        # Imported here, so that a missing or broken package is reported, too.
+        from gateway.hub.opening import hub_source  # noqa: PLC0415
+
+        source = hub_source(offline=OFFLINE in sys.argv[2:])
+        report.write("path", str(source.fetch(HubReference.parse(sys.argv[1]), report.progress)))
+    except BrokenPipeError:
+        os._exit(1)
+    except (HubError, OSError, ImportError) as error:
+        report.write("error", str(error))

@@ -1,0 +1,86 @@
+"""Registry of the models that the settings name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine import Engine
+from gateway.limits.limiter import Limiter
+from gateway.preparation.preparer import Preparer
+from gateway.serving.adapters import Adapter
+from gateway.serving.generations import Generations
+from gateway.serving.model import Model, Serve
+from gateway.serving.models import Models
+from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
+from gateway.serving.records import RecordObserver
+from gateway.serving.served import Served, Task
+from gateway.serving.sources import EngineSource
+from gateway.settings import Settings
+from gateway.settings.table import ServedModel
+
+_EMBEDS_ONLY = {Task.EMBED, Task.TOKENIZE}
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Parts that the requests to all models share."""
+
+    preparer: Preparer
+    """Prepares requests."""
+    observers: Sequence[RecordObserver]
+    """Observers of the records of all requests."""
+    limiter: Limiter
+    """Limits of all keys."""
+
+
+def create_models(engines: Mapping[str, EngineSource], settings: Settings, serving: Serving) -> Models:
+    """Return the registry of the models that the settings name. `engines` has the sources of their engines by name."""
+    chosen = {name for one in settings.served for name in (one.name, *one.aliases)}
+
+    def model(one: ServedModel) -> Model:
+        names = one.names - (chosen - {one.name, *one.aliases})  # the name of a model comes before a file's name
+        tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
+        adapters = [Adapter(id_, *adapter) for id_, adapter in enumerate(one.settings.adapters)]
+        return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+
+    models = [model(one) for one in settings.served]
+    pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
+    adapted = [one.adapted(adapter, _serve_adapted(one, adapter, serving)) for one, adapter in pairs]
+    embeds = next((at for at, one in enumerate(settings.served) if one.embeds_only), 0)
+    return Models(models, {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds]}, adapted)
+
+
+def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
+    """Return the function that makes what requests need of a model with its engine."""
+
+    def serve(model: Model, engine: Engine) -> Served:
+        own, recorder = one.settings, Recorder(model.name, serving.observers)
+        return Served(
+            engine,
+            model.name,
+            model.fingerprint,
+            prompts=ChatPrompts(engine, own.chat_template, serving.preparer, parse_special=own.parse_special),
+            generations=Generations(
+                engine,
+                recorder,
+                serving.limiter,
+                max_tokens=own.max_tokens,
+                queue_timeout=settings.queue_timeout,
+                patience=settings.client_patience,
+                adapters=model.adapters.chosen,
+            ),
+            recorder=recorder,
+            limiter=serving.limiter,
+        )
+
+    return serve
+
+
+def _serve_adapted(parent: Model, adapter: Adapter, serving: Serving) -> Serve:
+    """Return the function that makes what requests need of a model with a LoRA adapter."""
+
+    def serve(model: Model, engine: Engine) -> Served:
+        recorder = Recorder(model.name, serving.observers)
+        return parent.with_engine(engine).adapted(model.name, model.fingerprint, adapter.chosen, recorder)
+
+    return serve

@@ -1,0 +1,1 @@
+"""Residency of models in memory: which are loaded, which make room, and who waits."""

@@ -1,0 +1,83 @@
+"""Properties of a GGUF file, read from its header without llama.cpp. The format is in ggml's `docs/gguf.md`."""
+
+import struct
+from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import TypeAlias
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MOST_KEYS = 4096
+_LONGEST = 2**26
+"""Bytes of a string, and numbers of an array. Longer ones are in damaged files only."""
+_VOCABULARY = "tokenizer.ggml.tokens"
+"""The keys of the architecture come before it, and reading it takes long."""
+
+Value: TypeAlias = int | float | bool | str | tuple[int | float | bool, ...]
+
+
+def read_header(path: Path) -> Mapping[str, Value]:
+    """Return the metadata of a GGUF file up to its vocabulary.
+
+    Raises:
+        ValueError: the file is damaged.
+        OSError: the file cannot be read.
+    """
+    values: dict[str, Value] = {}
+    with path.open("rb") as file:
+        try:
+            magic, _version, _tensors, keys = struct.unpack("<4sIQQ", file.read(24))
+            if magic != b"GGUF" or keys > _MOST_KEYS:
+                raise ValueError("this is not a GGUF file")
+            for _ in range(keys):
+                key = _string(file)
+                if key == _VOCABULARY:
+                    break
+                values[key] = _value(file, *_read(file, "<I"))
+        except struct.error as error:
+            raise ValueError("the header ends early") from error
+    return values
+
+
+def bytes_of(path: Path) -> int:
+    """Return the size of a model: of its file, or of all files of a split one."""
+    head, _, tail = path.stem.partition("-00001-of-")
+    parts = path.parent.glob(f"{_escaped(head)}-*-of-{tail}.gguf") if tail else [path]
+    return sum(part.stat().st_size for part in parts)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def _read(file: BufferedReader, form: str) -> tuple[int, ...]:
+    return struct.unpack(form, file.read(struct.calcsize(form)))
+
+
+def _string(file: BufferedReader) -> str:
+    (length,) = _read(file, "<Q")
+    if length > _LONGEST:
+        raise ValueError("a string is too long")
+    return file.read(length).decode(errors="replace")
+
+
+def _value(file: BufferedReader, kind: int) -> Value:
+    if kind == _STRING:
+        return _string(file)
+    if kind != _ARRAY:
+        return _read(file, f"<{_scalar(kind)}")[0]
+    (of, count) = _read(file, "<IQ")
+    if count > _LONGEST:
+        raise ValueError("an array is too long")
+    if of == _STRING:
+        for _ in range(count):
+            _string(file)
+        return ()
+    return _read(file, f"<{count}{_scalar(of)}")
+
+
+def _scalar(kind: int) -> str:
+    if kind not in _SCALARS:
+        raise ValueError(f"there is no type {kind}")
+    return _SCALARS[kind]

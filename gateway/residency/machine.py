@@ -1,0 +1,48 @@
+"""Memory of this machine that models may take by default."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from gateway.residency.memory import UNLIMITED, Memory
+
+HOST_SHARE = 0.8
+"""Part of the available host memory. The rest is for the gateway, for other programs and for errors of the estimate."""
+GPU_SHARE = 0.9
+"""Part of the free memory of GPUs."""
+_SECONDS = 10
+
+
+def machine_budget(host: int | None, gpu: int | None) -> Memory:
+    """Return the bytes that models may take: those given, otherwise a share of the machine's. May take a second."""
+    return Memory(
+        int(_available() * HOST_SHARE) if host is None else host, int(_gpu_free() * GPU_SHARE) if gpu is None else gpu
+    )
+
+
+def _available() -> int:
+    """Return the bytes that are available by the kernel's estimate and in this control group."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except FileNotFoundError:
+        return UNLIMITED
+    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), UNLIMITED)
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+    except FileNotFoundError:
+        return available
+    return available if limit == "max" else min(available, int(limit) - int(used))
+
+
+def _gpu_free() -> int:
+    """Return the free bytes of NVIDIA's GPUs; 0 without their tool. The CUDA library would take memory itself."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return 0
+    command = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)  # noqa: S603
+        return sum(int(line) * 2**20 for line in run.stdout.split())
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return 0

@@ -1,0 +1,96 @@
+"""Account of one model: its phase, its users and those that wait for it."""
+
+from dataclasses import dataclass, field
+
+from gateway.residency.memory import Memory
+from gateway.residency.terms import ModelTerms, Phase, ResidencyLimits, Ticket
+
+
+@dataclass(eq=False, slots=True)
+class Resident:
+    """Account of one model. Its methods record what has happened; `Residency` decides."""
+
+    terms: ModelTerms
+    """Terms of the model."""
+    need: Memory
+    """Bytes that it takes: the estimate, or after a load the measurement."""
+    phase: Phase = Phase.UNLOADED
+    """Phase of the model."""
+    waiting: dict[Ticket, None] = field(default_factory=dict)
+    """Requests that wait for it, in order of arrival."""
+    users: int = 0
+    """Requests that use it."""
+    wanted: int | None = None
+    """Turn of a load that no request asked for: at the start, or by the operator."""
+    yields: bool = False
+    """True if another model waits for its room: after its batch it takes no further request."""
+    leaves: bool = False
+    """True if the operator unloads it: it takes no further request, and ends after the last one."""
+    granted: int = 0
+    """Requests that were granted since it was loaded."""
+    loaded_at: float = 0.0
+    """Time when it was loaded."""
+    used_at: float = 0.0
+    """Time when its last request left, or when it was loaded."""
+    failure: str = ""
+    """Reason why the last load failed; empty if it did not."""
+    delay: float = 0.0
+    """Seconds from the last failure until it may be tried again; 0 if the last load did not fail."""
+    retry_at: float = 0.0
+    """Time from which it may be tried again."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.terms.name
+
+    @property
+    def idle(self) -> bool:
+        """True if it is loaded and no request uses it."""
+        return self.phase is Phase.LOADED and not self.users
+
+    @property
+    def turn(self) -> int | None:
+        """Turn of the oldest request or order that waits for it; unset if none waits."""
+        turns = [ticket.turn for ticket in list(self.waiting)[:1]]
+        return min([*turns, *([] if self.wanted is None else [self.wanted])], default=None)
+
+    @property
+    def idle_until(self) -> float | None:
+        """Time at which it is unloaded for idleness; unset if it is not."""
+        if self.terms.keep_loaded or self.terms.idle_unload is None or not self.idle:
+            return None
+        return self.used_at + self.terms.idle_unload
+
+    def overdue(self, now: float) -> bool:
+        """Return True if it has been idle for too long."""
+        return (end := self.idle_until) is not None and end <= now
+
+    def takes(self, limits: ResidencyLimits, now: float) -> bool:
+        """Return True if a request may use it now."""
+        if self.phase is not Phase.LOADED or self.leaves:
+            return False
+        in_batch = self.granted < limits.batch_requests and now < self.loaded_at + limits.batch_seconds
+        return in_batch or not self.yields
+
+    def begin(self) -> None:
+        """Record that its process starts."""
+        self.phase = Phase.LOADING
+
+    def loaded(self, need: Memory, now: float) -> None:
+        """Record a load, with the bytes that were measured."""
+        self.phase, self.need = Phase.LOADED, need
+        self.loaded_at = self.used_at = now
+        self.granted, self.wanted, self.failure, self.delay = 0, None, "", 0.0
+
+    def failed(self, reason: str, limits: ResidencyLimits, now: float) -> None:
+        """Record a load that failed. Only a model that is kept loaded is tried again without a request."""
+        self.phase, self.failure = Phase.UNLOADED, reason
+        self.delay = min(2 * self.delay or limits.backoff_first, limits.backoff_longest)
+        self.retry_at = now + self.delay
+        if not self.terms.keep_loaded:
+            self.wanted = None
+
+    def unloaded(self) -> None:
+        """Record that its process has ended."""
+        self.phase, self.leaves, self.yields = Phase.UNLOADED, False, False

@@ -1,0 +1,223 @@
+"""Engines of the models in memory, opened and closed as `Residency` decides."""
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Unavailable
+from gateway.residency.memory import Memory
+from gateway.residency.policy import Residency
+from gateway.residency.terms import Action, Grant, Load, Phase, Refuse, Ticket, Unload
+
+logger = logging.getLogger(__name__)
+
+OpenEngine: TypeAlias = Callable[[str], AbstractAsyncContextManager[Engine]]
+"""Opens the engine of the model with a name. Leaving the context ends its process."""
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A request until it leaves."""
+
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    """Set once it is granted or refused."""
+    refusal: EngineError | None = None
+    """Reason of the refusal."""
+
+
+class Residents:
+    """Engines of models that are loaded on demand. Each is owned by a task of this object, which outlives requests."""
+
+    def __init__(
+        self, residency: Residency, open_engine: OpenEngine, clock: Callable[[], float] = anyio.current_time
+    ) -> None:
+        """Create the models without their engines.
+
+        Args:
+            residency: decides which models are in memory.
+            open_engine: opens the engine of a model.
+            clock: clock of the decisions. It runs as fast as the event loop's.
+        """
+        self._residency = residency
+        self._open_engine = open_engine
+        self._clock = clock
+        self._tasks: TaskGroup | None = None
+        self._engines: dict[str, Engine] = {}
+        self._loads: dict[str, anyio.CancelScope] = {}
+        self._requests: dict[Ticket, _Request] = {}
+        self._changed = anyio.Event()
+        self._context = copy_context()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Load models inside the context. Leaving it ends all engines."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._keep_time)
+            self._decide()
+            try:
+                yield
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    async def hold(self, model: str, held: ExitStack, deadline: float = math.inf) -> Engine:
+        """Wait until a model is loaded and return its engine. The model stays in memory until `held` is closed.
+
+        Cancelling the wait gives up the place among those that wait. The last one ends the load.
+
+        Args:
+            model: name of the model.
+            held: what the request holds until its end.
+            deadline: time by the event loop's clock at which the wait ends.
+
+        Raises:
+            Busy: too many requests wait, or the deadline has passed.
+            Unavailable: the model cannot be loaded now, or the server is stopping.
+            LoadError: the model never fits into the memory that models may take.
+        """
+        if self._tasks is None:
+            raise Unavailable("The server is shutting down.", code="shutting_down")
+        ticket = self._residency.arrive(model)
+        request = self._requests[ticket] = _Request()
+        try:
+            self._decide()
+            with anyio.CancelScope(deadline=deadline):
+                await request.answered.wait()
+            _check_granted(request, model)
+        except BaseException:
+            self._leave(ticket)
+            raise
+        held.callback(self._leave, ticket)
+        return self._engines[model]
+
+    def load(self, model: str) -> None:
+        """Load a model without a request for it, as soon as there is room."""
+        self._residency.want(model)
+        self._decide()
+
+    def unload(self, model: str) -> None:
+        """Unload a model once no request uses it, or end its load unless requests wait for it."""
+        self._residency.dismiss(model)
+        self._decide()
+
+    def phase(self, model: str) -> Phase:
+        """Return the phase of a model."""
+        return self._residency[model].phase
+
+    def failure(self, model: str) -> str:
+        """Return the reason why a model could not be loaded, or an empty text if it could or was not tried."""
+        return self._residency[model].failure
+
+    def need(self, model: str) -> Memory:
+        """Return the bytes of a model: as measured after its last load, or as estimated."""
+        return self._residency[model].need
+
+    def waiting(self, model: str) -> int:
+        """Return the number of requests that wait for a model."""
+        return len(self._residency[model].waiting)
+
+    def engine(self, model: str) -> Engine | None:
+        """Return the engine of a model, which may be loading, or None."""
+        return self._engines.get(model)
+
+    def status(self, model: str) -> EngineStatus:
+        """Return the status of a model's engine: `STOPPED` while it has none, `FAILED` if it could not be loaded."""
+        if (engine := self.engine(model)) is not None:
+            return engine.status
+        if failure := self.failure(model):
+            return EngineStatus(EngineState.FAILED, failure, 0.0, 0)
+        return EngineStatus(EngineState.STOPPED, "The model is not loaded.", 0.0, 0)
+
+    def _leave(self, ticket: Ticket) -> None:
+        if self._requests.pop(ticket).refusal is None:  # one that is refused has left
+            self._residency.leave(ticket, self._clock())
+            self._decide()
+
+    def _decide(self) -> None:
+        """Carry out the decisions that follow from what has happened."""
+        if self._tasks is not None:
+            for action in self._residency.decide(self._clock()):
+                self._carry_out(action, self._tasks)
+            self._changed.set()
+
+    def _carry_out(self, action: Action, tasks: TaskGroup) -> None:
+        match action:
+            case Load(model):
+                self._loads[model] = anyio.CancelScope()
+                # outside the request that asked first, whose id would otherwise be in the log of the model's whole life
+                self._context.copy().run(tasks.start_soon, self._live, model, self._loads[model])
+            case Unload(model):
+                self._loads[model].cancel()
+            case Grant(ticket):
+                self._requests[ticket].answered.set()
+            case Refuse(ticket):
+                request = self._requests[ticket]
+                request.refusal = _refusal(action)
+                request.answered.set()
+
+    async def _live(self, model: str, scope: anyio.CancelScope) -> None:
+        """Own the engine of a model from its start until its process has ended."""
+        failure = ""
+        with scope:
+            try:
+                async with self._open_engine(model) as engine:
+                    self._engines[model] = engine
+                    await self._load(model, engine)
+                    await anyio.sleep_forever()
+            except EngineError as error:
+                failure = error.message
+            finally:
+                self._engines.pop(model, None)
+        if failure:
+            logger.error("cannot load the model", extra={"model": model, "why": failure})
+            self._residency.failed(model, failure, self._clock())
+        else:
+            logger.info("model unloaded", extra={"model": model})
+            self._residency.unloaded(model)
+        self._decide()
+
+    async def _load(self, model: str, engine: Engine) -> None:
+        """Wait until an engine has loaded its model. Raises `EngineError` if it cannot."""
+        began = self._clock()
+        logger.info("loading the model", extra={"model": model})
+        info = await engine.ready()
+        need = Memory(info.host_memory, info.gpu_memory)
+        logger.info(
+            "model loaded", extra={"model": model, "seconds": round(self._clock() - began, 3), "takes": str(need)}
+        )
+        self._residency.loaded(model, need, self._clock())
+        self._decide()
+
+    async def _keep_time(self) -> None:
+        """Decide when a time has come: to unload an idle model, or to try a failed one again."""
+        while True:
+            self._changed = anyio.Event()
+            now = self._clock()
+            wake_at = self._residency.wake_at(now)
+            wait = math.inf if wake_at is None else max(wake_at - now, 0)
+            with anyio.move_on_after(wait) as scope:
+                await self._changed.wait()
+            if scope.cancelled_caught:
+                self._decide()
+
+
+def _check_granted(request: _Request, model: str) -> None:
+    if request.refusal is not None:
+        raise request.refusal
+    if not request.answered.is_set():
+        message = f"The request waited for the model {model!r} for longer than this server allows."
+        raise Busy(message, code="queue_timeout")
+
+
+def _refusal(refuse: Refuse) -> EngineError:
+    if refuse.retry_after is None:
+        return LoadError(refuse.reason, code="model_too_large")
+    return Unavailable(refuse.reason, code="model_unavailable", retry_after=refuse.retry_after)

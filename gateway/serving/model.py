@@ -1,0 +1,143 @@
+"""One model of the server, loaded or not."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from engine import Engine, EngineState, EngineStatus, ModelInfo, Telemetry, Unavailable
+from gateway import __version__
+from gateway.hub.reference import HubReference
+from gateway.middleware.caller import Caller
+from gateway.serving.adapters import Adapter, Adapters
+from gateway.serving.served import Served, Task
+from gateway.serving.sources import EngineSource
+
+ModelState: TypeAlias = Literal["unloaded", "loading", "loaded"]
+_STATES: Mapping[EngineState, ModelState] = {
+    EngineState.DOWNLOADING: "loading",
+    EngineState.LOADING: "loading",
+    EngineState.STOPPED: "unloaded",
+    EngineState.FAILED: "unloaded",
+}
+Serve: TypeAlias = Callable[["Model", Engine], Served]
+"""Makes what requests need of a model with its engine."""
+
+
+class Model:
+    """One model of the server: its names, its file and the source of its engine."""
+
+    def __init__(
+        self,
+        source: EngineSource,
+        name: str,
+        place: Path | HubReference,
+        names: Iterable[str],
+        tasks: Iterable[Task],
+        serve: Serve,
+        adapters: Iterable[Adapter] = (),
+    ) -> None:
+        self.source = source
+        """Source of the engine. Only requests that hold it use the engine."""
+        self.name = name
+        """Name in answers."""
+        self.place = place
+        """GGUF file, or the model's name on the hub."""
+        self.names = frozenset(names)
+        """Names that requests may use."""
+        self.tasks = frozenset(tasks)
+        """Tasks that the model may be used for."""
+        self.parent: str | None = None
+        """Name of the model without its LoRA adapter; unset for a model without one."""
+        self.adapters = Adapters(adapters, self.names)
+        """LoRA adapters of the model."""
+        self._serve = serve
+        self._served: Served | None = None
+        self._base: Model | None = None
+        self._identity: tuple[int, str] | None = None
+        self._identify()
+
+    @property
+    def created(self) -> int:
+        """Modification time of the file, in seconds since 1970; 0 while it is not on this machine."""
+        return self._identify()[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the program's version or the file, since the same request may then have another answer."""
+        before = __version__ if self._base is None else self._base.fingerprint
+        return _fingerprint(before, self._identify()[1])
+
+    def _identify(self) -> tuple[int, str]:
+        """Return the time and the identity of the file as it was when it was first seen."""
+        if self._identity is None:
+            engine = self.source.engine
+            file = self.place if isinstance(self.place, Path) else None if engine is None else engine.file
+            if file is None:
+                return 0, ""
+            state, name = Path(file).stat(), Path(file).name
+            self._identity = int(state.st_mtime), f"{name} {state.st_size} {state.st_mtime_ns}"
+        return self._identity
+
+    def adapted(self, adapter: Adapter, serve: Serve) -> "Model":
+        """Return the model with a LoRA adapter: on the same engine, with a name of its own."""
+        name, names = f"{self.name}:{adapter.name}", adapter.names(self.names)
+        other = Model(self.source, name, adapter.file, names, self.tasks - {Task.EMBED}, serve)
+        other.parent, other._base = self.name, self
+        return other
+
+    @property
+    def status(self) -> EngineStatus:
+        """Status of the engine; `STOPPED` while there is none."""
+        return self.source.status
+
+    @property
+    def state(self) -> ModelState:
+        """State, by llama-server's names. A model whose engine restarts is loaded: requests may be sent."""
+        return _STATES.get(self.status.state, "loaded")
+
+    @property
+    def failure(self) -> str:
+        """Reason why the model could not be loaded; empty if it could, or was not tried."""
+        return self.status.detail if self.status.state is EngineState.FAILED else ""
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """Description of the model; unset while it is not loaded."""
+        engine = self.source.engine
+        return None if engine is None else engine.model
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Latest measurements of the engine; zeros without one."""
+        engine = self.source.engine
+        return Telemetry.none() if engine is None else engine.telemetry
+
+    async def hold(self, caller: Caller) -> Served:
+        """Return the model with its engine, until the caller's request ends. May wait until it is loaded.
+
+        Raises:
+            EngineError: the model cannot be loaded now, or the wait is too long.
+        """
+        return self.with_engine(await self.source.hold(caller.held))
+
+    def loaded(self) -> Served:
+        """Return the model with its engine, for a look at its state. Neither waits nor loads the model.
+
+        Raises:
+            Unavailable: the model is not loaded.
+        """
+        engine = self.source.engine
+        if engine is None:
+            raise Unavailable(self.status.detail, code="model_not_loaded")
+        return self.with_engine(engine)
+
+    def with_engine(self, engine: Engine) -> Served:
+        """Return the model with its engine."""
+        if self._served is None or self._served.engine is not engine:
+            self._served = self._serve(self, engine)
+        return self._served
+
+
+def _fingerprint(before: str, identity: str) -> str:
+    return f"fp_{hashlib.sha256(f'{before} {identity}'.encode()).hexdigest()[:12]}"

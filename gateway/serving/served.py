@@ -1,0 +1,88 @@
+"""A model with its engine, as requests use it."""
+
+from copy import copy
+from enum import Enum, auto
+
+from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
+from gateway.limits.bounds import embedding_bound
+from gateway.limits.limiter import Limiter
+from gateway.middleware.caller import Caller
+from gateway.serving.generations import ChooseAdapters, Generations, in_turns_of
+from gateway.serving.prompts import ChatPrompts
+from gateway.serving.recorder import Recorder
+
+
+class Task(Enum):
+    """Use of a model by a request."""
+
+    GENERATE = auto()
+    """Generation of text."""
+    EMBED = auto()
+    """Computation of embeddings."""
+    TOKENIZE = auto()
+    """Conversion between text and tokens."""
+
+
+class Served:
+    """One model with its engine, and the objects that requests need. A request has it until its end."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        fingerprint: str,
+        *,
+        prompts: ChatPrompts,
+        generations: Generations,
+        recorder: Recorder,
+        limiter: Limiter,
+    ) -> None:
+        self.engine = engine
+        """Runs the model."""
+        self.name = name
+        """Name in answers."""
+        self.fingerprint = fingerprint
+        """Changes where the same request may have another answer."""
+        self.prompts = prompts
+        """Converts conversations to the model's prompts."""
+        self.generations = generations
+        """Runs generation requests."""
+        self._recorder, self._limiter = recorder, limiter
+
+    def adapted(self, name: str, fingerprint: str, adapters: ChooseAdapters, recorder: Recorder) -> "Served":
+        """Return the model with other LoRA adapters: with a name, a fingerprint and records of its own."""
+        other = copy(self)
+        other.name, other.fingerprint = name, fingerprint
+        other.generations = self.generations.with_adapters(adapters, recorder)
+        return other
+
+    @property
+    def loaded(self) -> ModelInfo:
+        """The loaded model.
+
+        Raises:
+            Unavailable: no model is loaded yet.
+        """
+        if self.engine.model is None:
+            detail, wait = self.engine.status.detail, self.engine.seconds_to_ready
+            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
+        return self.engine.model
+
+    async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
+        """Wait for the vectors of all inputs and return them. The request takes its turn among clients as the caller's.
+
+        Raises:
+            EngineError: the engine refused or failed the request.
+            RefusedError: a limit of the caller's key is reached (429).
+        """
+        request = in_turns_of(request, caller)
+
+        def accepted() -> None:
+            caller.release_body()
+            recording.accept()
+
+        with (
+            self._recorder.embedding(caller, request) as recording,
+            self._limiter.admitted(recording.record, embedding_bound(request)),
+        ):
+            return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)

@@ -1,0 +1,121 @@
+"""Sources of engines: where a model's engine comes from, and how a request holds it."""
+
+from contextlib import ExitStack
+from typing import Protocol
+
+import anyio
+from typing_extensions import override
+
+from engine import Engine, EngineStatus
+from gateway.residency.residents import Residents
+
+
+class EngineSource(Protocol):
+    """Source of one model's engine."""
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine, which may be loading, or None. Never waits."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """Status of the engine; `STOPPED` without one."""
+
+    on_demand: bool
+    """True if the server is ready without this engine."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for the engine to be opened."""
+
+    async def hold(self, held: ExitStack) -> Engine:
+        """Return the engine, which stays until `held` is closed. May wait for it."""
+
+    can_unload: bool
+    """True if the engine may end while the server runs."""
+
+    def load(self) -> None:
+        """Load the model without a request for it. Does not wait."""
+
+    def unload(self) -> None:
+        """Unload the model once no request uses it. Does not wait."""
+
+
+class OpenEngine(EngineSource):
+    """An engine that is open as long as the server runs. It is the caller's to wait for its load."""
+
+    on_demand = False
+    can_unload = False
+    waiting = 0
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    @override
+    def engine(self) -> Engine:
+        return self._engine
+
+    @property
+    @override
+    def status(self) -> EngineStatus:
+        return self._engine.status
+
+    @override
+    async def hold(self, held: ExitStack) -> Engine:
+        return self._engine
+
+    @override
+    def load(self) -> None:
+        """Do nothing: the engine loads its model at its start."""
+
+    @override
+    def unload(self) -> None:
+        """Do nothing: see `can_unload`."""
+
+
+class EngineOnDemand(EngineSource):
+    """An engine that requests load, and that makes room for others."""
+
+    can_unload = True
+
+    def __init__(self, residents: Residents, model: str, *, keep_loaded: bool, timeout: float) -> None:
+        """Create the source.
+
+        Args:
+            residents: own the engines of all such models.
+            model: name of the model.
+            keep_loaded: True if it is loaded from the start.
+            timeout: seconds that a request may wait for it.
+        """
+        self._residents = residents
+        self._model = model
+        self._timeout = timeout
+        self.on_demand = not keep_loaded
+
+    @property
+    @override
+    def engine(self) -> Engine | None:
+        return self._residents.engine(self._model)
+
+    @property
+    @override
+    def status(self) -> EngineStatus:
+        return self._residents.status(self._model)
+
+    @property
+    @override
+    def waiting(self) -> int:
+        return self._residents.waiting(self._model)
+
+    @override
+    async def hold(self, held: ExitStack) -> Engine:
+        return await self._residents.hold(self._model, held, anyio.current_time() + self._timeout)
+
+    @override
+    def load(self) -> None:
+        self._residents.load(self._model)
+
+    @override
+    def unload(self) -> None:
+        self._residents.unload(self._model)

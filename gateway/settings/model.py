@@ -1,0 +1,165 @@
+"""Settings that each model may have for itself."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from engine.config import EngineConfig
+from gateway.settings.adapters import AdapterSettings
+from gateway.settings.context_shift import ContextShiftSettings
+from gateway.settings.hardware import HardwareSettings
+from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.values import readable_template
+
+_ENGINE = EngineConfig(model="")
+_NUMERIC = (int, float, int | None, float | None)
+
+
+class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextShiftSettings, PrefixFileSettings):
+    """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
+
+    chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
+        None, title="FILE", description="Jinja chat template; default: the one in the model file"
+    )
+    parse_special: bool = Field(
+        False,
+        description="let names of control tokens in the texts of chats become these tokens; requests may override it",
+    )
+    slots: int = Field(_ENGINE.slots, ge=1, le=256, title="N", description="sequences that run at the same time")
+    context: int | None = Field(
+        _ENGINE.context,
+        ge=1,
+        le=2**31 - 1,
+        title="TOKENS",
+        description="tokens per slot; default: the model's training context, limited by memory",
+    )
+    threads: int | None = Field(
+        _ENGINE.threads,
+        ge=1,
+        le=1024,
+        title="N",
+        description="CPU threads of a pass; default: as many as are measured to be fastest",
+    )
+    threads_batch: int | None = Field(
+        _ENGINE.threads_batch,
+        ge=1,
+        le=1024,
+        title="N",
+        description="CPU threads of a pass with several rows; default: same as --threads",
+    )
+    gpu_layers: int = Field(
+        _ENGINE.gpu_layers, ge=-1, le=2**31 - 1, title="N", description="layers to offload to the GPU; -1 offloads all"
+    )
+    repack: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="rearrange the weights for this CPU: takes memory and a longer start, and makes passes faster or "
+        "slower",
+    )
+    flash_attention: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="compute attention in blocks (flash attention); off may be faster if contexts are long",
+    )
+    step_target_ms: float = Field(
+        _ENGINE.step_target_ms,
+        gt=0,
+        le=60_000,
+        title="MS",
+        description="milliseconds that one prompt pass may delay the next decode pass; longer prompts are split",
+    )
+    speculation: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="speculative decoding: auto computes draft tokens where measurements show a gain, on always, off "
+        "never; requests may override it",
+    )
+    prefix_store: int | None = Field(
+        _ENGINE.prefix_store,
+        ge=0,
+        le=2**50,
+        title="BYTES",
+        description="host memory for cached prompts whose slots were reused; the least recently used are dropped "
+        "first; 0 disables it; default: a tenth of the free memory, at most 8 GiB",
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        title="TOKENS",
+        description="maximum length of an answer whose request sets none; default: up to the end of its slot",
+    )
+    keep_loaded: bool = Field(
+        False,
+        description="with several models: load at the start, and unload neither for idleness nor for another model",
+    )
+    idle_unload: float | None = Field(
+        None,
+        gt=0,
+        le=2**31,
+        title="SECONDS",
+        description="load models when they are first asked for, and unload one after this time without a request; "
+        "default: it stays until another model needs its memory",
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _plain_number(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080."""
+        numeric = cls.model_fields[str(info.field_name)].annotation in _NUMERIC
+        if numeric and "_" in str(value):
+            raise ValueError("should be a number without underscores")
+        return value
+
+    def for_model(self, **own: object) -> "ModelSettings":
+        """Return the settings of one model: its own, and otherwise these."""
+        shared = {name: getattr(self, name) for name in ModelSettings.model_fields}
+        settings = ModelSettings.model_construct(**{**shared, **own})
+        settings.check()
+        return settings
+
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Check that the settings go together.
+
+        Raises:
+            ValueError: they do not.
+        """
+        self.check_hardware()
+        if self.split_mode == "tensor" and self.flash_attention == "off":
+            raise ValueError("--split-mode tensor needs flash attention: leave out --flash-attention off")
+        if self.context_shift and self.kv_unified:  # llama.cpp would move shared cells in all slots
+            raise ValueError("--context-shift needs cells of its own for each slot: leave out --kv-unified")
+
+    def engine_fields(self) -> dict[str, Any]:
+        """Return the fields of `EngineConfig` that these settings decide."""
+        return {
+            "slots": self.slots,
+            "context": self.context,
+            "threads": self.threads,
+            "threads_batch": self.threads_batch,
+            "gpu_layers": self.gpu_layers,
+            "hardware": self.hardware,
+            "rope": self.rope,
+            "speculation": _as_bool(self.speculation),
+            "repack": _as_bool(self.repack),
+            "flash_attention": _as_bool(self.flash_attention),
+            "step_target_ms": self.step_target_ms,
+            "prefix_store": self.prefix_store,
+            "prefix_dir": None if self.prefix_dir is None else str(self.prefix_dir),
+            "prefix_dir_bytes": self.prefix_dir_bytes,
+            "kv_type_k": self.kv_type_k,
+            "kv_type_v": self.kv_type_v,
+            "kv_unified": self.kv_unified,
+            "context_shift": self.context_shift,
+            "adapters": tuple(str(adapter.file) for adapter in self.adapters),
+            "control_vectors": self.control_vectors,
+            "control_vector_layers": self.control_vector_layers,
+        }
+
+
+def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
+    """Return None for `auto`, which leaves the choice to the engine."""
+    return None if choice == "auto" else choice == "on"

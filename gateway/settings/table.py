@@ -1,0 +1,64 @@
+"""Models of the server, each with a name, a file and settings of its own."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from gateway.hub.reference import SCHEME, HubReference
+from gateway.settings.model import ModelSettings
+from gateway.settings.values import model_names, model_place, readable_gguf, readable_model
+
+_PART = re.compile(r"-(\d{5})-of-\d{5}$")
+_PROJECTOR = "mmproj"
+"""Beginning of the names of files that extend a model by images, and are none themselves."""
+
+
+class ModelTable(ModelSettings):
+    """Table of one model in the TOML file. Settings that it lacks are those of the flags."""
+
+    file: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)]
+    """GGUF file of the model, or its name on the hub."""
+    aliases: Annotated[tuple[str, ...], BeforeValidator(model_names)] = Field(())
+    """Further names of the model."""
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Settings that the table has, by name."""
+        return {name: getattr(self, name) for name in self.model_fields_set & ModelSettings.model_fields.keys()}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model that the server serves."""
+
+    name: str
+    """Name for clients."""
+    place: Path | HubReference
+    """GGUF file, of a split model its first part; or the model's name on the hub."""
+    settings: ModelSettings
+    """Settings of the model."""
+    aliases: tuple[str, ...] = ()
+    """Further names for clients."""
+    embeds_only: bool = False
+    """True for the model of `--embedding-model`."""
+
+    @property
+    def names(self) -> set[str]:
+        """All names that requests may use."""
+        place = self.place
+        if isinstance(place, HubReference):
+            return {self.name, *self.aliases, place.name, str(place), str(place).removeprefix(SCHEME)}
+        return {self.name, *self.aliases, place.stem, place.name}
+
+
+def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Return the name and the file of each model in a folder, by name. A split file is its first part."""
+    for path in sorted(folder.glob("*.gguf")):
+        part = _PART.search(path.stem)
+        if path.name.startswith(_PROJECTOR) or (part and int(part[1]) != 1):
+            continue
+        yield _PART.sub("", path.stem), readable_gguf(path)

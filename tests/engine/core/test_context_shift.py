@@ -1,0 +1,153 @@
+"""A full slot: tokens in its middle are discarded, and everything that counts or shares its cells stays right."""
+
+import pytest
+
+from engine.core.window import ContextWindow
+from engine.errors import RequestError
+from engine.events import Finished, Released
+from engine.testing.fake_model import FakeModel, letters
+from engine.testing.fake_runner import FakeRunner
+from tests.engine.driver import Driver
+
+SIZE = 32
+PROMPT = "the quick brown fox"
+
+
+def driver() -> Driver:
+    return Driver(FakeModel(slots=2, context=SIZE, shifts=True))
+
+
+def expected(prompt: str, tokens: int, keep: int = 0, discard: int = 0) -> str:
+    """Return the text of a sequence that discards as llama-server does."""
+    window = ContextWindow(SIZE, keep, discard)
+    known = list(prompt.encode())
+    text = ""
+    for _ in range(tokens):
+        if text and window.is_full(len(known) - 1):
+            start, count = window.gap(len(known) - 1)
+            del known[start : start + count]
+        known.append(letters(known))
+        text += chr(known[-1])
+    return text
+
+
+@pytest.mark.parametrize(
+    ("keep", "discard", "cells", "gap"),
+    [
+        (0, 0, 31, (0, 15)),
+        (5, 0, 31, (5, 13)),
+        (5, 4, 31, (5, 4)),
+        (5, 1000, 31, (5, 25)),
+        (1000, 0, 31, (28, 1)),
+    ],
+)
+def test_half_of_what_need_not_stay_is_discarded(keep: int, discard: int, cells: int, gap: tuple[int, int]) -> None:
+    assert ContextWindow(SIZE, keep, discard).gap(cells) == gap
+
+
+@pytest.mark.parametrize(("keep", "discard"), [(0, 1), (4096, 0), (4096, 1), (10**9, 10**9)])
+def test_no_request_shifts_with_every_token(keep: int, discard: int) -> None:
+    assert ContextWindow(4096, keep, discard).gap(4095)[1] >= 4096 // 17
+
+
+@pytest.mark.parametrize("size", range(2, 8))
+@pytest.mark.parametrize("keep", [0, 3, 100])
+def test_every_gap_makes_room(size: int, keep: int) -> None:
+    start, count = ContextWindow(size, keep, 0).gap(size - 1)
+    assert count >= 1
+    assert 0 <= start < start + count <= size - 1
+
+
+@pytest.mark.parametrize(("keep", "discard"), [(0, 0), (4, 0), (-1, 3), (19, 5)])
+@pytest.mark.parametrize("speculative", [False, True])
+def test_a_text_goes_on_when_its_slot_is_full(keep: int, discard: int, *, speculative: bool) -> None:
+    run = driver()
+    key = run.add(PROMPT, max_tokens=100, keep=keep, discard=discard, speculative=speculative)
+    run.drain()
+    assert run.text(key) == expected(PROMPT, 100, len(PROMPT) if keep < 0 else keep, discard)
+    end = run.last(key)
+    assert isinstance(end, Finished)
+    assert (end.tokens, end.cached) == (100, 0)
+    assert end.discarded > 80
+    assert max(len(cells) for cells in run.run.cells.values()) < SIZE
+
+
+def test_the_counts_of_tokens_are_those_of_all_tokens() -> None:
+    run = driver()
+    run.add(PROMPT, max_tokens=100, speculative=False)
+    run.drain()
+    metrics = run.scheduler.metrics()
+    assert (metrics.generated_tokens, metrics.computed_prompt_tokens) == (100, len(PROMPT))
+    assert (metrics.active_tokens, metrics.held) == (0, 0)
+
+
+def test_neighbours_do_not_notice() -> None:
+    run = driver()
+    keys = [run.add(PROMPT, max_tokens=60), run.add("another one", max_tokens=20)]
+    run.drain()
+    assert [run.text(key) for key in keys] == [expected(PROMPT, 60), expected("another one", 20)]
+
+
+def test_a_cancel_after_a_shift_frees_every_cell() -> None:
+    run = driver()
+    key = run.add(PROMPT, max_tokens=1000)
+    for _ in range(50):
+        run.step()
+    run.cancel(key)
+    run.drain()
+    end = run.last(key)
+    assert isinstance(end, Released)
+    assert 0 < end.freed < SIZE
+    assert not any(run.run.cells.values())
+    assert run.scheduler.metrics().active_tokens == 0
+
+
+def test_cells_behind_discarded_ones_are_never_reused() -> None:
+    run = driver()
+    first = run.add(PROMPT, max_tokens=40)
+    run.drain()
+    assert run.scheduler.metrics().cached_tokens == 0
+    again = run.add(PROMPT, max_tokens=8)
+    run.drain()
+    assert run.text(again) == run.text(first)[:8]
+    end = run.last(again)
+    assert isinstance(end, Finished)
+    assert end.cached == 0
+
+
+def test_a_beginning_is_not_copied_from_a_sequence_that_has_discarded_tokens() -> None:
+    run = driver()
+    first = run.add(PROMPT, max_tokens=100)
+    for _ in range(40):
+        run.step()
+    second = run.add(PROMPT, max_tokens=8)
+    run.drain()
+    assert run.text(second) == run.text(first)[:8]
+
+
+def test_a_preempted_sequence_computes_again_what_it_still_knows() -> None:
+    model = FakeModel(slots=2, context=SIZE, shifts=True)
+    run = Driver(model, FakeRunner(model, capacity=SIZE + 12))
+    keys = [run.add(PROMPT, max_tokens=80, speculative=False), run.add("another one", max_tokens=80, speculative=False)]
+    run.drain()
+    assert run.scheduler.metrics().preempted > 0
+    assert [run.text(key) for key in keys] == [expected(PROMPT, 80), expected("another one", 80)]
+
+
+def test_a_limit_beyond_the_context_is_refused_without_shifts() -> None:
+    run = Driver(FakeModel(slots=2, context=SIZE))
+    with pytest.raises(RequestError):
+        run.add(PROMPT, max_tokens=SIZE)
+
+
+@pytest.mark.parametrize(("fields", "tokens"), [({}, SIZE - len(PROMPT)), ({"default_max_tokens": 50}, 50)])
+def test_without_a_limit_a_text_ends_with_its_context_or_by_the_default(fields: dict[str, int], tokens: int) -> None:
+    run = driver()
+    key = run.add(PROMPT, max_tokens=None, **fields)
+    run.drain()
+    assert len(run.text(key)) == tokens
+
+
+def test_a_prompt_must_fit() -> None:
+    with pytest.raises(RequestError):
+        driver().add("x" * SIZE, max_tokens=1)

@@ -1,0 +1,43 @@
+"""The fit's estimate of caches, compared with what llama.cpp allocates, for every family of architectures."""
+
+import re
+
+import llama_cpp
+import pytest
+
+from engine.config import EngineConfig
+from engine.llama.context import LlamaContext
+from engine.llama.hardware.fitting import layer_bytes
+from engine.llama.hardware.model_file import read_model_file
+from engine.llama.model import LlamaModel
+from tests.architectures.families import FAMILIES
+from tests.architectures.models import family_model
+
+SLOTS, CONTEXT = 4, 2048
+_DEBUG = 5  # the lowest level in the logger of llama.cpp
+_BUFFER = re.compile(r"llama_(?:kv_cache|memory_recurrent).* buffer size = *([\d.]+) MiB")
+_ROUNDING = 0.01
+"""MiB. llama.cpp's log has two decimal places."""
+
+
+def allocated(family: str, caplog: pytest.LogCaptureFixture) -> float:
+    """Return the MiB of the caches of a context, by llama.cpp's log."""
+    config = EngineConfig(model=str(family_model(family)), slots=SLOTS, context=CONTEXT, threads=1)
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx, params.n_seq_max = SLOTS * CONTEXT, SLOTS
+    with caplog.at_level(_DEBUG, "llama.cpp"), LlamaModel(config, lambda _share: None) as model:
+        caplog.clear()
+        LlamaContext(model, config, params, purpose="the context").close()
+    return sum(float(match[1]) for line in caplog.messages if (match := _BUFFER.match(line)))
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+def test_the_estimate_is_never_too_small_and_at_most_twice_as_large(
+    family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = read_model_file(family_model(family))
+    weights = sum(size for name, size in file.tensors.items() if name.startswith("blk."))
+    total = sum(layer.dense + layer.experts for layer in layer_bytes(file, SLOTS, CONTEXT))
+    estimate, real = (total - weights) / 2**20, allocated(family, caplog)
+    assert real > 0
+    assert real - _ROUNDING <= estimate <= 2 * real + _ROUNDING

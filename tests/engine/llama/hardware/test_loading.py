@@ -1,0 +1,156 @@
+"""Real loads on a build for CPUs: overrides, load modes, devices and positions, and the tensors that a file lists."""
+
+import ctypes
+import logging
+from pathlib import Path
+from typing import Any
+
+import gguf
+import llama_cpp
+import numpy as np
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.hardware import ALL_LAYERS, Hardware, LoadMode, RopeScaling
+from engine.llama.hardware.fitting import fitted
+from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.params import ModelParams, TensorOverride
+from engine.llama.hardware.placement import Placement
+from engine.llama.model import LlamaModel
+from tests.engine.llama.hardware.loading import logits
+from tests.engine.llama.hardware.test_placement import FakeDevice
+from tests.models import model_path
+
+
+def config(**fields: Any) -> EngineConfig:
+    return EngineConfig(model=str(model_path()), slots=1, threads=1, **{"context": 256, **fields})
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[float]:
+    return logits(config())
+
+
+PLACED = [
+    Hardware(override_tensor=((r"ffn_.*", "CPU"),)),
+    Hardware(override_tensor=((r"blk\.1\.", "CPU"), (r"output", "CPU"))),
+    Hardware(cpu_moe=ALL_LAYERS),
+    Hardware(cpu_moe=3),
+    Hardware(devices=()),
+    Hardware(split_mode="none"),
+]
+
+
+@pytest.mark.parametrize("hardware", PLACED, ids=lambda one: str(PLACED.index(one)))
+def test_the_place_of_the_weights_changes_no_output(hardware: Hardware, expected: list[float]) -> None:
+    assert logits(config(hardware=hardware)) == expected
+
+
+@pytest.mark.parametrize("mode", ["auto", "none", "mmap", "mlock", "mmap+mlock", "direct-io"])
+def test_every_load_mode_gives_the_same_output(mode: LoadMode, expected: list[float]) -> None:
+    assert logits(config(hardware=Hardware(load_mode=mode))) == expected
+
+
+def test_scaled_positions_change_the_output(expected: list[float]) -> None:
+    assert logits(config(rope=RopeScaling(freq_scale=0.25))) != expected
+    assert logits(config(rope=RopeScaling(type="none"))) == expected
+
+
+def test_the_default_context_follows_the_scaled_positions() -> None:
+    trained = LlamaModel(config(context=None), lambda _share: None)
+    scaled = LlamaModel(config(context=None, rope=RopeScaling(freq_scale=0.5)), lambda _share: None)
+    with trained, scaled:
+        assert scaled.info.context == 2 * trained.info.context
+
+
+REFUSED = [
+    (Hardware(devices=("CUDA7",)), "--device CUDA7: there is no such device"),
+    (Hardware(tensor_split=(1.0,) * 17), "--tensor-split has 17 shares for "),
+    (Hardware(override_tensor=(("output", "CUDA7"),)), "there is no buffer type CUDA7, only CPU"),
+]
+
+
+@pytest.mark.parametrize(("hardware", "reason"), REFUSED, ids=repr)
+def test_a_choice_that_the_machine_does_not_have_is_refused(hardware: Hardware, reason: str) -> None:
+    with pytest.raises(LoadError, match=reason):
+        LlamaModel(config(hardware=hardware), lambda _share: None)
+
+
+def test_positions_without_a_factor_are_refused() -> None:
+    with pytest.raises(LoadError, match="--rope-scaling linear needs --rope-freq-scale"):
+        LlamaModel(config(rope=RopeScaling(type="linear")), lambda _share: None)
+
+
+def test_an_unused_pattern_is_a_warning_and_the_model_loads(caplog: pytest.LogCaptureFixture) -> None:
+    hardware = Hardware(override_tensor=(("fnn_up", "CPU"),))
+    with caplog.at_level(logging.WARNING), LlamaModel(config(hardware=hardware), lambda _share: None):
+        pass
+    assert "fnn_up" in [record.__dict__.get("pattern") for record in caplog.records]
+
+
+def test_the_tensors_are_those_of_the_file() -> None:
+    reader = gguf.GGUFReader(model_path())
+    assert read_model_file(model_path()).tensors == {tensor.name: tensor.n_bytes for tensor in reader.tensors}
+
+
+def test_the_tensors_of_all_parts_are_read(tmp_path: Path) -> None:
+    for at, name in enumerate(["a", "b"], start=1):
+        writer = gguf.GGUFWriter(tmp_path / f"m-{at:05}-of-00002.gguf", "llama")
+        writer.add_tensor(name, np.zeros(at * 8, np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    assert read_model_file(tmp_path / "m-00001-of-00002.gguf").tensors == {"a": 32, "b": 64}
+    (tmp_path / "m-00002-of-00002.gguf").unlink()
+    with pytest.raises(LoadError, match=r"m-00002-of-00002.gguf cannot be read as a GGUF file"):
+        read_model_file(tmp_path / "m-00001-of-00002.gguf")
+
+
+def fit_into(free: int, **fields: Any) -> Placement:
+    settings = config(**fields)
+    placement = Placement(settings.gpu_layers, settings.hardware.tensor_split, (), (FakeDevice(1, room=free),))
+    return fitted(settings, placement, read_model_file(model_path()))
+
+
+def test_the_fit_counts_the_files_tensors_and_its_cells() -> None:
+    assert fit_into(2**40).gpu_layers == -1
+    none = fit_into(2**30)
+    assert (none.gpu_layers, none.tensor_split, none.overrides) == (0, (), ())
+    weights = sum(read_model_file(model_path()).tensors.values())
+    assert fit_into(2**30 + weights + 2**20, context=2**20).gpu_layers in range(3), "the cells count too"
+
+
+@pytest.mark.parametrize("fields", [{"gpu_layers": 1}, {"hardware": Hardware(fit=False)}], ids=repr)
+def test_layers_that_the_operator_has_placed_stay(fields: dict[str, Any]) -> None:
+    assert fit_into(0, **fields).gpu_layers == fields.get("gpu_layers", -1)
+
+
+def test_the_parameters_of_a_placement_end_as_c_expects() -> None:
+    devices = (FakeDevice(11), FakeDevice(12))
+    placement = Placement(3, (2, 1), (("up", "CPU"), ("down", "CPU")), devices)
+    params = ModelParams(Hardware(devices=("CUDA0", "CUDA1"), split_mode="row"), placement)
+    assert (params.c.n_gpu_layers, params.c.split_mode) == (3, llama_cpp.LLAMA_SPLIT_MODE_ROW)
+    assert params.c.tensor_split[: llama_cpp.llama_max_devices()] == [2, 1] + [0] * 14
+    listed = (ctypes.c_void_p * 3).from_address(params.c.devices)
+    assert list(listed) == [11, 12, None]
+    overrides = (TensorOverride * 3).from_address(params.c.tensor_buft_overrides)
+    assert [override.pattern for override in overrides] == [b"up", b"down", None]
+    assert [bool(override.buffer_type) for override in overrides] == [True, True, False]
+
+
+def test_the_numbers_of_the_architecture_are_read(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_block_count(3)
+    writer.add_head_count_kv([2, 0, 1])
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_uint32("other.block_count", 7)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = read_model_file(tmp_path / "model.gguf")
+    assert file.numbers == {"block_count": [3], "attention.head_count_kv": [2, 0, 1]}
+    assert [file.number("attention.head_count_kv", layer) for layer in range(3)] == [2, 0, 1]
+    assert (file.number("block_count", 2), file.number("none")) == (3, 0)

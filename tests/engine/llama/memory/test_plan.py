@@ -1,0 +1,132 @@
+"""The choice of the context length of a slot."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.llama import devices
+from engine.llama.memory.buffers import HOST, Buffers
+from engine.llama.memory.parameters import all_cells
+from engine.llama.memory.plan import Need, Room, choose_context, choose_prefix_store, find_rooms
+
+TOKEN = 10 * 4 * 128 * 2
+TRAINED = 4096
+
+
+def config(**fields: Any) -> EngineConfig:
+    return EngineConfig(model="any", **fields)
+
+
+def needs(slots: int = 8, *, compute: int = 0, gpu: float = 0.0) -> Need:
+    """Return the buffers of contexts whose cells are on a GPU to a share."""
+
+    def need(context: int) -> Buffers:
+        cells = all_cells(slots, context) * TOKEN
+        on_gpu = int(cells * gpu)
+        return Buffers({HOST: cells - on_gpu, "GPU": on_gpu}, {HOST: compute})
+
+    return need
+
+
+def choose(settings: EngineConfig, rooms: dict[str, Room], need: Need | None = None, trained: int = TRAINED) -> int:
+    return choose_context(settings, trained, need or needs(settings.slots), TOKEN, rooms)
+
+
+def fitting(tokens: int, slots: int = 8) -> dict[str, Room]:
+    """Return a host with room for that many tokens in every slot."""
+    return {HOST: Room(TOKEN * tokens * slots, 1.0)}
+
+
+@pytest.mark.parametrize(("room", "context"), [(100_000, 4096), (4096, 4096), (4095, 3840), (1000, 768), (512, 512)])
+def test_the_context_is_the_models_own_or_as_many_whole_blocks_as_fit(room: int, context: int) -> None:
+    assert choose(config(), fitting(room)) == context
+
+
+def test_a_short_context_is_taken_whole() -> None:
+    assert choose(config(), fitting(1000), trained=300) == 300
+
+
+@pytest.mark.parametrize("room", [511, 0, -5])
+def test_too_little_memory_is_refused(room: int) -> None:
+    with pytest.raises(LoadError, match="in each of 8 slots"):
+        choose(config(), fitting(room))
+
+
+def test_a_configured_context_is_used_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose(config(context=100), fitting(256)) == 100
+    assert not caplog.records
+    assert choose(config(context=5000), fitting(5120)) == 5000
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("context", [5000, 2**29, 2**31 - 1])
+def test_a_configured_context_must_fit_in_memory_and_in_the_cell_counter(context: int) -> None:
+    with pytest.raises(LoadError, match=f"8 slots of {context} tokens need"):
+        choose(config(context=context), fitting(5000))
+    with pytest.raises(LoadError, match=f"8 slots of {2**29} tokens need"):
+        choose(config(context=2**29), fitting(2**40))
+
+
+def test_the_buffers_of_the_largest_step_leave_fewer_tokens() -> None:
+    assert choose(config(), fitting(2048), needs(compute=TOKEN * 8 * 300)) == 1536
+    with pytest.raises(LoadError, match="8 slots of 2000 tokens need"):
+        choose(config(context=2000), fitting(2048), needs(compute=TOKEN * 8))
+
+
+@pytest.mark.parametrize("window", [256, 1000, 4000])
+def test_cells_that_stop_growing_leave_room_for_more_tokens(window: int) -> None:
+    """Three of four layers have a sliding window."""
+
+    def need(context: int) -> Buffers:
+        cells = all_cells(8, context), all_cells(8, min(context, window))
+        return Buffers({HOST: (cells[0] + 3 * cells[1]) * TOKEN}, {})
+
+    chosen = choose(config(), fitting(8192), need, trained=2**20)
+    assert sum(need(chosen).all.values()) <= 8192 * 8 * TOKEN < sum(need(chosen + 256).all.values())
+
+
+def test_few_contexts_are_simulated() -> None:
+    simulated: list[int] = []
+
+    def need(context: int) -> Buffers:
+        simulated.append(context)
+        return needs(compute=TOKEN)(context)
+
+    assert choose(config(), fitting(100_000), need, trained=2**20) == 99_840
+    assert len(simulated) <= 5
+    assert max(simulated) <= 100_000
+
+
+def test_weights_stay_in_memory_beside_the_cache() -> None:
+    assert find_rooms(1000, {HOST: 600}, {}) == {HOST: Room(400, 0.25)}
+
+
+def test_a_gpu_has_what_is_free_after_its_weights() -> None:
+    rooms = find_rooms(1000, {HOST: 100, "GPU": 600}, {"GPU": 500})
+    assert rooms == {HOST: Room(900, 0.25), "GPU": Room(500, 0.8)}
+
+
+def test_the_tighter_memory_decides() -> None:
+    cost = TOKEN * 8
+    rooms = {HOST: Room(cost * 1024 * 0.5, 1.0), "GPU": Room(cost * 2048 * 0.5, 1.0)}
+    assert choose(config(), rooms, needs(gpu=0.5)) == 1024
+    with pytest.raises(LoadError, match=f"need .* on {HOST}, and"):
+        choose(config(context=1025), rooms, needs(gpu=0.5))
+
+
+def test_the_prefix_store_gets_a_share_of_the_free_memory_or_the_configured_size() -> None:
+    cells = TOKEN * 8 * 1024
+    host, buffers = Room(cells + 5000, 0.25), needs()(1000)
+    assert choose_prefix_store(config(), buffers, host) == 500
+    assert choose_prefix_store(config(), needs(gpu=0.5)(1000), Room(cells // 2 + 5000, 0.25)) == 500
+    assert choose_prefix_store(config(), buffers, Room(cells - 1, 0.25)) == 0
+    assert choose_prefix_store(config(), buffers, Room(2**50, 0.25)) == 8 * 2**30
+    assert choose_prefix_store(config(prefix_store=7), buffers, host) == 7
+    assert choose_prefix_store(config(prefix_store=0), buffers, host) == 0
+
+
+def test_this_machine_has_memory() -> None:
+    assert devices.available_memory() > 1 << 20

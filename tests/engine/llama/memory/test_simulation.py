@@ -1,0 +1,105 @@
+"""The simulated memory of a context: what llama.cpp really allocates, for every architecture family."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import llama_cpp
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.llama.attention import AUTO, NO_FLASH
+from engine.llama.log_bridge import capture_log
+from engine.llama.memory.buffers import HOST
+from engine.llama.memory.parameters import all_cells, context_params
+from engine.llama.memory.plan import Room, plan_memory
+from engine.llama.memory.simulation import Simulation
+from engine.llama.model import LlamaModel
+from tests.architectures.families import FAMILIES
+from tests.architectures.models import family_model
+
+ROUNDING = 2**20 / 200
+"""Half of a hundredth of a MiB: the most that llama.cpp's log leaves out of a buffer."""
+_ALLOCATED = re.compile(r"(KV|RS|compute|output) buffer size = +([\d.]+) MiB")
+
+
+def config(family: str, **fields: Any) -> EngineConfig:
+    return EngineConfig(model=str(family_model(family)), **fields)
+
+
+@pytest.fixture(scope="module", params=[family.name for family in FAMILIES])
+def family(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(family: str) -> Iterator[LlamaModel]:
+    with LlamaModel(config(family, slots=3, context=256), lambda _share: None) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def simulation(model: LlamaModel, family: str) -> Iterator[Simulation]:
+    params, info = llama_cpp.llama_model_default_params(), model.info
+    path = str(family_model(family))
+    with Simulation(path, params, architecture=info.architecture, vocabulary=info.vocabulary, gpus=[]) as opened:
+        yield opened
+
+
+def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Counter[str]:
+    """Return the bytes of the buffers of a real context, by kind."""
+    with capture_log(logging.DEBUG) as lines:
+        context = llama_cpp.llama_init_from_model(model.handle, params)
+    llama_cpp.llama_free(context)
+    found: Counter[str] = Counter()
+    for line in lines:
+        for kind, size in _ALLOCATED.findall(line.text):
+            found[kind] += round(float(size) * 2**20)
+    return found
+
+
+@pytest.mark.parametrize("cache", ["whole", "windows", "unified"])
+@pytest.mark.parametrize("attention", [AUTO, NO_FLASH], ids=["flash", "plain"])
+@pytest.mark.parametrize(("slots", "context"), [(1, 256), (3, 1000), (8, 2048)])
+def test_a_simulated_context_has_the_buffers_of_a_real_one(
+    model: LlamaModel, simulation: Simulation, slots: int, context: int, attention: Any, cache: str
+) -> None:
+    settings = EngineConfig(model="", slots=slots, kv_unified=cache == "unified")
+    params = context_params(settings, all_cells(slots, context), attention, full_windows=cache == "whole")
+    real, simulated = allocated(model, params), simulation.buffers(params)
+    assert simulated.cells[HOST] == pytest.approx(real["KV"] + real["RS"], abs=4 * ROUNDING)
+    assert simulated.compute[HOST] == pytest.approx(real["compute"] + real["output"], abs=4 * ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("family", "numbers"),
+    [
+        ("plain", 4 * 2 * (16 + 16)),
+        ("gemma-3", 4 * 2 * (16 + 16)),
+        ("deepseek-2", 4 * 40),  # the keys of latent attention hold the values
+        ("lfm-2", 2 * 2 * (16 + 16)),  # two of four layers have no keys
+        ("falcon-h1", 4 * 2 * (16 + 16)),
+        ("mamba", 0),
+    ],
+    indirect=["family"],
+)
+@pytest.mark.parametrize(("kind", "bits"), [("f32", 32), ("f16", 16), ("q8_0", 8.5), ("q4_0", 4.5)])
+def test_the_cells_of_a_token_are_exact_to_the_byte(
+    simulation: Simulation, family: str, numbers: int, kind: str, bits: float
+) -> None:
+    settings = config(family, kv_type_k=kind, kv_type_v=kind)
+    if kind[0] == "q" and family == "deepseek-2":  # 40 numbers are no whole blocks of 32
+        with pytest.raises(LoadError, match="does not divide"):
+            plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
+        return
+    plan = plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
+    assert plan.token_bytes == numbers * bits / 8
+
+
+def test_a_file_that_is_gone_cannot_be_simulated() -> None:
+    params = llama_cpp.llama_model_default_params()
+    with pytest.raises(LoadError, match="cannot be simulated"):
+        Simulation("/nowhere.gguf", params, architecture="llama", vocabulary=1, gpus=[])

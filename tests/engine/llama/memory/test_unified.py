@@ -1,0 +1,105 @@
+"""Slots that share their cells, with llama.cpp."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core.changes import carry_out
+from engine.core.kv.pooled_ledger import make_ledger
+from engine.core.kv.prefix_store import PrefixStore
+from engine.core.scheduler import Scheduler
+from engine.core.step import Outcome
+from engine.core.turns import Turns
+from engine.errors import LoadError
+from engine.events import EngineMetrics, Finished
+from engine.llama.model import LlamaModel
+from engine.llama.runner import LlamaRunner
+from engine.request import GenerationRequest, Sampling
+from engine.worker.admission import admit
+from tests.architectures.families import FAMILIES, Memory, quick_for_some
+from tests.architectures.models import family_model
+from tests.engine.driver import at_once
+from tests.models import model_path
+
+GREEDY = Sampling(temperature=0.0, ignore_eos=True)
+CELLS = 1024
+
+
+SLOTS = 4
+
+
+def config(path: Path) -> EngineConfig:
+    return EngineConfig(
+        model=str(path), slots=SLOTS, context=CELLS // SLOTS, kv_unified=True, threads=1, speculation=False
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[LlamaModel]:
+    with LlamaModel(config(model_path()), lambda _share: None) as loaded:
+        yield loaded
+
+
+def answers(
+    model: LlamaModel, requests: list[tuple[str, int]], *, at_a_time: int, path: Path | None = None
+) -> tuple[list[str], EngineMetrics]:
+    """Return the answers to prompts with a number of tokens each, and the metrics."""
+    with LlamaRunner(model, config(path or model_path())) as runner:
+        probed = runner.probe()
+        store = PrefixStore(2**28, probed.whole.of, probed.partial.of if probed.partial else None)
+        ledger = make_ledger(model.info.slots, model.traits, store)
+        scheduler = Scheduler(ledger, step_target=0.25, queue_limit=100)
+        turns, texts = Turns(1), dict[int, str]()
+        waiting = list(enumerate(requests))
+        while waiting or scheduler.busy:
+            while waiting and scheduler.metrics().held + scheduler.metrics().waiting < at_a_time:
+                key, (prompt, tokens) = waiting.pop(0)
+                request = GenerationRequest(id="t", prompts=(prompt,), max_tokens=tokens, sampling=GREEDY)
+                scheduler.add(at_once(admit(key, request, model)))
+            [turn] = turns.next([scheduler.demand()])
+            work = scheduler.plan(turn, contended=False)
+            scheduler.drop_unsaved(carry_out(work.changes, runner))
+            if work.plan:
+                result = runner.run(work.plan)
+                assert result.outcome is Outcome.DONE, "llama.cpp found no cells for a step"
+                texts |= {key: e.text for key, e in scheduler.apply(work.plan, result) if isinstance(e, Finished)}
+        return [texts[key] for key in range(len(requests))], scheduler.metrics()
+
+
+def prompt(words: int, first: str = "Once") -> str:
+    return f"{first} upon a time" + " there was a little girl" * (words // 5)
+
+
+def test_a_sequence_may_be_longer_than_a_slot(model: LlamaModel) -> None:
+    assert model.info.context == CELLS
+    assert model.info.cells == CELLS
+    (text,), metrics = answers(model, [(prompt(600), 100)], at_a_time=1)
+    assert len(text) > 100
+    assert metrics.preempted == 0
+
+
+def test_sequences_together_answer_as_alone(model: LlamaModel) -> None:
+    """They outgrow the cache, so that some are preempted, saved and restored, and prefixes are shared."""
+    requests = [(prompt(100 + 20 * at, "Once" if at % 2 else f"Day {at}"), 150) for at in range(8)]
+    together, metrics = answers(model, requests, at_a_time=8)
+    alone = [answers(model, [request], at_a_time=1)[0][0] for request in requests]
+    assert together == alone
+    assert metrics.preempted > 0
+    assert metrics.restored_tokens > 0
+
+
+@pytest.mark.parametrize("family", quick_for_some(one.name for one in FAMILIES if one.memory is not Memory.WINDOW))
+def test_every_family_shares_cells(family: str) -> None:
+    path = family_model(family)
+    with LlamaModel(config(path), lambda _share: None) as model:
+        requests = [(prompt(40), 6), (prompt(40) + " and", 6), (prompt(40, "Day"), 6), (prompt(40), 6)]
+        together, _ = answers(model, requests, at_a_time=SLOTS, path=path)
+        alone = [answers(model, [request], at_a_time=1, path=path)[0][0] for request in requests]
+        assert together == alone
+
+
+def test_a_model_with_a_sliding_window_is_refused() -> None:
+    with pytest.raises(LoadError, match="--kv-unified"):
+        LlamaModel(config(family_model("gemma-3")), lambda _share: None)

@@ -1,0 +1,141 @@
+"""What the doctor finds, and what it says to change."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import DeviceReport, InstallationReport
+from gateway.doctor import findings as module
+from gateway.doctor.diagnosis import Diagnosis, Repacking
+from gateway.doctor.findings import REINSTALL, Level, findings
+from tests.gateway.doctor.reports import BUILD, MACHINE, MODEL, SERVING, WELL
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GPU_FILES", {})
+
+
+def machine(**fields: Any) -> Diagnosis:
+    return replace(WELL, installation=InstallationReport(machine=replace(MACHINE, **fields), build=BUILD))
+
+
+def build(**fields: Any) -> Diagnosis:
+    return replace(WELL, installation=InstallationReport(machine=MACHINE, build=replace(BUILD, **fields)))
+
+
+def model(**fields: Any) -> Diagnosis:
+    return replace(WELL, serving=replace(SERVING, model=replace(MODEL, **fields)))
+
+
+def found(diagnosis: Diagnosis, template: str | None = None) -> list[tuple[Level, str]]:
+    return [(finding.level, finding.text) for finding in findings(diagnosis, template)]
+
+
+def test_a_healthy_machine_has_no_findings() -> None:
+    assert found(WELL) == []
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "level", "text"),
+    [
+        (
+            replace(WELL, installation=None, serving=None, failure="llama.cpp cannot be used: no library"),
+            Level.PROBLEM,
+            "llama.cpp cannot be used: no library",
+        ),
+        (replace(WELL, serving=None, failure="it has an encoder"), Level.PROBLEM, "it has an encoder"),
+        (
+            build(features=frozenset({"AVX", "AVX2", "AVX512"})),
+            Level.WARNING,
+            f"llama.cpp is built for AVX512, which this CPU lacks, and will crash: {REINSTALL}",
+        ),
+        (
+            build(features=frozenset({"AVX"})),
+            Level.WARNING,
+            f"llama.cpp is built without AVX2, which this CPU has, and is slower: {REINSTALL}",
+        ),
+        (
+            replace(WELL, repacking=Repacking.CRASHES),
+            Level.WARNING,
+            (
+                "weights repacked for this CPU crash in this build; they are loaded as they are, which may be slower. "
+                f"A newer compiler may help: {REINSTALL}"
+            ),
+        ),
+        (
+            machine(quota=1.5),
+            Level.ADVICE,
+            "a control group allows 1.5 of 8 processors: more make it faster",
+        ),
+        (
+            machine(available=2**30),
+            Level.WARNING,
+            (
+                "the weights need 4.0 GiB, and 1.0 GiB are free: they are read from the disk again in each step; "
+                "choose a smaller quantisation"
+            ),
+        ),
+        (
+            model(trained_context=32768),
+            Level.ADVICE,
+            (
+                "slots have 4096 of the 32768 tokens that the model was trained on; --slots 4 allows 8192 and more "
+                "free memory allows more"
+            ),
+        ),
+        (
+            model(chat_template=None),
+            Level.WARNING,
+            "the model has no chat template, so that chats are refused: --chat-template FILE",
+        ),
+        (
+            model(chat_template="{% if %}"),
+            Level.WARNING,
+            (
+                "the chat template is not valid, so that chats are refused (line 1: Expected an expression, got 'end "
+                "of statement block'): --chat-template FILE"
+            ),
+        ),
+    ],
+)
+def test_a_finding_says_what_to_change(diagnosis: Diagnosis, level: Level, text: str) -> None:
+    assert found(diagnosis) == [(level, text)]
+
+
+def test_a_gpu_that_llama_cpp_does_not_use_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_GPU_FILES", {"CUDA": tmp_path, "HIP": tmp_path / "none"})
+    ((level, text),) = found(WELL)
+    assert level is Level.WARNING
+    assert text == (f"this machine has a GPU, and llama.cpp is built without it: CMAKE_ARGS=-DGGML_CUDA=on {REINSTALL}")
+    ((_, text),) = found(build(offloads=True))
+    assert "llama.cpp sees none" in text
+    device = DeviceReport(name="CUDA0", description="Some GPU", free=2**34, memory=2**34)
+    assert found(build(offloads=True, devices=(device,))) == []
+
+
+def test_memory_of_a_gpu_counts() -> None:
+    device = DeviceReport(name="CUDA0", description="Some GPU", free=2**34, memory=2**34)
+    installation = InstallationReport(
+        machine=replace(MACHINE, available=2**20), build=replace(BUILD, offloads=True, devices=(device,))
+    )
+    assert found(replace(WELL, installation=installation)) == []
+
+
+def test_a_template_of_the_operator_replaces_the_models() -> None:
+    assert found(model(chat_template=None), "{{ messages }}") == []
+
+
+def test_a_model_for_embeddings_needs_neither_a_template_nor_a_long_context() -> None:
+    assert found(model(generates=False, chat_template=None, trained_context=10**6)) == []
+
+
+def test_an_unknown_cpu_is_no_finding() -> None:
+    assert found(machine(features=frozenset())) == []
+
+
+def test_the_weightiest_finding_is_first() -> None:
+    diagnosis = replace(machine(quota=1), repacking=Repacking.CRASHES, serving=None, failure="it has an encoder")
+    assert [level for level, _ in found(diagnosis)] == [Level.PROBLEM, Level.WARNING, Level.ADVICE]

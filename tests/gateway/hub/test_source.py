@@ -1,0 +1,238 @@
+"""Models from a hub that cuts connections, sends wrong bytes, refuses, or is away."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.hub.cache import HubCache
+from gateway.hub.client import HubClient
+from gateway.hub.errors import HubError
+from gateway.hub.reference import HubReference
+from gateway.hub.source import HubSource
+from gateway.hub.transfer import Transfer
+from tests.gateway.hub.local_hub import COMMIT, REPOSITORY, LocalHub
+
+GUARD = 20
+"""Seconds after which a hanging test fails."""
+NAME = "some-Q4_K_M.gguf"
+REFERENCE = HubReference(REPOSITORY)
+
+
+def fetched(source: HubSource, reference: HubReference = REFERENCE) -> tuple[Path, list[float]]:
+    shares: list[float] = []
+    return source.fetch(reference, shares.append), shares
+
+
+def failure(source: HubSource, reference: HubReference = REFERENCE) -> str:
+    with pytest.raises(HubError) as raised:
+        source.fetch(reference, lambda _share: None)
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+def contents(hub: LocalHub) -> list[str]:
+    """Return the ranges of the requests for contents."""
+    return [request.partition(" ")[2] for request in hub.requests if request.startswith("/storage/")]
+
+
+def test_a_model_is_downloaded_once(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    path, shares = fetched(source)
+    assert path == cache.root / "models--someone--some-GGUF" / "snapshots" / COMMIT / NAME
+    assert path.read_bytes() == hub.files[NAME]
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
+    assert fetched(source)[0] == path
+    assert contents(hub) == [""]
+
+
+def test_a_cut_connection_is_resumed_where_it_ended(hub: LocalHub, source: HubSource) -> None:
+    hub.cuts = [100_000, 1, 500_000]
+    path, _ = fetched(source)
+    assert path.read_bytes() == hub.files[NAME]
+    assert contents(hub) == ["", "bytes=100000-", "bytes=100001-", "bytes=600001-"]
+
+
+def test_a_download_continues_after_its_process_ended(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    blob.parent.mkdir(parents=True)
+    blob.with_name(f"{blob.name}.incomplete").write_bytes(hub.files[NAME][:777_777])
+    path, shares = fetched(source)
+    assert path.read_bytes() == hub.files[NAME]
+    assert contents(hub) == ["bytes=777777-"]
+    assert shares[0] == 777_777 / len(hub.files[NAME])
+    assert [file.name for file in blob.parent.iterdir()] == [blob.name]
+
+
+def test_a_hub_that_ignores_ranges_sends_all_again(hub: LocalHub, source: HubSource) -> None:
+    hub.cuts = [100_000]
+    hub.ignores_ranges = True
+    path, _ = fetched(source)
+    assert path.read_bytes() == hub.files[NAME]
+
+
+def test_a_wrong_checksum_is_an_error_and_the_next_try_begins_anew(hub: LocalHub, source: HubSource) -> None:
+    hub.damaged = True
+    assert failure(source).startswith(f"{NAME} is damaged: the download has 1280000 bytes with checksum ")
+    hub.damaged = False
+    assert fetched(source)[0].read_bytes() == hub.files[NAME]
+    assert contents(hub) == ["", ""]
+
+
+def test_bytes_that_are_wrong_before_a_cut_are_found(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    blob.parent.mkdir(parents=True)
+    blob.with_name(f"{blob.name}.incomplete").write_bytes(bytes(1000))
+    assert "is damaged" in failure(source)
+    assert not blob.exists()
+
+
+def test_a_small_file_outside_the_large_file_storage_is_checked_too(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = hub.told(NAME)
+    monkeypatch.setattr(hub, "told", lambda _name: {**told, "lfs": None})
+    path, _ = fetched(source)
+    assert path.resolve().name == told["blobId"]
+
+
+def test_a_hub_out_of_order_is_asked_again_after_longer_and_longer_pauses(hub: LocalHub, tmp_path: Path) -> None:
+    hub.statuses = [503, 429, 500]
+    client = HubClient(hub.endpoint)
+    pauses: list[float] = []
+    transfer = Transfer(client, REPOSITORY, COMMIT, pause=pauses.append)
+    file = client.listing(REPOSITORY).files[NAME]
+    transfer.run(file, tmp_path / "blob", lambda _size: None)
+    assert pauses == [1, 2, 4]
+    hub.statuses = [503] * 6
+    with pytest.raises(HubError, match="is out of order: it answered with status 503"):
+        transfer.run(file, tmp_path / "another", lambda _size: None)
+    assert pauses == [1, 2, 4, 1, 2, 4, 8, 16]
+
+
+def test_all_parts_are_downloaded_and_the_first_is_the_model(hub: LocalHub, source: HubSource) -> None:
+    parts = [f"Q8_0/big-Q8_0-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    hub.files = {name: name.encode() * 1000 for name in parts}
+    path, shares = fetched(source)
+    assert [file.read_bytes() for file in sorted(path.parent.iterdir())] == list(hub.files.values())
+    assert path.name == "big-Q8_0-00001-of-00003.gguf"
+    assert shares == sorted(shares)
+
+
+def test_a_model_on_this_machine_is_served_without_a_hub(
+    hub: LocalHub, source: HubSource, cache: HubCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, _ = fetched(source)
+    away = HubSource(HubClient("http://127.0.0.1:1"), cache, offline=False)
+    with caplog.at_level(logging.WARNING):
+        assert fetched(away)[0] == path
+    assert "is used as it is on this machine: no connection to http://127.0.0.1:1" in caplog.text
+    hub.listing_status = 503
+    assert fetched(source)[0] == path
+    hub.requests.clear()
+    assert fetched(HubSource(HubClient(hub.endpoint), cache, offline=True))[0] == path
+    assert hub.requests == []
+
+
+def test_a_model_that_is_not_there_is_one_line_without_a_hub(cache: HubCache) -> None:
+    away = HubSource(HubClient("http://127.0.0.1:1"), cache, offline=False)
+    assert failure(away).startswith(f"hf:{REPOSITORY} is not in {cache.root}, and no connection to http://127.0.0.1:1")
+    offline = HubSource(HubClient("http://127.0.0.1:1"), cache, offline=True)
+    assert failure(offline) == f"hf:{REPOSITORY} is not in {cache.root}, and the hub is not asked: --offline"
+
+
+def test_an_unfinished_download_is_not_served(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    hub.files = {f"big-Q8_0-0000{part}-of-00002.gguf": b"x" * part for part in (1, 2)}
+    first = hub.told("big-Q8_0-00001-of-00002.gguf")["lfs"]["sha256"]
+    cache.blob(REPOSITORY, first).parent.mkdir(parents=True)
+    cache.blob(REPOSITORY, first).write_bytes(b"x")
+    cache.link(REPOSITORY, COMMIT, "big-Q8_0-00001-of-00002.gguf", first)
+    assert "is not in" in failure(HubSource(HubClient(hub.endpoint), cache, offline=True))
+    assert fetched(source)[0].exists()
+    assert contents(hub) == [""]
+
+
+def test_a_token_opens_a_private_repository(hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.token = "hf_secret"  # noqa: S105 - of the test
+    assert "someone/some-GGUF does not exist or is private: check the name, or set HF_TOKEN" in failure(source)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert fetched(source)[0].exists()
+
+
+def test_a_gated_repository_names_the_page_with_its_terms(hub: LocalHub, source: HubSource) -> None:
+    hub.gated = True
+    assert failure(source) == (
+        f"{REPOSITORY} is gated: accept its terms at {hub.endpoint}/{REPOSITORY}, and set HF_TOKEN"
+    )
+
+
+def test_an_unknown_quantisation_lists_the_others(hub: LocalHub, source: HubSource) -> None:
+    hub.files |= {"some-Q8_0.gguf": b"x", "mmproj-some-F16.gguf": b"x"}
+    assert failure(source, HubReference(REPOSITORY, "Q2_K")) == (
+        f"hf:{REPOSITORY}:Q2_K: the repository {REPOSITORY} has no such model; it has Q4_K_M, Q8_0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "reason"),
+    [
+        (401, "Invalid credentials in Authorization header", "{endpoint} does not accept the token: check HF_TOKEN"),
+        (403, "", "the token has no access to someone/some-GGUF: check its permissions, or HF_TOKEN"),
+        (404, "", "someone/some-GGUF with status 404"),
+        (418, "", "{endpoint} refused someone/some-GGUF with status 418"),
+    ],
+)
+def test_a_refusal_is_one_line(hub: LocalHub, source: HubSource, status: int, message: str, reason: str) -> None:
+    hub.listing_status, hub.message = status, message
+    assert reason.format(endpoint=hub.endpoint) in failure(source)
+
+
+def test_the_hubs_own_variable_forbids_to_ask_it(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = fetched(source)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert fetched(source)[0] == path
+    path.unlink()
+    assert "the hub is not asked: HF_HUB_OFFLINE is set" in failure(source)
+    assert hub.requests == []
+
+
+def test_an_endpoint_that_is_no_hub_is_one_line(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "listing", lambda: b"<html>Not a hub</html>")
+    assert f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT" in failure(source)
+    monkeypatch.setattr(hub, "listing", lambda: b"{}")
+    assert f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT" in failure(source)
+
+
+@pytest.mark.parametrize("endpoint", ["http://", "ftp://127.0.0.1", "nonsense", "http://[::1"])
+def test_an_endpoint_that_is_no_url_is_one_line(cache: HubCache, endpoint: str) -> None:
+    assert f"and no connection to {endpoint}: " in failure(HubSource(HubClient(endpoint), cache, offline=False))
+
+
+def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    hub.held.clear()
+    began = Event()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(source.fetch, REFERENCE, lambda share: began.set() if share > 0 else None)
+        assert began.wait(GUARD)
+        second = pool.submit(HubSource(HubClient(hub.endpoint), cache, offline=False).fetch, REFERENCE, lambda _: None)
+        hub.held.set()
+        assert first.result(GUARD) == second.result(GUARD)
+    assert contents(hub) == [""]
+    assert [path.name for path in cache.root.rglob("*.incomplete")] == []
+
+
+def test_a_full_disk_is_found_before_the_download(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=0))
+    assert failure(source).startswith(f"{NAME} needs 0.0 GB more in ")
+    assert contents(hub) == []

@@ -1,0 +1,42 @@
+"""The default budget: a share of the machine's free memory."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.residency.machine import machine_budget
+from gateway.residency.memory import Memory
+
+
+def nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def test_what_is_given_is_taken() -> None:
+    assert machine_budget(5, 7) == Memory(5, 7)
+
+
+def test_the_default_is_a_part_of_what_is_available() -> None:
+    host = machine_budget(None, 0).host
+    assert 0 < host < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+
+
+def test_the_gpus_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(tmp_path, "printf '1000\\n2000\\n'", monkeypatch)
+    assert machine_budget(1, None) == Memory(1, int(3000 * 2**20 * 0.9))
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo '[N/A]'"])
+def test_a_tool_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    nvidia_smi(tmp_path, script, monkeypatch)
+    assert machine_budget(1, None) == Memory(1, 0)
+
+
+def test_without_the_tool_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine_budget(1, None) == Memory(1, 0)

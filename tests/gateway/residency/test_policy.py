@@ -1,0 +1,396 @@
+"""The rules of residency, one by one. Every model needs 1 byte unless a test says otherwise."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from engine import Busy
+from gateway.residency.memory import Memory
+from gateway.residency.policy import Residency
+from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refuse, ResidencyLimits, Ticket, Unload
+
+LIMITS = ResidencyLimits(waiting=9, batch_requests=3, batch_seconds=10, backoff_first=1, backoff_longest=4)
+
+
+def residency(room: int, *models: str | ModelTerms) -> Residency:
+    """Return a residency of models with room for so many bytes of host memory."""
+    terms = (model if isinstance(model, ModelTerms) else ModelTerms(model, Memory(1)) for model in models)
+    return Residency(terms, Memory(room), LIMITS)
+
+
+def load(policy: Residency, *models: str, now: float = 0) -> None:
+    """Load models as the operator would, and leave them idle."""
+    for model in models:
+        policy.want(model)
+        assert Load(model) in policy.decide(now)
+        policy.loaded(model, policy[model].need, now)
+        policy.decide(now)
+
+
+def use(policy: Residency, model: str, now: float = 0) -> Ticket:
+    """Return a request that uses a loaded model."""
+    ticket = policy.arrive(model)
+    assert policy.decide(now) == [Grant(ticket)]
+    return ticket
+
+
+def end(policy: Residency, *models: str, now: float = 0) -> Iterable[Action]:
+    """Report the ends of processes, and return the last decision."""
+    for model in models:
+        policy.unloaded(model)
+    return policy.decide(now)
+
+
+def test_a_model_is_loaded_once_for_all_that_wait_and_they_are_served_in_order() -> None:
+    policy = residency(1, "a")
+    first = policy.arrive("a")
+    assert policy.decide(0) == [Load("a")]
+    second = policy.arrive("a")
+    assert policy.decide(1) == []
+    policy.loaded("a", Memory(1), 2)
+    assert policy.decide(2) == [Grant(first), Grant(second)]
+
+
+def test_a_loaded_model_serves_at_once() -> None:
+    policy = residency(1, "a")
+    load(policy, "a")
+    use(policy, "a")
+
+
+def test_models_that_fit_are_loaded_at_the_same_time_in_order() -> None:
+    policy = residency(2, "a", "b", "c")
+    for model in ("b", "c", "a"):
+        policy.arrive(model)
+    assert policy.decide(0) == [Load("b"), Load("c")]
+
+
+def test_the_least_recently_used_idle_model_makes_room() -> None:
+    policy = residency(2, "a", "b", "c")
+    load(policy, "a", "b")
+    policy.leave(use(policy, "a", 1), 2)
+    waits = policy.arrive("c")
+    assert policy.decide(3) == [Unload("b")]
+    assert end(policy, "b", now=4) == [Load("c")]
+    policy.loaded("c", Memory(1), 5)
+    assert policy.decide(5) == [Grant(waits)]
+
+
+def test_room_is_free_only_after_the_process_has_ended() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    policy.arrive("b")
+    assert policy.decide(1) == [Unload("a")]
+    assert policy.decide(2) == []
+    assert policy.used == Memory(1)
+
+
+def test_a_model_in_use_is_never_unloaded() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    ticket = use(policy, "a")
+    policy.arrive("b")
+    assert policy.decide(1000) == []
+    policy.leave(ticket, 1001)
+    assert policy.decide(1001) == [Unload("a")]
+
+
+def test_as_few_models_as_possible_make_room() -> None:
+    policy = residency(5, "a", ModelTerms("large", Memory(4)), ModelTerms("next", Memory(4)))
+    load(policy, "a", "large")
+    policy.arrive("next")
+    assert policy.decide(1) == [Unload("large")]
+
+
+def test_several_models_make_room_for_a_large_one() -> None:
+    policy = residency(3, "a", "b", "c", ModelTerms("large", Memory(2)))
+    load(policy, "a", "b", "c")
+    policy.arrive("large")
+    assert policy.decide(1) == [Unload("a"), Unload("b")]
+    assert end(policy, "a") == []
+    assert end(policy, "b") == [Load("large")]
+
+
+def test_none_is_unloaded_before_all_that_must_make_room_are_idle() -> None:
+    policy = residency(2, "a", "b", ModelTerms("large", Memory(2)))
+    load(policy, "a", "b")
+    ticket = use(policy, "b", 1)
+    policy.arrive("large")
+    assert policy.decide(2) == []
+    assert policy["a"].phase is Phase.LOADED
+    policy.leave(ticket, 3)
+    assert set(policy.decide(3)) == {Unload("a"), Unload("b")}
+
+
+def test_gpu_memory_is_a_budget_of_its_own() -> None:
+    models = [ModelTerms("gpu", Memory(1, 8)), ModelTerms("cpu", Memory(1, 0)), ModelTerms("other", Memory(1, 4))]
+    policy = Residency(models, Memory(9, 10), LIMITS)
+    load(policy, "cpu", "gpu")
+    policy.arrive("other")
+    assert policy.decide(1) == [Unload("gpu")]
+
+
+def test_a_model_that_can_never_fit_is_refused_and_disturbs_none() -> None:
+    policy = residency(2, "a", ModelTerms("huge", Memory(3)))
+    load(policy, "a")
+    ticket = policy.arrive("huge")
+    (refused,) = policy.decide(1)
+    assert isinstance(refused, Refuse)
+    assert (refused.ticket, refused.retry_after) == (ticket, None)
+    assert "there is room for" in refused.reason
+    assert policy["a"].phase is Phase.LOADED
+
+
+def test_a_model_that_fits_only_without_one_that_is_kept_loaded_never_fits() -> None:
+    policy = residency(2, ModelTerms("kept", Memory(1), keep_loaded=True), ModelTerms("b", Memory(2)))
+    assert policy.decide(0) == [Load("kept")]
+    ticket = policy.arrive("b")
+    assert [type(action) for action in policy.decide(0)] == [Refuse]
+    assert ticket not in policy["b"].waiting
+
+
+def test_a_kept_model_is_loaded_at_the_start_and_makes_no_room() -> None:
+    policy = residency(2, ModelTerms("kept", Memory(1), keep_loaded=True, idle_unload=1), "b", "c")
+    assert policy.decide(0) == [Load("kept")]
+    policy.loaded("kept", Memory(1), 0)
+    load(policy, "b", now=1)
+    policy.arrive("c")
+    assert policy.decide(1000) == [Unload("b")]
+
+
+def test_a_load_ends_when_its_last_waiter_leaves() -> None:
+    policy = residency(1, "a", "b")
+    first, second = policy.arrive("a"), policy.arrive("a")
+    assert policy.decide(0) == [Load("a")]
+    policy.leave(first, 1)
+    assert policy.decide(1) == []
+    policy.leave(second, 2)
+    assert policy.decide(2) == [Unload("a")]
+    late = policy.arrive("a")
+    assert policy.decide(3) == []
+    assert end(policy, "a") == [Load("a")]
+    policy.loaded("a", Memory(1), 4)
+    assert policy.decide(4) == [Grant(late)]
+
+
+def test_a_load_that_the_operator_wants_needs_no_waiter() -> None:
+    policy = residency(1, "a")
+    policy.want("a")
+    assert policy.decide(0) == [Load("a")]
+    policy.leave(policy.arrive("a"), 1)
+    assert policy.decide(1) == []
+    policy.dismiss("a")
+    assert policy.decide(2) == [Unload("a")]
+
+
+def test_one_that_left_before_its_turn_is_not_served() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    ticket = use(policy, "a")
+    gone, stays = policy.arrive("b"), policy.arrive("b")
+    policy.leave(gone, 1)
+    policy.leave(ticket, 1)
+    assert policy.decide(1) == [Unload("a")]
+    assert end(policy, "a") == [Load("b")]
+    policy.loaded("b", Memory(1), 2)
+    assert policy.decide(2) == [Grant(stays)]
+
+
+def test_a_model_that_fails_answers_its_waiters_and_heals_by_backoff() -> None:
+    policy = residency(1, "a")
+    now = 0.0
+    for delay in (1, 2, 4, 4):
+        ticket = policy.arrive("a")
+        assert policy.decide(now) == [Load("a")]
+        policy.failed("a", "It broke.", now)
+        assert policy.decide(now) == [Refuse(ticket, "It broke.", delay)]
+        at_once = policy.arrive("a")
+        assert policy.decide(now + 0.5) == [Refuse(at_once, "It broke.", delay - 0.5)]
+        now += delay
+    policy.arrive("a")
+    assert policy.decide(now) == [Load("a")]
+    policy.loaded("a", Memory(1), now)
+    assert policy["a"].failure == ""
+    assert policy["a"].delay == 0
+
+
+def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    assert policy.decide(0) == [Load("kept")]
+    policy.failed("kept", "It broke.", 5)
+    assert policy.decide(5) == []
+    assert policy.wake_at(5) == 6
+    assert policy.decide(6) == [Load("kept")]
+
+
+def test_a_failure_does_not_stop_the_models_behind_it() -> None:
+    policy = residency(1, "a", "b")
+    policy.arrive("a")
+    policy.arrive("b")
+    assert policy.decide(0) == [Load("a")]
+    policy.failed("a", "It broke.", 1)
+    assert policy.decide(1)[-1] == Load("b")
+
+
+def test_the_operator_may_load_a_failed_model_at_once() -> None:
+    policy = residency(1, "a")
+    policy.arrive("a")
+    policy.decide(0)
+    policy.failed("a", "It broke.", 0)
+    policy.decide(0)
+    policy.want("a")
+    assert policy.decide(0.1) == [Load("a")]
+
+
+def test_an_idle_model_is_unloaded_after_its_time() -> None:
+    policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
+    load(policy, "a")
+    ticket = use(policy, "a", 10)
+    assert policy.wake_at(10) is None
+    assert policy.decide(1000) == []
+    policy.leave(ticket, 1000)
+    assert policy.wake_at(1000) == 1030
+    assert policy.decide(1029) == []
+    assert policy.decide(1030) == [Unload("a")]
+
+
+def test_a_request_begins_the_time_of_idleness_again() -> None:
+    policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
+    load(policy, "a")
+    policy.leave(use(policy, "a", 29), 29)
+    assert policy.decide(30) == []
+    assert policy.wake_at(30) == 59
+
+
+def test_a_model_that_another_waits_for_serves_its_batch_first() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    running = use(policy, "a", 1)
+    policy.arrive("b")
+    assert policy.decide(2) == []
+    use(policy, "a", 3)
+    use(policy, "a", 4)
+    late = policy.arrive("a")
+    assert policy.decide(5) == []
+    policy.leave(running, 6)
+    assert policy.decide(6) == []
+    assert late in policy["a"].waiting
+
+
+def test_the_batch_ends_by_time() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    running = use(policy, "a", 1)
+    policy.arrive("b")
+    assert policy.decide(1) == []
+    late = policy.arrive("a")
+    assert policy.decide(10) == []
+    policy.leave(running, 11)
+    assert policy.decide(11) == [Unload("a")]
+    assert end(policy, "a") == [Load("b")]
+    policy.loaded("b", Memory(1), 12)
+    policy.decide(12)
+    assert late in policy["a"].waiting
+
+
+def test_all_that_waited_for_a_load_are_served_even_beyond_the_batch() -> None:
+    policy = residency(1, "a", "b")
+    waiting = [policy.arrive("a") for _ in range(5)]
+    policy.decide(0)
+    policy.arrive("b")
+    policy.loaded("a", Memory(1), 1)
+    assert policy.decide(1) == [Grant(ticket) for ticket in waiting]
+
+
+def test_a_model_serves_again_when_the_one_that_needed_its_room_no_longer_waits() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    use(policy, "a", 1)
+    other = policy.arrive("b")
+    policy.decide(20)
+    held_back = policy.arrive("a")
+    assert policy.decide(21) == []
+    policy.leave(other, 22)
+    assert policy.decide(22) == [Grant(held_back)]
+
+
+def test_the_model_that_must_yield_stays_the_same() -> None:
+    policy = residency(2, "a", "b", "c")
+    load(policy, "a", now=0)
+    load(policy, "b", now=1)
+    one, two, other = use(policy, "a", 2), use(policy, "a", 2), use(policy, "b", 2)
+    policy.arrive("c")
+    assert policy.decide(50) == []
+    policy.leave(one, 51)
+    policy.decide(51)
+    assert (policy["a"].yields, policy["b"].yields) == (True, False)
+    use(policy, "b", 52)
+    policy.leave(two, 53)
+    assert policy.decide(53) == [Unload("a")]
+    policy.leave(other, 54)
+    assert policy.decide(54) == []
+
+
+def test_a_large_model_that_waits_for_room_is_not_passed_by_small_ones() -> None:
+    policy = residency(2, "a", ModelTerms("large", Memory(2)), "small")
+    load(policy, "a")
+    ticket = use(policy, "a", 1)
+    policy.arrive("large")
+    policy.arrive("small")
+    assert policy.decide(2) == []
+    policy.leave(ticket, 3)
+    assert policy.decide(3) == [Unload("a")]
+    assert end(policy, "a") == [Load("large")]
+
+
+def test_the_measured_bytes_replace_the_estimate() -> None:
+    policy = residency(3, "a", "b", "c")
+    load(policy, "a", "b")
+    policy.leave(use(policy, "b", 1), 2)
+    policy.want("c")
+    policy.decide(3)
+    policy.loaded("c", Memory(2), 4)
+    assert policy.decide(4) == [Unload("a")]
+    assert end(policy, "a") == []
+    assert policy.used == Memory(3)
+
+
+def test_a_model_that_was_loaded_fits_the_budget_alone() -> None:
+    policy = residency(2, "a")
+    policy.want("a")
+    policy.decide(0)
+    policy.loaded("a", Memory(5), 1)
+    assert policy.decide(1) == []
+    assert policy["a"].need == Memory(2)
+
+
+def test_the_operator_unloads_a_model_once_it_is_idle() -> None:
+    policy = residency(1, "a")
+    load(policy, "a")
+    ticket = use(policy, "a", 1)
+    policy.dismiss("a")
+    late = policy.arrive("a")
+    assert policy.decide(2) == []
+    policy.leave(ticket, 3)
+    assert policy.decide(3) == [Unload("a")]
+    assert end(policy, "a") == [Load("a")]
+    policy.loaded("a", Memory(1), 4)
+    assert policy.decide(4) == [Grant(late)]
+
+
+def test_an_order_to_load_ends_an_order_to_unload() -> None:
+    policy = residency(1, "a")
+    load(policy, "a")
+    ticket = use(policy, "a", 1)
+    policy.dismiss("a")
+    policy.want("a")
+    policy.leave(ticket, 3)
+    assert policy.decide(3) == []
+
+
+def test_the_queue_is_bounded() -> None:
+    policy = residency(1, "a", "b")
+    for _ in range(LIMITS.waiting):
+        policy.arrive("b")
+    with pytest.raises(Busy) as caught:
+        policy.arrive("a")
+    assert caught.value.code == "queue_full"

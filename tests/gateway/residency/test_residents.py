@@ -1,0 +1,214 @@
+"""The engines of models on demand: who opens, owns and ends them, whatever requests do."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from engine import Busy, EngineState, LoadError, Unavailable
+from gateway.residency.memory import Memory
+from gateway.residency.policy import Residency
+from gateway.residency.residents import Residents
+from gateway.residency.terms import ModelTerms, Phase, ResidencyLimits
+from tests.gateway.residency.openers import FakeOpener, opened
+
+pytestmark = pytest.mark.anyio
+
+
+def residency(room: int, *models: str | ModelTerms) -> Residency:
+    terms = (model if isinstance(model, ModelTerms) else ModelTerms(model, Memory(1)) for model in models)
+    return Residency(terms, Memory(room), ResidencyLimits(backoff_first=1000, backoff_longest=1000))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_one_load_serves_all_that_wait() -> None:
+    opener, answered = FakeOpener(), list[str]()
+
+    async def ask(name: str) -> None:
+        with ExitStack() as held:
+            engine = await residents.hold("a", held)
+            assert engine.status.state is EngineState.READY
+            answered.append(name)
+
+    async with opened(residency(1, "a"), opener) as residents, anyio.create_task_group() as tasks:
+        for name in ("one", "two", "three"):
+            tasks.start_soon(ask, name)
+            await anyio.wait_all_tasks_blocked()
+        assert (opener.opened, answered) == (["a"], [])
+        opener.engines["a"].load()
+    assert (opener.opened, sorted(answered)) == (["a"], ["one", "three", "two"])
+
+
+async def test_a_request_holds_the_model_until_its_end() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a", "b"), opener) as residents, anyio.create_task_group() as tasks:
+        with ExitStack() as other, ExitStack() as held:
+            await residents.hold("a", held)
+            tasks.start_soon(residents.hold, "b", other)
+            await anyio.wait_all_tasks_blocked()
+            assert opener.opened == ["a"]
+            held.close()
+            await until(lambda: residents.phase("b") is Phase.LOADED)
+            assert (opener.opened, opener.most) == (["a", "b"], 1)
+
+
+async def test_the_next_model_is_opened_only_after_the_process_has_ended() -> None:
+    may_end = anyio.Event()
+    opener = FakeOpener(loads_at_once=True, ends_slowly=may_end)
+    async with opened(residency(1, "a", "b"), opener) as residents, anyio.create_task_group() as tasks:
+        with ExitStack() as held:
+            await residents.hold("a", held)
+        with ExitStack() as other:
+            tasks.start_soon(residents.hold, "b", other)
+            await anyio.wait_all_tasks_blocked()
+            assert (residents.phase("a"), opener.opened) == (Phase.UNLOADING, ["a"])
+            may_end.set()
+            await until(lambda: residents.phase("b") is Phase.LOADED)
+
+
+async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
+    opener = FakeOpener()
+    async with opened(residency(1, "a"), opener) as residents:
+        with ExitStack() as held:
+            async with anyio.create_task_group() as first, anyio.create_task_group() as second:
+                first.start_soon(residents.hold, "a", held)
+                second.start_soon(residents.hold, "a", held)
+                await anyio.wait_all_tasks_blocked()
+                first.cancel_scope.cancel()
+                await anyio.wait_all_tasks_blocked()
+                assert residents.phase("a") is Phase.LOADING
+                second.cancel_scope.cancel()
+            await until(lambda: residents.phase("a") is Phase.UNLOADED)
+        assert (opener.engines, residents.failure("a")) == ({}, "")
+
+
+async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too() -> None:
+    opener, errors = FakeOpener(), list[Unavailable]()
+
+    async def ask() -> None:
+        with ExitStack() as held, pytest.raises(Unavailable, match="It broke") as caught:
+            await residents.hold("a", held)
+        errors.append(caught.value)
+
+    async with opened(residency(1, "a"), opener) as residents:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            opener.engines["a"].fail("It broke.")
+        await ask()
+        assert [(error.code, error.retry_after is not None) for error in errors] == [("model_unavailable", True)] * 3
+        assert (opener.opened, opener.engines) == (["a"], {})
+        assert (residents.status("a").state, residents.status("a").detail) == (EngineState.FAILED, "It broke.")
+        residents.load("a")
+        await until(lambda: "a" in opener.engines)
+        opener.engines["a"].load()
+        with ExitStack() as held:
+            await residents.hold("a", held)
+
+
+async def test_a_model_that_never_fits_is_a_load_error() -> None:
+    async with opened(residency(1, ModelTerms("huge", Memory(2))), FakeOpener()) as residents:
+        with ExitStack() as held, pytest.raises(LoadError) as caught:
+            await residents.hold("huge", held)
+        assert caught.value.code == "model_too_large"
+        assert residents.status("huge").state is EngineState.FAILED
+
+
+async def test_the_wait_has_a_deadline() -> None:
+    opener = FakeOpener()
+    async with opened(residency(1, "a"), opener) as residents:
+        with ExitStack() as held, pytest.raises(Busy) as caught:
+            await residents.hold("a", held, anyio.current_time())
+        assert caught.value.code == "queue_timeout"
+        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+
+
+async def test_a_granted_request_that_is_cancelled_at_the_same_time_holds_nothing() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a"), opener) as residents:
+        with ExitStack() as held:
+            await residents.hold("a", held)
+        with anyio.CancelScope() as scope, ExitStack() as held:
+            scope.cancel()
+            await residents.hold("a", held)
+        residents.unload("a")
+        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+
+
+async def test_kept_models_load_at_the_start_and_idle_ones_end_in_time() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    models = ModelTerms("kept", Memory(1), keep_loaded=True), ModelTerms("brief", Memory(1), idle_unload=0)
+    async with opened(residency(2, *models), opener) as residents:
+        await until(lambda: residents.phase("kept") is Phase.LOADED)
+        with ExitStack() as held:
+            await residents.hold("brief", held)
+        await until(lambda: residents.phase("brief") is Phase.UNLOADED)
+        assert residents.phase("kept") is Phase.LOADED
+
+
+async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> None:
+    opener = FakeOpener()
+    policy = Residency(
+        [ModelTerms("kept", Memory(1), keep_loaded=True)], Memory(1), ResidencyLimits(backoff_first=1e-9)
+    )
+    async with opened(policy, opener) as residents:
+        await until(lambda: "kept" in opener.engines)
+        opener.engines["kept"].fail("It broke.")
+        await until(lambda: len(opener.opened) == 2)
+        opener.engines["kept"].load()
+        await until(lambda: residents.phase("kept") is Phase.LOADED)
+        assert residents.failure("kept") == ""
+
+
+async def test_the_end_of_the_server_ends_all_engines_and_refuses_requests() -> None:
+    opener = FakeOpener()
+    async with opened(residency(2, "a", "b"), opener) as residents:
+        residents.load("a")
+        residents.load("b")
+        await until(lambda: len(opener.engines) == 2)
+        opener.engines["a"].load()
+    assert opener.engines == {}
+    with ExitStack() as held, pytest.raises(Unavailable, match="shutting down"):
+        await residents.hold("a", held)
+
+
+async def test_the_status_of_a_model_without_an_engine_is_stopped() -> None:
+    async with opened(residency(1, "a"), FakeOpener()) as residents:
+        assert (residents.status("a").state, residents.engine("a")) == (EngineState.STOPPED, None)
+
+
+async def test_what_was_measured_replaces_the_estimate() -> None:
+    async with opened(residency(9, "a"), FakeOpener(host_memory=7, loads_at_once=True)) as residents:
+        residents.load("a")
+        await until(lambda: residents.phase("a") is Phase.LOADED)
+        assert residents.need("a") == Memory(7)
+
+
+async def test_three_models_that_share_room_for_two_serve_all_that_stay() -> None:
+    opener, answered, stayed = FakeOpener(loads_at_once=True), list[int](), set[int]()
+
+    async def client(residents: Residents, number: int) -> None:
+        for turn in range(8):
+            at = number * 8 + turn
+            leaves = at % 5 == 0
+            with anyio.CancelScope() as scope, ExitStack() as held:
+                if leaves:
+                    scope.cancel()
+                else:
+                    stayed.add(at)
+                await residents.hold("abc"[(number + turn) % 3], held)
+                await anyio.lowlevel.checkpoint()
+                answered.append(at)
+
+    async with opened(residency(2, "a", "b", "c"), opener) as residents, anyio.create_task_group() as tasks:
+        for number in range(12):
+            tasks.start_soon(client, residents, number)
+    assert (sorted(answered), opener.most) == (sorted(stayed), 2)
+    assert len(opener.opened) < len(answered) / 2

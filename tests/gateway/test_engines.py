@@ -1,0 +1,42 @@
+"""The sources of engines that the settings ask for."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from gateway.cli import read_settings
+from gateway.engines import open_engines
+from gateway.serving.sources import EngineOnDemand, OpenEngine
+from tests.models import model_path
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_single_model_is_opened_at_the_start() -> None:
+    settings = read_settings(["serve", "--model", str(model_path()), "--threads", "1"], {})
+    async with open_engines(settings, anyio.current_time) as sources:
+        (source,) = sources.values()
+        assert isinstance(source, OpenEngine)
+        assert (await source.engine.ready()).description
+
+
+async def test_several_models_are_opened_on_demand(caplog: pytest.LogCaptureFixture) -> None:
+    flags = ("--model", f"a={model_path()}", "--model", f"b={model_path()}", "--models-memory", "1000")
+    async with open_engines(read_settings(["serve", *flags], {}), anyio.current_time) as sources:
+        assert [*sources] == ["a", "b"]
+        assert all(isinstance(source, EngineOnDemand) and source.engine is None for source in sources.values())
+    assert "the model b is estimated to need" in caplog.text
+
+
+async def test_a_kept_model_is_loaded_at_the_start_and_reports_its_memory(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f"threads = 1\nslots = 2\n[models.a]\nfile = '{model_path()}'\nkeep-loaded = true\n")
+    async with open_engines(read_settings(["serve", "--config", str(config)], {}), anyio.current_time) as sources:
+        source = sources["a"]
+        with anyio.fail_after(60):
+            await anyio.wait_all_tasks_blocked()
+            assert source.engine is not None
+            info = await source.engine.ready()
+        assert (source.on_demand, source.status.state) == (False, "ready")
+        assert info.host_memory > info.size

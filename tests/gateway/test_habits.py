@@ -1,0 +1,146 @@
+"""Flags of llama-server: each is understood with its meaning there, or answered by what to use instead."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import SettingsError, read_settings
+from gateway.habits import ALIASES, CONVERTED, SWITCHES
+from gateway.llama_server_flags import ALWAYS, answers
+from gateway.settings import Settings
+
+FLAGS = Path(__file__).with_name("llama_server_flags.txt").read_text(encoding="utf-8").split()
+"""All spellings of llama-server's flags, from llama.cpp's `common/arg.cpp` as of llama-cpp-python 0.3.36."""
+OWN = {"--" + name.replace("_", "-") for name in Settings.model_fields} | {"-h", "--help", "--version"}
+TOGETHER = {"-fa", "--flash-attn", "-c", "--ctx-size"}
+"""Flags that have tests of their own below."""
+FEATURES = {
+    *("--context-shift", "--models-dir", "--offline"),
+    *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
+}
+"""Flags of features that have the same names wherever they exist."""
+
+
+def read(*flags: str) -> Settings:
+    return read_settings(["serve", *flags], {})
+
+
+def complaint(*flags: str) -> str:
+    with pytest.raises(SettingsError) as caught:
+        read(*flags)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_every_flag_of_llama_server_is_understood_or_answered() -> None:
+    understood = {flag for flags in (*ALIASES.values(), *CONVERTED, *SWITCHES) for flag in flags}
+    answered = {flag for flag, _ in answers()}
+    known = OWN | TOGETHER | FEATURES | understood | answered | set(ALWAYS)
+    assert [flag for flag in FLAGS if flag not in known] == []
+    assert not answered & (understood | OWN)
+
+
+def test_only_flags_of_llama_server_are_answered() -> None:
+    assert {flag for flag, _ in answers()} | set(ALWAYS) <= set(FLAGS)
+
+
+def test_aliases_and_conversions_are_of_settings_that_exist() -> None:
+    settings = {*ALIASES, *(name for name, _ in CONVERTED.values()), *(name for name, _ in SWITCHES.values())}
+    assert settings <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("flag", "use"),
+    [
+        ("--temp", "requests set this, by a field of the same purpose"),
+        ("-md", "there are no draft models: --speculation drafts from a sequence's own text"),
+        ("-ub", "the engine chooses the sizes of batches: --step-target-ms bounds their time"),
+        ("-nkvo", "the KV cache of a layer is where the layer is: --gpu-layers"),
+        ("--no-jinja", "chat templates are always Jinja"),
+    ],
+)
+def test_other_flags_are_answered_in_one_line(flag: str, use: str) -> None:
+    assert complaint(flag, "1") == f"{flag} is a flag of llama-server: {use}"
+
+
+def test_the_flags_of_a_usual_command_line_are_understood(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF" + bytes(60))
+    line = f"-m {model} -a mine -np 2 -ngl 20 -t 4 -tb 8 -dev CUDA0 -sm row -ts 3/1 -ncmoe 3 -ot output=CPU -cb --jinja"
+    settings = read(*line.split(), "--host", "::1", "--port", "8080", "--metrics")
+    assert (settings.model, settings.alias, settings.slots, settings.gpu_layers) == (model, "mine", 2, 20)
+    assert (settings.threads, settings.threads_batch) == (4, 8)
+    assert (settings.device, settings.split_mode, settings.tensor_split) == (("CUDA0",), "row", (3, 1))
+    assert (settings.n_cpu_moe, settings.override_tensor) == (3, ("output=CPU",))
+    assert read("-cmoe").cpu_moe
+
+
+VALUES = [
+    ("-ngl auto", "gpu_layers", -1),
+    ("-ngl all", "gpu_layers", 1000),
+    ("--n-gpu-layers 7", "gpu_layers", 7),
+    ("-fit 0", "fit", "off"),
+    ("-fit enabled", "fit", "on"),
+    ("-lm dio", "load_mode", "direct-io"),
+    ("-lm mmap", "load_mode", "mmap"),
+    ("-C f1", "cpus", (0, 4, 5, 6, 7)),
+    ("-C 0x3", "cpus", (0, 1)),
+    ("-Cr 2-4", "cpus", (2, 3, 4)),
+    ("--prio -1", "engine_priority", "low"),
+    ("--prio 3", "engine_priority", "realtime"),
+    ("-cram 2", "prefix_store", 2 * 2**20),
+    ("-n 100", "max_tokens", 100),
+    ("-n -1", "max_tokens", None),
+    ("--rope-scale 4", "rope_freq_scale", 0.25),
+    ("-lv 0", "log_level", "error"),
+    ("-lv 1", "log_level", "error"),
+    ("-lv 2", "log_level", "warning"),
+    ("-lv 3", "log_level", "info"),
+    ("-lv 5", "log_level", "debug"),
+    ("-v", "log_level", "debug"),
+    ("--log-jsonl", "log_format", "json"),
+    ("-nr", "repack", "off"),
+    ("-fa on", "flash_attention", "on"),
+    ("-fa 0", "flash_attention", "off"),
+    ("-fa -v", "flash_attention", "on"),
+    ("--mlock", "load_mode", "mmap+mlock"),
+    ("--no-mmap", "load_mode", "none"),
+    ("--no-mmap --mlock", "load_mode", "mlock"),
+    ("-c 4096", "context", 4096),
+    ("-c 4096 -np 4", "context", 1024),
+    ("-c 4096 --slots 4", "context", 1024),
+    ("-c 0 -np 4", "context", None),
+]
+
+
+@pytest.mark.parametrize(("flags", "name", "value"), VALUES)
+def test_a_value_of_another_form_is_converted(flags: str, name: str, value: object) -> None:
+    assert getattr(read(*flags.split()), name) == value
+
+
+WRONG = [
+    ("-ngl x", "--gpu-layers 'x': should be a valid integer, unable to parse string as an integer"),
+    ("-c x -np 2", "--context 'x': should be a valid integer, unable to parse string as an integer"),
+    ("-c 1 -np 2", "--context '0': should be greater than or equal to 1"),
+    ("-C zz", "argument -C/--cpu-mask: 'zz' is not a hexadecimal mask; --cpus takes a list"),
+    ("-C 0", "--cpus '': there is no CPU"),
+    ("-cram -1", "argument -cram/--cache-ram: '-1' is not a size in MiB; --prefix-store takes bytes"),
+    ("--prio 9", "--engine-priority '9': should be 'low', 'normal', 'medium', 'high' or 'realtime'"),
+    ("--rope-scale 0", "argument --rope-scale: '0' is not a factor; --rope-freq-scale takes 1 by it"),
+    ("-lv x", "--log-level 'x': should be 'debug', 'info', 'warning' or 'error'"),
+    ("-hf a", "--model 'hf:a': should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf"),
+    ("-c 4 --context 4", "--context is given twice, once as a flag of llama-server"),
+    ("--mlock --load-mode mmap", "--load-mode is given twice, once as a flag of llama-server"),
+]
+
+
+@pytest.mark.parametrize(("flags", "reason"), WRONG)
+def test_a_wrong_value_is_one_line_with_our_name(flags: str, reason: str) -> None:
+    assert complaint(*flags.split()) == reason
+
+
+def test_flags_without_a_command_are_answered_by_the_command() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(["-m", "model.gguf"], {})
+    assert str(caught.value) == "a command comes first: llama-gateway serve [flags]"

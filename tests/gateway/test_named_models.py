@@ -1,0 +1,137 @@
+"""Several models: by flags, by a folder, and by tables with settings of their own."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import SettingsError, read_settings
+from gateway.settings import Settings
+
+HEAD = b"GGUF" + bytes(60)
+
+
+def gguf(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_bytes(HEAD)
+    return path
+
+
+def settings(*arguments: object) -> Settings:
+    return read_settings(["serve", *map(str, arguments)], {})
+
+
+def names(settings: Settings) -> list[str]:
+    return [model.name for model in settings.served]
+
+
+def complaint(*arguments: object) -> str:
+    with pytest.raises(SettingsError) as caught:
+        settings(*arguments)
+    return str(caught.value)
+
+
+def test_one_plain_file_is_no_choice_of_models(tmp_path: Path) -> None:
+    read = settings("--model", gguf(tmp_path, "a.gguf"))
+    assert (names(read), read.on_demand) == (["a"], False)
+
+
+def test_flags_name_several_models_in_their_order(tmp_path: Path) -> None:
+    small, large = gguf(tmp_path, "a.gguf"), gguf(tmp_path, "b.gguf")
+    read = settings("--model", f"small={small}", "--model", f"large={large}")
+    assert [(model.name, model.place) for model in read.served] == [("small", small), ("large", large)]
+    assert read.on_demand
+
+
+def test_several_plain_files_have_the_names_of_their_files(tmp_path: Path) -> None:
+    files = gguf(tmp_path, "b.gguf"), gguf(tmp_path, "a.gguf")
+    assert names(settings("--model", files[0], "--model", files[1])) == ["b", "a"]
+
+
+def test_a_plain_file_beside_named_ones_is_the_default(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    assert names(settings("--model", f"x={file}", "--model", file, "--alias", "main")) == ["main", "x"]
+
+
+def test_an_alias_without_a_plain_file_is_refused(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    assert "alias is for one --model FILE" in complaint("--model", f"x={file}", "--alias", "main")
+
+
+def test_a_table_replaces_the_file_of_the_folder_with_its_name(tmp_path: Path) -> None:
+    gguf(tmp_path, "a.gguf")
+    config = tables(tmp_path, f"models-dir = '{tmp_path}'\n[models.a]\nfile = '{gguf(tmp_path, 'b.gguf')}'\n")
+    assert [(model.name, model.place.name) for model in settings("--config", config).served] == [
+        ("a", "b.gguf"),
+        ("b", "b.gguf"),
+    ]
+
+
+def test_a_file_whose_path_has_an_equals_sign_is_a_file(tmp_path: Path) -> None:
+    assert names(settings("--model", gguf(tmp_path, "a=b.gguf"))) == ["a=b"]
+
+
+def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: Path) -> None:
+    for name in ("b.gguf", "a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", "mmproj-a.gguf", "notes.txt"):
+        gguf(tmp_path, name)
+    read = settings("--models-dir", tmp_path)
+    assert names(read) == ["a", "b", "s"]
+    assert read.served[-1].place.name == "s-00001-of-00002.gguf"
+    assert read.on_demand
+
+
+def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
+    assert complaint("--models-dir", tmp_path) == f"there is no GGUF file in {tmp_path}"
+    assert complaint("--models-dir", tmp_path / "x").endswith("there is no such folder")
+
+
+def tables(folder: Path, text: str) -> Path:
+    path = folder / "gateway.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_table_has_settings_of_its_own_over_those_of_the_flags(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    config = tables(
+        tmp_path,
+        f"slots = 4\ncontext = 64\n[models.small]\nfile = '{file}'\nslots = 2\naliases = ['s', 'gpt']\n"
+        f"keep-loaded = true\nidle-unload = 5.5\n[models.other]\nfile = '{file}'\n",
+    )
+    read = settings("--config", config, "--threads", "3")
+    small, other = read.served
+    assert (small.name, small.aliases) == ("small", ("s", "gpt"))
+    assert (small.settings.keep_loaded, small.settings.idle_unload) == (True, 5.5)
+    assert [read.engine_config(model).slots for model in read.served] == [2, 4]
+    assert [read.engine_config(model).threads for model in read.served] == [3, 3]
+    assert (other.settings.keep_loaded, read.all_slots) == (False, 6)
+
+
+def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
+    config = tables(tmp_path, "[models.a]\nfile = 'missing.gguf'\nslots = 2\n")
+    file = gguf(tmp_path, "a.gguf")
+    (model,) = settings("--config", config, "--model", f"a={file}").served
+    assert (model.place, model.settings.slots) == (file, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[models.a]\nfile = 'missing.gguf'\n", "models.a.file: there is no such file"),
+        ("[models.a]\nslots = 2\n", "models.a.file: Field required"),
+        ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: Extra inputs are not permitted"),
+        ("[models.a]\nfile = 'F'\nslots = 0\n", "models.a.slots: should be greater than or equal to 1"),
+        ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
+        ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),
+    ],
+)
+def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
+    config = tables(tmp_path, text.replace("'F'", f"'{gguf(tmp_path, 'a.gguf')}'"))
+    assert complaint("--config", config).startswith(reason)
+
+
+def test_a_model_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    assert "each model is a table" in complaint("--config", tables(tmp_path, "[models]\na = 'x.gguf'\n"))
+
+
+def test_idleness_unloads_a_single_model_too(tmp_path: Path) -> None:
+    assert settings("--model", gguf(tmp_path, "a.gguf"), "--idle-unload", "60").on_demand

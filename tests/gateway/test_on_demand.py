@@ -1,0 +1,178 @@
+"""Models on demand, as clients and operators see them."""
+
+from typing import Any
+
+import anyio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.on_demand import OnDemand, on_demand
+
+pytestmark = pytest.mark.anyio
+
+COMPLETIONS = "/v1/completions"
+
+
+def ask(model: str | None = None) -> dict[str, Any]:
+    return {"prompt": "x"} if model is None else {"prompt": "x", "model": model}
+
+
+async def states(gateway: OnDemand, path: str = "/v1/models") -> dict[str, Any]:
+    return {model["id"]: model["status"] for model in (await get(gateway.app, path)).json["data"]}
+
+
+async def test_a_request_loads_its_model_and_the_first_is_the_default() -> None:
+    async with on_demand() as gateway:
+        for name in (None, "b"):
+            assert (await post(gateway.app, COMPLETIONS, ask(name))).json["model"] == (name or "a")
+        assert gateway.opener.opened == ["a", "b"]
+
+
+async def test_a_third_model_takes_the_room_of_the_least_recently_used() -> None:
+    async with on_demand() as gateway:
+        for name in "abac":
+            assert (await post(gateway.app, COMPLETIONS, ask(name))).status == 200
+        assert await states(gateway) == {
+            "a": {"value": "loaded"},
+            "b": {"value": "unloaded"},
+            "c": {"value": "loaded"},
+        }
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/a", "/models", "/health", "/readyz", "/metrics", "/slots"])
+async def test_a_look_at_the_server_loads_no_model(path: str) -> None:
+    async with on_demand() as gateway:
+        reply = await get(gateway.app, path)
+        await anyio.wait_all_tasks_blocked()
+        assert (gateway.opener.opened, reply.status) == ([], 503 if path == "/slots" else 200)
+
+
+async def test_the_slots_are_those_of_the_named_model() -> None:
+    async with on_demand() as gateway:
+        await post(gateway.app, COMPLETIONS, ask("b"))
+        assert len((await AsgiCall(gateway.app, "/slots", method="GET", query="model=b").run()).json) == 2
+        refused = await get(gateway.app, "/slots")
+        assert (refused.status, refused.json["error"]["code"]) == (503, "model_not_loaded")
+
+
+async def test_the_server_is_ready_once_the_kept_models_are_loaded() -> None:
+    async with on_demand(kept="a", loads_at_once=False) as gateway:
+        await anyio.wait_all_tasks_blocked()
+        assert (await get(gateway.app, "/health")).json["status"] == "loading"
+        gateway.opener.engines["a"].load()
+        await gateway.until(a="loaded")
+        assert (await get(gateway.app, "/health")).status == 200
+
+
+async def test_the_server_stays_up_when_a_model_fails() -> None:
+    async with on_demand(loads_at_once=False) as gateway, anyio.create_task_group() as tasks:
+        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        assert await states(gateway) == {name: {"value": "loading" if name == "a" else "unloaded"} for name in "abc"}
+        gateway.opener.engines["a"].fail("It broke.")
+        await anyio.wait_all_tasks_blocked()
+        assert (call.status, call.json["error"]["code"]) == (503, "model_unavailable")
+        assert call.header("retry-after") == "60"
+        assert (await states(gateway))["a"] == {"value": "unloaded", "failed": True, "detail": "It broke."}
+        assert (await get(gateway.app, "/health")).status == 200
+
+
+async def test_a_client_that_hangs_up_ends_the_load() -> None:
+    async with on_demand(loads_at_once=False) as gateway:
+        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.run)
+            await anyio.wait_all_tasks_blocked()
+            assert gateway.opener.opened == ["a"]
+            call.hang_up()
+        await gateway.until(a="unloaded")
+        assert (call.start, gateway.opener.engines) == (None, {})
+
+
+async def test_a_wait_for_a_model_has_a_limit() -> None:
+    async with on_demand(loads_at_once=False, queue_timeout=0) as gateway:
+        reply = await post(gateway.app, COMPLETIONS, ask("a"))
+        assert (reply.status, reply.json["error"]["code"]) == (503, "queue_timeout")
+
+
+async def test_a_running_stream_keeps_its_model() -> None:
+    async with on_demand() as gateway, anyio.create_task_group() as tasks:
+        await post(gateway.app, COMPLETIONS, ask("a"))
+        await post(gateway.app, COMPLETIONS, ask("b"))
+        for name in "ab":
+            gateway.opener.engines[name].script = lambda _generation: None
+        streams = [
+            AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "%c", "stream": true}' % of) for of in b"ab"
+        ]
+        for stream in streams:
+            tasks.start_soon(stream.run)
+        await anyio.wait_all_tasks_blocked()
+        other = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "c"}')
+        tasks.start_soon(other.run)
+        await anyio.wait_all_tasks_blocked()
+        assert gateway.opener.opened == ["a", "b"]
+        streams[1].hang_up()
+        await gateway.until(c="loaded")
+        assert (await states(gateway))["b"] == {"value": "unloaded"}
+        streams[0].hang_up()
+
+
+async def test_a_background_response_keeps_its_model_after_its_request() -> None:
+    async with on_demand() as gateway, gateway.gateway.running():
+        gateway.residents.load("a")
+        await gateway.until(a="loaded")
+        gateway.opener.engines["a"].script = lambda _generation: None
+        started = await post(gateway.app, "/v1/responses", {"input": "x", "model": "a", "background": True})
+        assert started.status == 200
+        await post(gateway.app, "/models/unload", {"model": "a"})
+        await anyio.wait_all_tasks_blocked()
+        assert (await states(gateway))["a"] == {"value": "loaded"}
+        await post(gateway.app, f"/v1/responses/{started.json['id']}/cancel", {})
+        await gateway.until(a="unloaded")
+
+
+async def test_the_router_lists_loads_and_unloads() -> None:
+    async with on_demand() as gateway:
+        (first, *_) = (await get(gateway.app, "/models")).json["data"]
+        assert (first["id"], first["status"], first["path"][-12:]) == ("a", {"value": "unloaded"}, "on_demand.py")
+        assert (await post(gateway.app, "/models/load", {"model": "b"})).json == {"success": True}
+        await gateway.until(b="loaded")
+        again = await post(gateway.app, "/models/load", {"model": "b"})
+        assert (again.status, again.json["error"]["code"]) == (400, "already_loaded")
+        assert (await post(gateway.app, "/models/unload", {"model": "b"})).json == {"success": True}
+        await gateway.until(b="unloaded")
+        again = await post(gateway.app, "/models/unload", {"model": "b"})
+        assert (again.status, again.json["error"]["code"]) == (400, "not_loaded")
+        unknown = await post(gateway.app, "/models/load", {"model": "x"})
+        assert (unknown.status, unknown.json["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_single_model_cannot_be_unloaded() -> None:
+    reply = await post(app_of(FakeEngine()), "/models/unload", {"model": "tiny"})
+    assert (reply.status, reply.json["error"]["code"]) == (400, "cannot_unload")
+
+
+async def test_metrics_count_the_requests_that_wait_for_a_model() -> None:
+    async with on_demand(loads_at_once=False) as gateway, anyio.create_task_group() as tasks:
+        tasks.start_soon(AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').run)
+        await anyio.wait_all_tasks_blocked()
+        text = (await get(gateway.app, "/metrics")).content.decode()
+        assert 'vllm:num_requests_waiting{engine="0",model_name="a"} 1.0' in text
+        gateway.opener.engines["a"].load()
+        await gateway.until(a="loaded")
+        text = (await get(gateway.app, "/metrics")).content.decode()
+        assert 'llama_gateway_model_host_bytes{engine="0",model_name="a"} 1.0' in text
+        assert 'llama_gateway_model_host_bytes{engine="0",model_name="b"} 0.0' in text
+
+
+async def test_metrics_have_all_models_loaded_or_not() -> None:
+    async with on_demand() as gateway:
+        await post(gateway.app, COMPLETIONS, ask("b"))
+        text = (await get(gateway.app, "/metrics")).content.decode()
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        ready = {sample.labels["model_name"]: sample.value for sample in families["llama_gateway_engine_ready"].samples}
+        assert ready == {"a": 0, "b": 1, "c": 0}

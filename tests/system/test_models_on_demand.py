@@ -1,0 +1,161 @@
+"""Three models in real engine processes share room for two: every request is served, and every byte returns."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import orjson
+import pytest
+
+from engine import Engine, EngineConfig, open_engine
+from gateway.app import Gateway, create_gateway
+from gateway.cli import read_settings
+from gateway.residency.memory import Memory
+from gateway.residency.policy import Residency
+from gateway.residency.residents import Residents
+from gateway.residency.terms import ModelTerms, Phase, ResidencyLimits
+from gateway.server.limits import ServerLimits
+from gateway.server.listen import listen
+from gateway.server.server import Server
+from gateway.serving.sources import EngineOnDemand
+from tests.gateway.server.sockets import Client
+from tests.models import model_path
+from tests.program import engines_of
+from tests.repeat import TIMES
+from tests.system.served import GUARD, completion
+
+pytestmark = pytest.mark.anyio
+
+NAMES = "abc"
+CLIENTS, TURNS = 9, 6 * TIMES
+
+
+@dataclass
+class ManyModels:
+    """A gateway of three models on a socket."""
+
+    port: int
+    gateway: Gateway
+    residents: Residents
+    most: int = 0
+    """Largest number of engine processes that were seen at once."""
+    loads: int = 0
+    """Number of engines that were opened."""
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        with anyio.fail_after(GUARD):
+            while not holds():  # noqa: ASYNC110 - the kernel ends processes, without an event here
+                await anyio.sleep(0.01)
+
+    async def ask(self, model: str, tokens: int) -> bytes:
+        """Return the body of the answer to one request on a connection of its own."""
+        client = Client(self.port)
+        try:
+            await client.send(completion("ask", model=model, max_tokens=tokens))
+            answer = await client.answer()
+            assert answer.status == 200, answer.body
+            return answer.body
+        finally:
+            client.close()
+
+
+@asynccontextmanager
+async def many_models(folder: Path) -> AsyncIterator[ManyModels]:
+    """Serve three copies of the test model, of which two fit into memory, whatever one takes on this machine."""
+    for name in NAMES:
+        shutil.copy(model_path(), folder / f"{name}.gguf")
+    flags = ("--context", "512", "--threads", "1", "--slots", "4", "--prefix-store", "0")
+    settings = read_settings(["serve", "--models-dir", str(folder), *flags], {})
+    configs = {model.name: settings.engine_config(model) for model in settings.served}
+    need = await memory_of(configs["a"])
+    terms = [ModelTerms(name, need) for name in NAMES]
+    limits = ResidencyLimits(batch_requests=4, batch_seconds=0.2)
+
+    @asynccontextmanager
+    async def counted(name: str) -> AsyncIterator[Engine]:
+        served.loads += 1
+        async with open_engine(configs[name]) as engine:
+            served.most = max(served.most, len(engines_of(os.getpid())))
+            yield engine
+
+    residents = Residents(Residency(terms, Memory(need.host * 5 // 2), limits), counted)
+    sources = {name: EngineOnDemand(residents, name, keep_loaded=False, timeout=GUARD) for name in NAMES}
+    sockets, shutdown = listen("127.0.0.1", 0), anyio.Event()
+    gateway = create_gateway(sources, settings)
+    served = ManyModels(sockets[0].getsockname()[1], gateway, residents)
+    server = Server(gateway.app, ServerLimits(connections=64, grace=1))
+    async with residents.open(), gateway.running(), anyio.create_task_group() as tasks:
+        tasks.start_soon(server.run, sockets, shutdown, gateway.health.drain)
+        yield served
+        shutdown.set()
+
+
+async def memory_of(config: EngineConfig) -> Memory:
+    async with open_engine(config) as engine:
+        info = await engine.ready()
+        return Memory(info.host_memory, info.gpu_memory)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident bytes of a process; 0 once it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:")), 0)
+
+
+async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path) -> None:
+    async with many_models(tmp_path) as served:
+        await served.ask("a", 4)
+        (pid,) = engines_of(os.getpid())
+        assert resident_bytes(pid) > model_path().stat().st_size
+        served.residents.unload("a")
+        await served.until(lambda: served.residents.phase("a") is Phase.UNLOADED)
+        assert (engines_of(os.getpid()), resident_bytes(pid)) == ([], 0)
+        await served.ask("a", 4)
+        assert engines_of(os.getpid()) not in ([], [pid])
+
+
+async def test_three_models_share_room_for_two_while_clients_leave(tmp_path: Path) -> None:
+    answered = list[str]()
+
+    async def client(served: ManyModels, number: int) -> None:
+        for turn in range(TURNS):
+            model = NAMES[(number * 2 + turn) % 3]
+            if (number + turn) % 4 == 0:
+                await leave(served, model, events=turn % 3)
+            else:
+                body = orjson.loads(await served.ask(model, 8))
+                assert (body["model"], body["usage"]["completion_tokens"]) == (model, 8)
+                answered.append(model)
+
+    async with many_models(tmp_path) as served:
+        with anyio.fail_after(GUARD):
+            async with anyio.create_task_group() as tasks:
+                for number in range(CLIENTS):
+                    tasks.start_soon(client, served, number)
+        stays = sum((number + turn) % 4 != 0 for number in range(CLIENTS) for turn in range(TURNS))
+        assert len(answered) == stays
+        assert served.most <= 2
+        assert 3 <= served.loads < stays
+        moving = {Phase.LOADING, Phase.UNLOADING}
+        await served.until(lambda: not any(served.residents.phase(name) in moving for name in NAMES))
+        for name in NAMES:
+            served.residents.unload(name)
+        await served.until(lambda: not engines_of(os.getpid()))
+
+
+async def leave(served: ManyModels, model: str, events: int) -> None:
+    """Ask for a long stream, and close the connection at once or after some of its bytes."""
+    client = Client(served.port)
+    try:
+        await client.send(completion("leave", model=model, max_tokens=400, stream=True))
+        for _ in range(events):
+            await client.receive()
+    finally:
+        client.close()
