@@ -26,6 +26,7 @@ def restarted(old: Driver) -> Driver:
     """Return an engine that has only the files of another one, which was killed."""
     runner = FakeRunner(old.model, rewinds=old.rewinds)
     runner.files.tokens, runner.files.known = old.run.files.tokens, old.run.files.known
+    runner.files.computed_by = old.run.files.computed_by
     return Driver(old.model, runner, store_budget=old.store_budget, rewinds=old.rewinds, on_disk=True)
 
 
@@ -203,3 +204,24 @@ def test_names_depend_on_tokens_partition_and_kind() -> None:
     names = {file_for(prefix, 0).name for prefix in [one, *others]} | {file_for(one, 0, partial=True).name}
     assert len(names) == 5
     assert file_for(Prefix([1, 2, 3], 2, ""), 0).name == file_for(one, 0).name
+
+
+def test_cells_of_a_shared_pool_are_freed_for_a_prefix_that_was_read() -> None:
+    model = FakeModel(slots=2, context=1000, pool=1000)
+    driver = Driver(model, store_budget=ROOM, on_disk=True)
+    computed(driver, LONG)
+    driver = restarted(driver)
+    computed(driver, words(2, 600))
+    assert computed(driver, LONG) == 1
+
+
+def test_files_of_other_adapters_are_not_read() -> None:
+    driver = driven()
+    driver.add(LONG, max_tokens=1, adapters=((0, 1.0),))
+    driver.drain()
+    driver = restarted(driver)
+    assert computed(driver, LONG) > len(LONG) - 2
+    driver.add(LONG, max_tokens=1, adapters=((0, 1.0),))
+    before = driver.scheduler.metrics().computed_prompt_tokens
+    driver.drain()
+    assert driver.scheduler.metrics().computed_prompt_tokens - before == 1
