@@ -57,7 +57,7 @@ class Engine(RuleBasedStateMachine):
         windowed = windowed and not pool  # no model has both
         model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed, pool=pool)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
-        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk)
+        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, key=self.driver.key)
         self.driver.run.room = room
 
     @rule(
