@@ -6,6 +6,7 @@ url=${1:-http://localhost:8000}
 
 show() { printf '\n$ curl %s\n' "$*"; curl --silent --show-error "$@"; printf '\n'; }
 
+# Ready for requests, and for probes: the process lives, and it is ready.
 show "$url/health"
 show "$url/v1/health"
 show "$url/livez"
@@ -106,11 +107,6 @@ show "$url/slots/queue"
 # LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
 show "$url/lora-adapters"
 show "$url/lora-adapters" -d '[]'
-
-# For probes: the process lives, and it is ready for requests.
-show "$url/livez"
-show "$url/readyz"
-show "$url/v1/health"
 
 # The metrics for Prometheus: only their size.
 show "$url/metrics" --output /dev/null --write-out '%{http_code}, %{size_download} bytes of metrics'

@@ -1,4 +1,4 @@
-"""Parser of command lines whose errors are one line, without what was typed as a value: it may be a key."""
+"""Parser of command lines, and their help. Errors are one line, without what was typed as a value: it may be a key."""
 
 import argparse
 import re
@@ -12,6 +12,16 @@ _QUOTED = re.compile(r"(invalid choice): .+(?= \(choose from)|(ignored explicit 
 """What argparse quotes of a command line."""
 
 
+class Help(argparse.HelpFormatter):
+    """Help that names the value of a flag once, after all names of the flag."""
+
+    @override
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {action.metavar}"
+
+
 class Parser(argparse.ArgumentParser):
     """Parser that prints an error in one line, without the usage."""
 
@@ -23,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         """Return the arguments of a command line. Unknown flags are an error that names them without their values."""
         given, unknown = self.parse_known_args(arguments)
         if unknown:
-            self.error(": ".join(filter(None, ("unrecognized arguments", flags_in(unknown)))))
+            self.error(f"unrecognized arguments: {flags_in(unknown) or 'a value stands without its flag'}")
         return given
 
 

@@ -14,20 +14,28 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
-from gateway.arguments import Parser, without_values
+from gateway.arguments import Help, Parser, without_values
 from gateway.habits import ALIASES, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
+from gateway.settings.adapters import AdapterSettings
+from gateway.settings.context_shift import ContextShiftSettings
+from gateway.settings.engine import EngineSettings
+from gateway.settings.hardware import HardwareSettings
+from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.model import ModelSettings
+from gateway.settings.network import NetworkSettings
+from gateway.settings.prefix_files import PrefixFileSettings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
 COMMANDS = {
-    "bench": "measure an OpenAI-compatible server",
-    "keys": "manage the API keys of a store",
     "doctor": "examine this machine and a model, and say how it would be served",
+    "keys": "manage the API keys of a store",
     "pull": "download a model of the Hugging Face hub",
     "list": "list the models of the hub that are on this machine",
     "remove": "remove models of the hub from this machine",
+    "bench": "measure an OpenAI-compatible server",
 }
 """Commands with arguments of their own, and their help texts."""
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
@@ -35,6 +43,20 @@ OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 
 TABLES = "models"
 """Setting that only the file has: a table for each model."""
+_GROUPS = {
+    "models, queue and log": EngineSettings,
+    "each model": ModelSettings,
+    "KV cache of each model": KVCacheSettings,
+    "cached prompts on disk of each model": PrefixFileSettings,
+    "full contexts of each model": ContextShiftSettings,
+    "adapters of each model": AdapterSettings,
+    "hardware of each model": HardwareSettings,
+    "network and keys": NetworkSettings,
+    "requests, responses and program": Settings,
+}
+"""Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""
+_TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
+"""Reasons for which a table is refused, by pydantic's types of errors."""
 
 
 class SettingsError(Exception):
@@ -60,14 +82,16 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     variables.pop("config", None)
     file = _read_file(Path(config)) if config else {}
 
-    values = with_tables({**file, **variables, **flags})
+    values = {**file, **variables, **flags}
     try:
-        return Settings.model_validate(values)
+        return Settings.model_validate(with_tables(values))
     except ValidationError as error:
         origins = {name: f"{name} in {config}" for name in file}
         origins |= {name: _variable(name, environment) for name in variables}
         origins |= {name: _flag(name) for name in flags}
         raise SettingsError(_message(error, values, origins)) from error
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
@@ -91,9 +115,21 @@ def _message(error: ValidationError, values: Mapping[str, object], origins: Mapp
         return reason
     name, *inner = map(str, first["loc"])
     if name == TABLES:
-        return f"{'.'.join([name, *(part for part in inner if part != '[key]')])}: {reason}"
-    value = f" {values[name]!r}" if Settings.model_fields[name].repr else ""  # a secret is not shown
-    return f"{origins[name]}{value}: {reason}"
+        return _message_of_table(inner, first["input"], _TABLE_REASONS.get(first["type"], reason), values.get("model"))
+    if not Settings.model_fields[name].repr:  # a secret is not shown
+        return f"{origins[name]}: {reason}"
+    given = values[name]
+    value = repr(",".join(given) if isinstance(given, list) and first["type"] == "value_error" else given)
+    return f"{origins[name]} {value}: {reason.removeprefix(f'{value}: ')}"
+
+
+def _message_of_table(place: Sequence[str], value: object, reason: str, models: object) -> str:
+    """Return one line about an invalid value of one model: by its flag, or by its place in the file."""
+    name, *_ = place
+    if named := [text for text in (f"{name}={value}", value) if isinstance(models, list) and text in models]:
+        return f"--model {named[0]!r}: {reason}"
+    shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
+    return f"{'.'.join([TABLES, *(part for part in place if part != '[key]')])}{shown}: {reason}"
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -124,9 +160,17 @@ def _tables(path: Path, tables: Mapping[str, object]) -> object:
 
 
 def flag_fields() -> dict[str, FieldInfo]:
-    """Return the settings that are flags, `--model` first."""
+    """Return the settings that are flags, in the order of their groups."""
+    return {name: field for fields in flag_groups().values() for name, field in fields.items()}
+
+
+def flag_groups() -> dict[str, dict[str, FieldInfo]]:
+    """Return the settings that are flags by the titles of their groups."""
     fields = {name: field for name, field in Settings.model_fields.items() if name != TABLES}
-    return {"model": fields["model"], **fields}
+    return {
+        title: {name: fields[name] for name in group.__annotations__ if name in fields}
+        for title, group in _GROUPS.items()
+    }
 
 
 class _Parser(Parser):
@@ -143,9 +187,7 @@ def _parser() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"llama-gateway {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in COMMANDS.items():
-        commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command", title="commands")
     serve = commands.add_parser(
         "serve",
         usage="llama-gateway serve [--model [NAME=]MODEL ...] [flags]",
@@ -157,12 +199,17 @@ def _parser() -> _Parser:
         "1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
+        formatter_class=Help,
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
-    for name, field in flag_fields().items():
-        names = (*ALIASES.get(name, ()), _flag(name))
-        serve.add_argument(*names, dest=name, help=_help(field), **_argument(name, field))
+    for title, fields in flag_groups().items():
+        group = serve.add_argument_group(title)
+        for name, field in fields.items():
+            names = (*ALIASES.get(name, ()), _flag(name))
+            group.add_argument(*names, dest=name, help=_help(field), **_argument(name, field))
     add_habits(serve)
+    for name, text in COMMANDS.items():
+        commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     return parser
 
 

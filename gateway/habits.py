@@ -16,6 +16,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m",),
     "alias": ("-a",),
     "chat_template": ("--chat-template-file",),
+    "lora": ("--lora-scaled",),
+    "control_vector": ("--control-vector-scaled",),
     "slots": ("-np", "--parallel"),
     "threads": ("-t",),
     "threads_batch": ("-tb",),
@@ -141,7 +143,8 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
     """Add llama-server's flags to a parser, which `--help` does not list."""
     hidden: dict[str, Any] = {"help": argparse.SUPPRESS}
     for names, (setting, convert) in CONVERTED.items():
-        parser.add_argument(*names, dest=setting, type=convert, **hidden)
+        action = "append" if setting == "model" else "store"
+        parser.add_argument(*names, dest=setting, type=convert, action=action, **hidden)
     for names, (setting, value) in SWITCHES.items():
         parser.add_argument(*names, dest=setting, action="store_const", const=value, **hidden)
     parser.add_argument("-fa", "--flash-attn", dest="flash_attention", nargs="?", const="on", type=_switch, **hidden)

@@ -1,5 +1,6 @@
 """Models that flags, variables and the tables of the file name together."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ def with_tables(values: Mapping[str, Any]) -> dict[str, Any]:
 
     `NAME=FILE` becomes the table of that name, or its file if the TOML file has such a table. Several plain files are
     named by their stems. Those of `model` come first.
+
+    Raises:
+        ValueError: two models have the same name.
     """
     given = values.get("model")
     texts: Sequence[str] = [given] if isinstance(given, str) else given or []
@@ -21,6 +25,8 @@ def with_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     if len(plain) > 1:
         pairs = [(name or _stem(file), file) for name, file in pairs]
     named = {name: file for name, file in pairs if name}
+    if twice := [name for name, times in Counter(name for name, _ in pairs).items() if name and times > 1]:
+        raise ValueError(f"--model: several models have the name {twice[0]!r}; NAME=MODEL gives another one")
     tables = values.get("models", {})
     models = {name: {**tables.get(name, {}), "file": file} for name, file in named.items()}
     models |= {name: table for name, table in tables.items() if name not in named}

@@ -108,11 +108,7 @@ class Sequence:
         self._partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
-        self.discarded = 0
-        self.computed = 0
-        self.cached = 0
-        self.work = 0
-        self.charged = 0
+        self.discarded = self.computed = self.cached = self.work = self.charged = 0
         self.seq_id = -1
         self.state = State.WAITING
         seed = request.sampling.seed
@@ -127,10 +123,8 @@ class Sequence:
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
-        self._prompt_seconds = 0.0
-        self._decode_seconds = 0.0
-        self._drafted = 0
-        self._accepted = 0
+        self._prompt_seconds = self._decode_seconds = 0.0
+        self._drafted = self._accepted = 0
 
     @property
     def partition(self) -> str | None:

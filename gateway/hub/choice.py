@@ -10,7 +10,7 @@ DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 """Quantisations that are taken without a wish, in this order. Without them it is the first model."""
 _COMPANIONS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """In names of GGUF files that are not models of their own: projectors, statistics, draft models."""
-_SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})\.gguf", re.ASCII | re.IGNORECASE)
+_SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>(?!00000)\d{5})\.gguf", re.ASCII | re.IGNORECASE)
 _QUANT = re.compile(r"(?:^|[-.])([A-Za-z0-9_]*\d[A-Za-z0-9_]*)$", re.ASCII)
 
 

@@ -1,12 +1,12 @@
 """The hub over HTTP, by huggingface_hub: its endpoint, token, redirects and errors."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from json import JSONDecodeError
 
 import httpx2
-from huggingface_hub import HfApi, constants, hf_hub_url
+from huggingface_hub import HfApi, ModelInfo, constants, hf_hub_url
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -19,6 +19,8 @@ from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_st
 from gateway.hub.errors import HubError
 
 _LISTING_TIMEOUT = 10.0
+_COMMIT = re.compile("[0-9a-f]{40}")
+_DIGEST = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _READ_TIMEOUT = 30.0
 """Seconds without a byte, after which a connection is given up and the download resumed on another."""
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
@@ -62,22 +64,17 @@ class HubClient:
         """Return the files of a repository.
 
         Raises:
-            HubError: There is no such repository, or it is not accessible.
+            HubError: There is no such repository, it is not accessible, or the answer is not that of a hub.
             TransientError: The hub cannot be reached.
         """
         with self._explained(repository):
             try:
                 info = HfApi(self._endpoint).model_info(repository, files_metadata=True, timeout=_LISTING_TIMEOUT)
-            except (JSONDecodeError, KeyError, TypeError) as error:
+                return _sound_listing(info)
+            except HFValidationError:  # a ValueError, too
+                raise
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise HubError(f"{self._endpoint} does not speak the hub's protocol: check HF_ENDPOINT") from error
-        files = [
-            RemoteFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else file.blob_id)
-            for file in info.siblings or ()
-            if file.size is not None and file.blob_id is not None
-        ]
-        if info.sha is None:
-            raise HubError(f"{self._endpoint} does not speak the hub's protocol: check HF_ENDPOINT")
-        return Listing(info.sha, {file.name: file for file in files})
 
     @contextmanager
     def open(self, repository: str, commit: str, name: str, start: int) -> Iterator[httpx2.Response]:
@@ -127,3 +124,25 @@ class HubClient:
         if status == 403:  # noqa: PLR2004 - the usual number
             return HubError(f"the token has no access to {repository}: check its permissions, or HF_TOKEN")
         return HubError(f"{self._endpoint} refused {repository} with status {status}")
+
+
+def _sound_listing(info: ModelInfo) -> Listing:
+    """Return the files in an answer of the hub.
+
+    Raises:
+        ValueError: A commit, name, size or digest is none. They become paths, which must stay in their folder.
+        TypeError: One of them has another type.
+    """
+    files = [
+        RemoteFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else file.blob_id)
+        for file in info.siblings or ()
+        if file.size is not None and file.blob_id is not None
+    ]
+    if info.sha is None or not _COMMIT.fullmatch(info.sha) or not all(map(_is_sound, files)):
+        raise ValueError("not a listing of the hub")
+    return Listing(info.sha, {file.name: file for file in files})
+
+
+def _is_sound(file: RemoteFile) -> bool:
+    inside = file.name.isprintable() and not {"", ".", ".."}.intersection(file.name.split("/"))
+    return inside and file.size >= 0 and _DIGEST.fullmatch(file.digest) is not None

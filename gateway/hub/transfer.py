@@ -88,6 +88,8 @@ class Transfer:
                 partial.clear()
             for chunk in reply.iter_bytes():  # as they arrive; chunks of a fixed size lose the last one at a cut
                 partial.add(chunk)
+                if partial.size > partial.file.size:
+                    return  # it may be endless, and is damaged in any case
                 progress(partial.size)
         if partial.size < partial.file.size:
             raise TransientError("the connection ended early")

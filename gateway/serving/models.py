@@ -70,6 +70,6 @@ class Models:
 
 
 def _unknown(name: str, allowed: Iterable[Model]) -> Problem:
-    here = " and ".join(repr(model.name) for model in allowed) or "none that this API key may use"
+    here = ", ".join(repr(model.name) for model in allowed) or "none that this API key may use"
     message = f"The model {name[:100]!r} does not exist; this server has {here}."
     return Problem(status=404, message=message, code="model_not_found", param="model")

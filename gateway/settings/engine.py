@@ -92,9 +92,9 @@ class EngineSettings(ModelSettings):
     def _distinct_names(self) -> Self:
         """Refuse models that a request could not tell apart, and a server without a model."""
         if not self.served:
-            raise ValueError(f"there is no GGUF file in {self.models_dir}")
+            raise ValueError(f"--models-dir {str(self.models_dir)!r}: there is no GGUF file in this folder")
         if self.alias is not None and self.served[0].name != self.alias:
-            raise ValueError("alias is for one --model FILE, and not for models with names")
+            raise ValueError("--alias is for one --model FILE, and not for models with names")
         counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
         if twice := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"several models have the name {twice[0]!r}")

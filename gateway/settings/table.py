@@ -56,9 +56,16 @@ class ServedModel:
 
 
 def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Return the name and the file of each model in a folder, by name. A split file is its first part."""
+    """Return the name and the file of each model in a folder, by name. A split file is its first part.
+
+    Raises:
+        ValueError: A file is no model. The error names it, because no flag does.
+    """
     for path in sorted(folder.glob("*.gguf")):
         part = _PART.search(path.stem)
         if path.name.startswith(_PROJECTOR) or (part and int(part[1]) != 1):
             continue
-        yield _PART.sub("", path.stem), readable_gguf(path)
+        try:
+            yield _PART.sub("", path.stem), readable_gguf(path)
+        except ValueError as error:
+            raise ValueError(f"{str(path)!r}: {error}") from error

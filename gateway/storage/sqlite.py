@@ -106,4 +106,5 @@ def _reported() -> Iterator[None]:
     except sqlite3.Error as error:
         raise StorageError(str(error)) from error
     except OSError as error:
-        raise StorageError(str(error.strerror)) from error
+        place = f"{error.filename}: " if error.filename else ""
+        raise StorageError(f"{place}{error.strerror}") from error

@@ -11,7 +11,7 @@ from engine.errors import EngineFault
 from engine.prefix_files import format as prefix_format
 from engine.prefix_files.format import FINGERPRINT, FORMAT
 from tests.architectures.conversations import Chat, Served, words
-from tests.architectures.families import FAMILIES
+from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.test_conversations import SLACK, size
 
 SYSTEM = words(0, 400)
@@ -23,7 +23,7 @@ def served(family: str, root: Path) -> Iterator[Served]:
         yield Served(stack, family, prefix_dir=str(root))
 
 
-@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+@pytest.mark.parametrize("family", quick_for_some(family.name for family in FAMILIES))
 def test_a_restarted_engine_computes_only_what_is_new(family: str, tmp_path: Path) -> None:
     chat, other = Chat(SYSTEM, [words(1, 150)]), Chat(SYSTEM, [words(2, 150)])
     with served(family, tmp_path) as first:

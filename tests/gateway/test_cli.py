@@ -233,7 +233,7 @@ def test_secrets_are_not_in_the_text_of_the_settings(model: Path) -> None:
 def test_an_open_path_begins_with_a_slash(model: Path) -> None:
     base = ("--model", str(model))
     assert read_settings(["serve", *base, "--open-path", "/a,/b"], {}).open_path == ("/a", "/b")
-    assert complaint(*base, "--open-path", "/a,b") == "--open-path ['/a,b']: 'b' does not begin with a slash"
+    assert complaint(*base, "--open-path", "/a,b") == "--open-path '/a,b': 'b' does not begin with a slash"
 
 
 def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
         (["serve", "--api-keyy", "sk-secret"], "--api-keyy"),
         (["serve", "--api-keyy=sk-secret"], "--api-keyy"),
         (["serve", "-k", "sk-secret"], "-k"),
-        (["serve", "sk-secret"], "unrecognized arguments"),
+        (["serve", "sk-secret"], "unrecognized arguments: a value stands without its flag"),
         (["serve", "--api", "-sk-Secret_1"], "argument -s: ignored explicit argument"),
         (["--api-key", "sk-secret", "serve"], "a command comes first"),
         (["serve", "--log-content=sk-secret"], "argument --log-content: ignored explicit argument"),

@@ -16,7 +16,7 @@ TOGETHER = {"-fa", "--flash-attn", "-c", "--ctx-size"}
 """Flags that have tests of their own below."""
 FEATURES = {
     *("--context-shift", "--models-dir", "--offline"),
-    *("--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--control-vector-layer-range"),
+    *("--lora", "--control-vector", "--control-vector-layer-range"),
 }
 """Flags of features that have the same names wherever they exist."""
 
@@ -144,3 +144,10 @@ def test_flags_without_a_command_are_answered_by_the_command() -> None:
     with pytest.raises(SettingsError) as caught:
         read_settings(["-m", "model.gguf"], {})
     assert str(caught.value) == "a command comes first: llama-gateway serve [flags]"
+
+
+def test_a_file_and_a_model_of_the_hub_are_two_models_in_any_order(tmp_path: Path) -> None:
+    file = tmp_path / "a.gguf"
+    file.write_bytes(b"GGUF" + bytes(20))
+    for flags in (("-m", str(file), "-hf", "user/b"), ("-hf", "user/b", "-m", str(file))):
+        assert {model.name for model in read(*flags).served} == {"a", "b"}

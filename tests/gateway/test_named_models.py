@@ -54,7 +54,7 @@ def test_a_plain_file_beside_named_ones_is_the_default(tmp_path: Path) -> None:
 
 def test_an_alias_without_a_plain_file_is_refused(tmp_path: Path) -> None:
     file = gguf(tmp_path, "a.gguf")
-    assert "alias is for one --model FILE" in complaint("--model", f"x={file}", "--alias", "main")
+    assert "--alias is for one --model FILE" in complaint("--model", f"x={file}", "--alias", "main")
 
 
 def test_a_table_replaces_the_file_of_the_folder_with_its_name(tmp_path: Path) -> None:
@@ -70,6 +70,18 @@ def test_a_file_whose_path_has_an_equals_sign_is_a_file(tmp_path: Path) -> None:
     assert names(settings("--model", gguf(tmp_path, "a=b.gguf"))) == ["a=b"]
 
 
+def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
+    a, b = gguf(tmp_path, "a.gguf"), gguf(tmp_path, "b.gguf")
+    for flags in (("--model", f"x={a}", "--model", f"x={b}"), ("--model", a, "--model", a)):
+        assert "several models have the name" in complaint(*flags)
+
+
+def test_a_missing_file_is_refused_by_its_flag(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    expected = "--model 'x=missing.gguf': there is no such file"
+    assert complaint("--model", file, "--model", "x=missing.gguf") == expected
+
+
 def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: Path) -> None:
     for name in ("b.gguf", "a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", "mmproj-a.gguf", "notes.txt"):
         gguf(tmp_path, name)
@@ -79,8 +91,15 @@ def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: 
     assert read.on_demand
 
 
+def test_a_file_of_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
+    gguf(tmp_path, "a.gguf")
+    (tmp_path / "b.gguf").mkdir()
+    assert complaint("--models-dir", tmp_path) == f"{str(tmp_path / 'b.gguf')!r}: this is not a file"
+
+
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
-    assert complaint("--models-dir", tmp_path) == f"there is no GGUF file in {tmp_path}"
+    expected = f"--models-dir {str(tmp_path)!r}: there is no GGUF file in this folder"
+    assert complaint("--models-dir", tmp_path) == expected
     assert complaint("--models-dir", tmp_path / "x").endswith("there is no such folder")
 
 
@@ -116,9 +135,9 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[models.a]\nfile = 'missing.gguf'\n", "models.a.file: there is no such file"),
-        ("[models.a]\nslots = 2\n", "models.a.file: Field required"),
-        ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: Extra inputs are not permitted"),
+        ("[models.a]\nfile = 'missing.gguf'\n", "models.a.file 'missing.gguf': there is no such file"),
+        ("[models.a]\nslots = 2\n", "models.a.file: is required"),
+        ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: there is no such setting of a model"),
         ("[models.a]\nfile = 'F'\nslots = 0\n", "models.a.slots: should be greater than or equal to 1"),
         ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
         ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),

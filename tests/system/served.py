@@ -139,10 +139,7 @@ async def serving(
     With `secure` it has TLS.
     """
     fake = seconds_per_pass is not None
-    model = fields.pop("model", None) or (__file__ if fake else model_path())
-    own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
-    chosen = {} if fake else read_settings(["serve", *FLAGS], {}).model_dump(exclude_unset=True)
-    settings = Settings.model_construct(**{**own, **fields, **chosen, "model": Path(model)})
+    settings = _settings(fields, fake=fake)
     command = [*FAKE_ENGINE, str(seconds_per_pass)] if fake else None
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
@@ -176,6 +173,13 @@ async def serving(
                     connection.abort("the test is over")
                 for client in served.clients:
                     client.close()
+
+
+def _settings(fields: dict[str, Any], *, fake: bool) -> Settings:
+    model = fields.pop("model", None) or (__file__ if fake else model_path())
+    own = {"port": 0} if fake else {"port": 0, "context": 512, "threads": 1}  # threads wait for each other when busy
+    chosen = {} if fake else read_settings(["serve", *FLAGS], {}).model_dump(exclude_unset=True)
+    return Settings.model_construct(**{**own, **fields, **chosen, "model": Path(model)})
 
 
 def _limits(settings: Settings) -> ServerLimits:

@@ -1,5 +1,6 @@
 """The operator's choices of hardware, checked against this machine and the model's file before it is loaded."""
 
+import logging
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -13,6 +14,8 @@ from engine.llama.hardware.numa import use_numa
 from engine.llama.hardware.overrides import check_buffers, overrides_of, warn_of_unused
 from engine.llama.hardware.placement import Placement, choose_devices
 from engine.llama.memory.buffers import HOST
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ def plan_load(config: EngineConfig) -> LoadPlan:
     if hardware.numa is not None:
         use_numa(hardware.numa)
     chosen = choose_devices(hardware, devices.all_devices(), devices.gpus())
+    if config.gpu_layers > 0 and not chosen and hardware.devices is None:
+        logger.warning("--gpu-layers has no effect: this build of llama.cpp sees no GPU")
     overrides = overrides_of(hardware)
     check_buffers(overrides, devices.buffer_types())
     placement = Placement(config.gpu_layers, hardware.tensor_split, overrides, chosen)

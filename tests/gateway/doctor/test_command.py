@@ -57,14 +57,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_the_real_machine_and_the_embedded_model(run: Run) -> None:
     code, out, _ = run(TINY, "--slots", "3", "--context", "512", "--json")
-    told: dict[str, Any] = orjson.loads(out)
+    printed: dict[str, Any] = orjson.loads(out)
     assert code == 0
-    assert told["machine"]["memory"] > told["machine"]["available"] > 0
-    assert told["build"]["repacking"] == "works"
-    assert (told["model"]["architecture"], told["model"]["tool_format"]) == ("llama", "hermes")
-    assert (told["serving"]["slots"], told["serving"]["context"]) == (3, 512)
-    assert told["serving"]["kv_bytes"] == 3 * 512 * told["model"]["bytes_per_token"]
-    assert [finding for finding in told["findings"] if finding["level"] == "problem"] == []
+    assert printed["machine"]["memory"] > printed["machine"]["available"] > 0
+    assert printed["build"]["repacking"] == "works"
+    assert (printed["model"]["architecture"], printed["model"]["tool_format"]) == ("llama", "hermes")
+    assert (printed["serving"]["slots"], printed["serving"]["context"]) == (3, 512)
+    assert printed["serving"]["kv_bytes"] == 3 * 512 * printed["model"]["bytes_per_token"]
+    assert [finding for finding in printed["findings"] if finding["level"] == "problem"] == []
     assert RepackCache().works() is True
 
 

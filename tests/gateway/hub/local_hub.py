@@ -34,6 +34,10 @@ class LocalHub(ThreadingHTTPServer):
         self.cuts: list[int] = []
         """Bytes after which the next answers with contents end."""
         self.ignores_ranges = False
+        self.endless = False
+        """Whether answers with contents go on for ever."""
+        self.commit = COMMIT
+        """The commit that a listing names."""
         self.damaged = False
         """Whether contents differ from their checksums."""
         self.held = Event()
@@ -44,7 +48,7 @@ class LocalHub(ThreadingHTTPServer):
 
     def listing(self) -> bytes:
         files = [self.told(name) for name in self.files]
-        return orjson.dumps({"id": REPOSITORY, "sha": COMMIT, "siblings": files})
+        return orjson.dumps({"id": REPOSITORY, "sha": self.commit, "siblings": files})
 
     def told(self, name: str) -> dict[str, Any]:
         content = self.files[name]
@@ -94,6 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_content(self, content: bytes) -> None:
         hub, wanted = self.server, self.headers.get("Range")
+        if hub.endless:
+            return self._send_without_end(content)
         if hub.damaged:
             content = bytes(len(content))
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and not hub.ignores_ranges else 0
@@ -109,6 +115,15 @@ class _Handler(BaseHTTPRequestHandler):
             hub.held.wait()
             self.wfile.write(content[middle:end])
         self.close_connection = end < len(content)
+        return None
+
+    def _send_without_end(self, content: bytes) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = True
+        with suppress(ConnectionError):
+            while True:
+                self.wfile.write(content)
 
     def _send_error(self, status: int, code: str = "", message: str = "") -> None:
         headers = {"X-Error-Code": code, "X-Error-Message": message}

@@ -49,6 +49,11 @@ def test_a_model_that_is_not_there_is_an_error(reference: HubReference, names: l
         choose(names, reference)
 
 
+def test_a_file_of_zero_parts_is_an_ordinary_one() -> None:
+    name = "model-00001-of-00000.gguf"
+    assert choose([name], HubReference("u/r")) == choose([name], HubReference("u/r", file=name)) == [name]
+
+
 def test_a_name_has_a_quantisation_or_not() -> None:
     assert quant_of("a/model-7B-q5_k_m.gguf") == "Q5_K_M"
     assert quant_of(SPLIT[1]) == "Q6_K"

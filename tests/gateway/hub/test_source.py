@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,43 @@ def test_a_wrong_checksum_is_an_error_and_the_next_try_begins_anew(hub: LocalHub
     hub.damaged = False
     assert fetched(source)[0].read_bytes() == hub.files[NAME]
     assert contents(hub) == ["", ""]
+
+
+def test_an_endless_answer_does_not_fill_the_disk(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    hub.endless = True
+    assert f"{NAME} is damaged: the download has " in failure(source)
+    assert [path.stat().st_size for _, path in cache.partials()] == [0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rfilename": "../../../../outside.gguf"},
+        {"rfilename": "/outside.gguf"},
+        {"rfilename": "folder//outside.gguf"},
+        {"rfilename": "a\0b.gguf"},
+        {"rfilename": "a\nb\x1b[2J.gguf"},
+        {"rfilename": 5},
+        {"lfs": None, "blobId": "../../../outside"},
+        {"lfs": {"size": 1, "sha256": "/outside", "pointerSize": 1}},
+        {"size": -1},
+        {"size": "1"},
+    ],
+)
+def test_what_would_leave_the_folder_of_the_repository_is_refused(
+    hub: LocalHub, source: HubSource, cache: HubCache, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    told = hub.told(NAME) | wrong
+    monkeypatch.setattr(hub, "told", lambda _name: told)
+    assert failure(source).endswith(f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT")
+    assert not cache.root.exists()
+
+
+@pytest.mark.parametrize("commit", ["../../../outside", "/outside", "", 5])
+def test_a_commit_that_is_none_is_refused(hub: LocalHub, source: HubSource, cache: HubCache, commit: str) -> None:
+    hub.commit = commit
+    assert "does not speak the hub's protocol" in failure(source)
+    assert not cache.root.exists()
 
 
 def test_bytes_that_are_wrong_before_a_cut_are_found(hub: LocalHub, source: HubSource, cache: HubCache) -> None:

@@ -59,7 +59,7 @@ async def test_a_model_that_only_embeds_does_not_generate() -> None:
 
 @pytest.mark.parametrize("task", Task)
 async def test_an_unknown_name_is_a_404_that_has_the_known_ones(task: Task) -> None:
-    with pytest.raises(RefusedError, match=f"this server has 'tiny' and '{EMBEDDER.stem}'") as caught:
+    with pytest.raises(RefusedError, match=f"this server has 'tiny', '{EMBEDDER.stem}'") as caught:
         await two_models().resolve(ANYONE, "x", task)
     assert (caught.value.problem.status, caught.value.problem.param) == (404, "model")
 

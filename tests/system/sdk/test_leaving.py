@@ -46,8 +46,13 @@ def create(client: OpenAI | AsyncOpenAI, route: str) -> Callable[..., Any]:
 
 
 def ended(embedded: Embedded, request_id: str) -> tuple[str, int]:
-    """Wait until the server logs the cancel of the request; return its phase and the number of freed tokens."""
-    line = said(embedded.process, f"request cancelled request_id={request_id} ")
+    """Wait until the server logs the end of the request; return its phase and the number of freed tokens.
+
+    A request that never reached the engine has no phase: its only line is that of the access log, which comes last.
+    """
+    line = said(embedded.process, f"request_id={request_id} ")
+    if "request ended" in line:
+        return "", 0
     found = re.search(r'reason="client (?:closed|reset) the connection" phase=(\w+) .* freed=(\d+)', line)
     assert found, line
     return found[1], int(found[2])

@@ -49,6 +49,16 @@ def test_without_a_gpu_nothing_is_placed(plan: Callable[..., LoadPlan]) -> None:
     assert (planned.placement.devices, planned.weights(100)) == ((), {"CPU": 100})
 
 
+def test_layers_to_offload_without_a_gpu_are_a_warning(
+    plan: Callable[..., LoadPlan], caplog: pytest.LogCaptureFixture
+) -> None:
+    plan(gpu_layers=99, hardware=Hardware(devices=()))
+    plan(2**40, gpu_layers=99)
+    assert not caplog.records
+    plan(gpu_layers=99)
+    assert caplog.messages == ["--gpu-layers has no effect: this build of llama.cpp sees no GPU"]
+
+
 def test_a_large_gpu_has_all(plan: Callable[..., LoadPlan]) -> None:
     planned = plan(2**40)
     assert (planned.placement.gpu_layers, planned.placement.overrides) == (-1, ())
