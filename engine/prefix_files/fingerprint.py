@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 
 from engine.config import EngineConfig
@@ -42,7 +44,7 @@ def _contents(value: object) -> object:
         return {name: _contents(one) for name, one in value.items() if name not in _UNRELATED}
     if isinstance(value, list | tuple):
         return [_contents(one) for one in value]
-    if isinstance(value, str) and Path(value).is_file():
+    if isinstance(value, str) and os.path.isfile(value):  # noqa: PTH113  # Path.is_file raises for long texts
         return [_file_hash(part) for part in _parts(Path(value))]
     return value
 
@@ -53,7 +55,7 @@ def _parts(path: Path) -> Iterator[Path]:
     if split is None:
         yield path
     else:
-        yield from sorted(path.parent.glob(f"{path.name[: split.start()]}-*-of-{split[1]}.gguf"))
+        yield from sorted(path.parent.glob(f"{escape(path.name[: split.start()])}-*-of-{split[1]}.gguf"))
 
 
 def _file_hash(path: Path) -> str:

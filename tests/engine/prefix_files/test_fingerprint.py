@@ -47,7 +47,7 @@ def test_another_size_is_another_model(model: Path) -> None:
 
 
 def test_each_part_of_a_split_model_counts(tmp_path: Path) -> None:
-    parts = [tmp_path / f"model-0000{at}-of-00002.gguf" for at in (1, 2)]
+    parts = [tmp_path / f"model[1]-0000{at}-of-00002.gguf" for at in (1, 2)]
     for part in parts:
         part.write_bytes(b"weights")
     before = mark(parts[0])
@@ -64,6 +64,7 @@ def test_settings_that_change_cells_count_and_others_do_not(model: Path) -> None
     assert mark(model, kv_unified=True) != before
     assert mark(model, rope=RopeScaling(freq_base=5000.0)) != before
     assert mark(model, hardware=Hardware(cpu_moe=1)) != before
+    assert mark(model, hardware=Hardware(override_tensor=(("long" * 2000, "CPU"),))) != before
     process = Hardware(load_mode="none", numa="distribute", cpus=(0,), priority="low")
     assert mark(model, hardware=process, context_shift=True) == before
     assert fingerprint(EngineConfig(model=str(model)), ["other facts"]) != before
