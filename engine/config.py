@@ -36,6 +36,10 @@ class EngineConfig:
     prefix_store: int | None = None
     """Bytes of host memory for prefixes evicted from their slots, plus memory for the next one; None takes a share of
     the free memory."""
+    prefix_dir: str | None = None
+    """Directory for prefixes that outlive the engine; None keeps none."""
+    prefix_dir_bytes: int = 32 * 2**30
+    """Maximum number of bytes of all prefix files in the directory, of any model."""
     context_shift: bool = False
     """True to go on when a slot is full: tokens behind the first ones are discarded, and the others move up."""
     pooling: PoolingType | None = None

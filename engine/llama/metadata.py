@@ -182,6 +182,11 @@ def architecture(handle: int) -> str:
     return _metadata(handle, "general.architecture") or ""
 
 
+def scales_positions(handle: int) -> bool:
+    """Return whether the model scales its positions, by factors that may depend on the context."""
+    return _own_metadata(handle, "rope.scaling.type") not in (None, "none")
+
+
 def _own_metadata(handle: int, key: str) -> str | None:
     """Return the value of a key that the file prefixes by the name of its architecture."""
     return _metadata(handle, f"{architecture(handle)}.{key}")

@@ -162,6 +162,18 @@ class LlamaModel:
         return self._handle
 
     @property
+    def cell_facts(self) -> list[object]:
+        """Everything on which the meaning of saved cells depends besides the configuration.
+
+        The factors of scaled positions may depend on the context. The size of llama.cpp's libraries tells two builds of
+        one version apart.
+        """
+        library = sum(file.stat().st_size for file in (Path(llama_cpp.__file__).parent / "lib").glob("lib*"))
+        context = self.info.context if metadata.scales_positions(self.handle) else None
+        layout = self.attention.kind, self.memory.full_windows
+        return [llama_cpp.__version__, library, llama_cpp.LLAMA_STATE_SEQ_VERSION, *layout, context]
+
+    @property
     def end_tokens(self) -> frozenset[int]:
         """The ids that end a generation."""
         return self._tokenizer.end_tokens
