@@ -12,7 +12,7 @@ from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
 from engine.events import ModelInfo
 from engine.llama import devices
-from engine.llama.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.prefix_files.directory import PrefixDirectory
