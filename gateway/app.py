@@ -16,7 +16,7 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.rerank.api import cohere_api, rerank_api
-from gateway.apis.routing import encoder_for, routes
+from gateway.apis.routing import conventions_for, routes
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
@@ -163,7 +163,7 @@ class _Parts:
         scoped = RequestScope(
             RateLimitHeaders(app, limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
-            encoder_for=encoder_for(apis),
+            conventions_for=conventions_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
             partition_cache=settings.partition_cache,
             budget=BodyBudget(settings.body_budget, settings.body_limit),

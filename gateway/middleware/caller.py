@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
-from gateway.middleware.errors import EncodeError, encode_error
+from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
@@ -64,8 +64,8 @@ class Caller:
     """Partition of the prompt cache. Requests share cached prompts only within one partition."""
     deadline: float = float("inf")
     """Time on the event loop's clock at which the response must be complete."""
-    encode_error: EncodeError = encode_error
-    """Encoder of errors in the shape of the API that the request's path belongs to."""
+    conventions: Conventions = OPENAI
+    """Conventions of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
     """Reason for closing the request early."""
     exchange: Exchange = field(default_factory=Exchange)

@@ -54,6 +54,7 @@ class EventStream:
         end: bytes = DONE,
         encode_failure: Callable[[Problem], bytes] | None = None,
         status: Callable[[], Awaitable[str]] | None = None,
+        ping: bytes = KEEP_ALIVE,
     ) -> None:
         """Create a response.
 
@@ -63,13 +64,15 @@ class EventStream:
             end: Bytes after the last event of a successful stream.
             encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
-                line is `KEEP_ALIVE`. Events wait for it, so that it must be quick.
+                line is `ping`. Events wait for it, so that it must be quick.
+            ping: Bytes to send after a silence if there is no status.
         """
         self._source = source
         self._keep_alive = keep_alive
         self._end = end
         self._encode_failure = encode_failure
         self._status = status
+        self._ping = ping
         self._begun = False
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -113,19 +116,19 @@ class EventStream:
 
     async def _comment(self) -> bytes:
         status = "" if self._status is None else await self._status()
-        return b": %b\n\n" % status.encode() if status else KEEP_ALIVE
+        return b": %b\n\n" % status.encode() if status else self._ping
 
     async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
         for block in blocks(events):
             await self._send(block, send)
 
     async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
-        problem = errors.report(error)
+        problem = caller.conventions.adapt(errors.report(error))
         caller.exchange.error = problem.code or ""
         if self._encode_failure is not None:
             last_events = self._encode_failure(problem)
         else:
-            last_events = b"data: %b\n\n" % caller.encode_error(problem)
+            last_events = b"data: %b\n\n" % caller.conventions.encode_error(problem)
         await self._send(last_events, send, last=True)
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:

@@ -4,7 +4,7 @@ from types import NoneType
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Api, Call, Endpoint, no_body
-from gateway.apis.routing import encoder_for, routes
+from gateway.apis.routing import conventions_for, routes
 from gateway.middleware.errors import Problem
 from gateway.preparation.preparer import InlinePreparer
 
@@ -40,9 +40,11 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
 
 
 def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
-    encoder = encoder_for(APIS)
+    conventions = conventions_for(APIS)
     problem = Problem(status=404, message="m")
-    shapes = {path: encoder(path)(problem) for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c")}
+    shapes = {
+        path: conventions(path).encode_error(problem) for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c")
+    }
     assert shapes == {
         "/a": b"first",
         "/a/x": b"first",
