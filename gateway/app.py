@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from gateway.apis.anthropic.api import anthropic_api
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
@@ -139,7 +140,7 @@ def create_apis(
         max_bytes=settings.stored_bytes // 4,
     )
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
-    described = (openai_api(models, store, background), generate_api(models), own_api)
+    described = (openai_api(models, store, background), anthropic_api(models), generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 
