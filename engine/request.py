@@ -246,8 +246,6 @@ class Ranking:
 
     query: str
     """Query to which the documents are relevant or not."""
-    truncates: bool = False
-    """True to cut a document that is too long for the model together with the query."""
     document_tokens: int | None = None
     """Number of tokens after which a document is cut, approximately; None sets no limit."""
 
@@ -262,6 +260,8 @@ class EmbeddingRequest:
     """One or several texts, in the order of their vectors. Documents to rank are strings."""
     ranking: Ranking | None = None
     """How the inputs are scored by a model that ranks; None asks for vectors."""
+    truncates: bool = False
+    """True to cut texts that are too long for the model. A query is never cut, nor are token ids."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
     weight: float = 1.0

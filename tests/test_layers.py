@@ -164,6 +164,7 @@ RULES: dict[str, set[str]] = {
         "pydantic",
         "pydantic_core",
     },
+    "gateway.apis.fields.tools": {"gateway.apis.fields", "gateway.chat.tools", "orjson"},
     "gateway.apis.answers": {
         "gateway.apis.answers",
         "gateway.middleware.blocks",
@@ -174,6 +175,8 @@ RULES: dict[str, set[str]] = {
         "starlette",
         "typing_extensions",
     },
+    "gateway.apis.answers.deltas": {"gateway.chat", "anyio"},
+    "gateway.apis.anthropic": {"gateway.apis.anthropic", "pydantic_core", *SHARED},
     "gateway.apis.openai": {"gateway.apis.openai", *SHARED},
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},

@@ -22,6 +22,8 @@ Described: TypeAlias = dict[str, Any]
 """An object in an OpenAPI document."""
 
 
+EVENTS = "text/event-stream"
+"""Media type of server-sent events."""
 NO_SUCH_MODEL = frozenset({404})
 """Refusals of an endpoint that takes the name of a model."""
 QUEUED = frozenset({404, 429})
@@ -68,6 +70,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
     """Type of the JSON in the stream's events, if the endpoint can stream."""
+    stream_media: str = EVENTS
+    """Media type of the stream. One of another type has a JSON object in each line."""
     ends_with_done: bool = True
     """True if a successful stream ends in `[DONE]`."""
     query: tuple[Described, ...] = field(default=(), hash=False)

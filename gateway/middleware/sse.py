@@ -17,8 +17,8 @@ KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 FINAL_EVENT_TIMEOUT = 2.0
 """Seconds to send the error event of a cancelled stream."""
+MEDIA = "text/event-stream; charset=utf-8"
 HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
 ]
@@ -55,6 +55,7 @@ class EventStream:
         encode_failure: Callable[[Problem], bytes] | None = None,
         status: Callable[[], Awaitable[str]] | None = None,
         ping: bytes = KEEP_ALIVE,
+        media: str = MEDIA,
     ) -> None:
         """Create a response.
 
@@ -66,6 +67,7 @@ class EventStream:
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
                 line is `ping`. Events wait for it, so that it must be quick.
             ping: Bytes to send after a silence if there is no status.
+            media: Media type of the response. Another API may stream another format than events.
         """
         self._source = source
         self._keep_alive = keep_alive
@@ -73,6 +75,7 @@ class EventStream:
         self._encode_failure = encode_failure
         self._status = status
         self._ping = ping
+        self._headers = [(b"content-type", media.encode()), *HEADERS]
         self._begun = False
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -134,5 +137,5 @@ class EventStream:
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:
             self._begun = True
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
         await send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -108,6 +108,16 @@ class Residents:
         self._residency.dismiss(model)
         self._decide()
 
+    def keep(self, model: str, seconds: float | None) -> None:
+        """Keep a model in memory so long after its last request; None: until another needs its room."""
+        self._residency.keep(model, seconds)
+        self._decide()
+
+    def idle_left(self, model: str) -> float | None:
+        """Return the seconds until a model is unloaded for idleness, or None if it is not."""
+        end = self._residency[model].idle_until
+        return None if end is None else max(end - self._clock(), 0.0)
+
     def phase(self, model: str) -> Phase:
         """Return the phase of a model."""
         return self._residency[model].phase
