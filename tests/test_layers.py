@@ -177,6 +177,8 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.apis.answers.deltas": {"gateway.chat", "anyio"},
     "gateway.apis.anthropic": {"gateway.apis.anthropic", "pydantic_core", *SHARED},
+    "gateway.apis.ollama": {"gateway.apis.ollama", *SHARED},
+    "gateway.apis.ollama.models": {"gateway.apis.ollama", "gateway.residency.gguf", *SHARED},
     "gateway.apis.openai": {"gateway.apis.openai", *SHARED},
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},

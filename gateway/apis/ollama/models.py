@@ -81,7 +81,7 @@ class ModelsEndpoints:
 
     async def root(self, _call: Call[None]) -> TextReply:
         """Return what Ollama's clients look for to find a server."""
-        return TextReply("Ollama is running")
+        return TextReply("Ollama is running", media_type="text/plain")
 
 
 def _size(file: Path | None) -> int:
