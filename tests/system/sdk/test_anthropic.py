@@ -33,13 +33,13 @@ _EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 
 @pytest.fixture(scope="module")
-def client(embedded: Embedded) -> Iterator[Anthropic]:  # type: ignore[override]
+def client(embedded: Embedded) -> Iterator[Anthropic]:
     with Anthropic(base_url=embedded.root, api_key="none", max_retries=0, timeout=GUARD) as client:
         yield client
 
 
 @pytest.fixture
-async def async_client(embedded: Embedded) -> AsyncIterator[AsyncAnthropic]:  # type: ignore[override]
+async def async_client(embedded: Embedded) -> AsyncIterator[AsyncAnthropic]:
     async with AsyncAnthropic(base_url=embedded.root, api_key="none", max_retries=0, timeout=GUARD) as client:
         yield client
 
@@ -155,7 +155,8 @@ def test_the_turns_of_a_coding_client_hit_the_cache_in_spite_of_their_billing_st
 
     def turn(stamp: str, words: str) -> Message:
         system: Any = [{"type": "text", "text": f"{header}{stamp};"}, {"type": "text", "text": words * 40}]
-        return client.messages.create(**SUM, system=system, cache_control={"type": "ephemeral"})
+        message: Message = client.messages.create(**SUM, system=system, cache_control={"type": "ephemeral"})
+        return message
 
     first, second = (turn(stamp, "Be brief. ") for stamp in ("a5145", "09bcd"))
     total = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
