@@ -83,6 +83,12 @@ show --no-buffer "$url/v1/completions" -d '{
   "stream": true, "stream_options": {"include_usage": true}
 }'
 
+# Anthropic's messages: whole, streamed, and only counted.
+message='"model": "default", "messages": [{"role": "user", "content": "What is 17 plus 25?"}]'
+show "$url/v1/messages" -d '{'"$message"', "max_tokens": 32, "temperature": 0}'
+show --no-buffer "$url/v1/messages" -d '{'"$message"', "max_tokens": 32, "temperature": 0, "stream": true}'
+show "$url/v1/messages/count_tokens" -d '{'"$message"'}'
+
 # The simple route, whole and streamed.
 show "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 32}'
 show --no-buffer "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 8, "stream": true}'

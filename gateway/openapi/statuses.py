@@ -67,7 +67,7 @@ HEADERS: Mapping[str, Described] = {
 _ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
 _BY_STATUS = {
     401: ("www-authenticate",),
-    **dict.fromkeys((429, 503), ("retry-after", "retry-after-ms")),
+    **dict.fromkeys((429, 503, 529), ("retry-after", "retry-after-ms")),
 }
 
 

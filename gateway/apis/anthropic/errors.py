@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, TypeAlias
+from typing import Literal, NotRequired, TypeAlias
 
 import orjson
 
@@ -37,14 +37,21 @@ _TYPES: Mapping[int, ErrorType] = {
 }
 
 
+class ErrorDetails(JsonObject):
+    """Details of a failure for programs."""
+
+    error_code: str
+
+
 class ApiError(JsonObject):
-    """The type and the explanation of a failure."""
+    """The type and the explanation of a failure, and its cause where it has a code."""
 
     type: ErrorType
     message: str
+    details: NotRequired[ErrorDetails]
 
 
-class ErrorEvent(JsonObject):
+class AnthropicError(JsonObject):
     """The error of a failed request, also as the last event of a failed stream."""
 
     type: Literal["error"]
@@ -59,10 +66,12 @@ def adapt_problem(problem: Problem) -> Problem:
     return replace(problem, status=OVERLOADED) if overloaded else problem
 
 
-def error_event(problem: Problem) -> ErrorEvent:
+def error_event(problem: Problem) -> AnthropicError:
     """Return the error for an adapted problem."""
     other: ErrorType = "api_error" if problem.status >= FIRST_SERVER_ERROR else "invalid_request_error"
     error: ApiError = {"type": _TYPES.get(problem.status, other), "message": problem.message}
+    if problem.code is not None:
+        error["details"] = {"error_code": problem.code}
     return {"type": "error", "error": error, "request_id": current_request_id.get()}
 
 

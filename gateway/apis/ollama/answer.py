@@ -31,20 +31,20 @@ class Function(JsonObject):
     arguments: dict[str, Any]
 
 
-class ToolCall(JsonObject):
+class AnsweredCall(JsonObject):
     """A tool call by the model. Always complete."""
 
     id: str
     function: Function
 
 
-class Message(JsonObject):
+class AnsweredMessage(JsonObject):
     """The model's message, or a piece of it."""
 
     role: Literal["assistant"]
     content: str
     thinking: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCall]]
+    tool_calls: NotRequired[list[AnsweredCall]]
 
 
 DoneReason: TypeAlias = Literal["stop", "length", "load", "unload"]
@@ -69,7 +69,7 @@ class Line(JsonObject):
 class ChatLine(Line):
     """An answer to a chat, or a line of its stream."""
 
-    message: Message
+    message: AnsweredMessage
 
 
 class GenerateLine(Line):

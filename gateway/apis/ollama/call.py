@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from engine import GenerationRequest
 from gateway.apis.ollama.options import grammar_of
-from gateway.apis.ollama.request import ChatBody, GenerateBody
+from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
 from gateway.chat.rendering import encode_conversation
 
 
@@ -24,7 +24,7 @@ class TextCall:
     """The client's names of fields that the engine may refuse, by the engine's names."""
 
 
-def prepare_chat(body: ChatBody) -> TextCall:
+def prepare_chat(body: OllamaChatBody) -> TextCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
     conversation = body.conversation()
     return TextCall(
@@ -36,7 +36,7 @@ def prepare_chat(body: ChatBody) -> TextCall:
     )
 
 
-def prepare_generate(body: GenerateBody) -> TextCall:
+def prepare_generate(body: OllamaGenerateBody) -> TextCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
     text, conversation, request = body.text(), None, None
     if text is not None:

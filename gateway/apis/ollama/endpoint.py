@@ -7,7 +7,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.ollama.answer import ChatLine, GenerateLine
 from gateway.apis.ollama.call import TextCall, prepare_chat, prepare_generate
-from gateway.apis.ollama.errors import Failure, error_line
+from gateway.apis.ollama.errors import OllamaError, error_line
 from gateway.apis.ollama.lines import (
     Lines,
     LineT,
@@ -21,7 +21,7 @@ from gateway.apis.ollama.lines import (
     scores,
 )
 from gateway.apis.ollama.names import find, resolve
-from gateway.apis.ollama.request import ChatBody, GenerateBody
+from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
 from gateway.middleware.sse import EventStream
 from gateway.serving.generations import GenerationResult
 from gateway.serving.model import Model
@@ -103,11 +103,11 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/api/chat",
         id="ollamaChat",
         summary="Continue a conversation, in Ollama's shape.",
-        body=ChatBody,
+        body=OllamaChatBody,
         prepare=prepare_chat,
         handler=endpoints.chat,
         answer=ChatLine,
-        events=ChatLine | Failure,
+        events=ChatLine | OllamaError,
         stream_media=JSON_LINES,
         refusals=QUEUED,
     )
@@ -116,11 +116,11 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/api/generate",
         id="ollamaGenerate",
         summary="Answer a prompt, or continue it (`raw`) or fill it in (`suffix`), in Ollama's shape.",
-        body=GenerateBody,
+        body=OllamaGenerateBody,
         prepare=prepare_generate,
         handler=endpoints.generate,
         answer=GenerateLine,
-        events=GenerateLine | Failure,
+        events=GenerateLine | OllamaError,
         stream_media=JSON_LINES,
         refusals=QUEUED,
     )

@@ -6,7 +6,7 @@ from gateway.apis.answers.shapes import JsonObject
 from gateway.middleware.errors import Problem
 
 
-class Failure(JsonObject):
+class OllamaError(JsonObject):
     """The error of a failed request, also as the last line of a failed stream."""
 
     error: str
@@ -14,7 +14,7 @@ class Failure(JsonObject):
 
 def encode_error(problem: Problem) -> bytes:
     """Return `{"error": message}`."""
-    failure: Failure = {"error": problem.message}
+    failure: OllamaError = {"error": problem.message}
     return orjson.dumps(failure)
 
 

@@ -10,15 +10,15 @@ import orjson
 
 from engine import Alternative, Finished, Text, TokenDetail
 from gateway.apis.ollama.answer import (
+    AnsweredCall,
+    AnsweredMessage,
     ChatLine,
     ChosenToken,
     DoneReason,
     Function,
     GenerateLine,
     Line,
-    Message,
     TokenScore,
-    ToolCall,
     done_reason,
     nanoseconds,
     now,
@@ -37,7 +37,7 @@ class Piece(TypedDict, total=False):
 
     content: str
     thinking: str
-    tool_calls: list[ToolCall]
+    tool_calls: list[AnsweredCall]
 
 
 Shape: TypeAlias = Callable[[Line, Piece], LineT]
@@ -46,7 +46,7 @@ Shape: TypeAlias = Callable[[Line, Piece], LineT]
 
 def chat_line(line: Line, piece: Piece) -> ChatLine:
     """Return a line of a chat."""
-    message: Message = {"role": "assistant", "content": piece.get("content", "")}
+    message: AnsweredMessage = {"role": "assistant", "content": piece.get("content", "")}
     if "thinking" in piece:
         message["thinking"] = piece["thinking"]
     if "tool_calls" in piece:
@@ -198,7 +198,7 @@ class MessageReader:
 
 def joined(pieces: Iterable[Piece]) -> Piece:
     """Return the pieces of a whole message as one."""
-    content, thinking, calls = list[str](), list[str](), list[ToolCall]()
+    content, thinking, calls = list[str](), list[str](), list[AnsweredCall]()
     for piece in pieces:
         content.append(piece.get("content", ""))
         thinking.append(piece.get("thinking", ""))

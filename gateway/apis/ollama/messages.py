@@ -16,7 +16,7 @@ MAX_MESSAGES = 2**13
 """Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 
 
-class CalledFunction(Nested):
+class OllamaFunctionCall(Nested):
     """A function's name and its arguments."""
 
     name: str = Field(min_length=1)
@@ -24,20 +24,20 @@ class CalledFunction(Nested):
     index: int | None = Field(None, description="Has no effect: calls are in order.")
 
 
-class ToolCall(Nested):
+class OllamaCall(Nested):
     """A tool call by the assistant."""
 
     id: str | None = None
-    function: CalledFunction
+    function: OllamaFunctionCall
 
 
-class Message(Nested):
+class OllamaMessage(Nested):
     """A message of any role."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
     thinking: str | None = None
-    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
+    tool_calls: list[OllamaCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     tool_name: str | None = Field(None, description="Name of the tool whose output this is.")
     tool_call_id: str | None = Field(None, description="Id of the call whose output this is.")
     images: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
@@ -48,7 +48,7 @@ class Message(Nested):
         return no_images(images)
 
 
-class FunctionObject(Nested):
+class OllamaFunction(Nested):
     """Definition of a function that the model may call."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
@@ -58,11 +58,11 @@ class FunctionObject(Nested):
     )
 
 
-class FunctionTool(Nested):
+class OllamaTool(Nested):
     """An entry of `tools`."""
 
     type: Literal["function"] = "function"
-    function: FunctionObject
+    function: OllamaFunction
 
 
 def no_images(images: list[Any]) -> list[Any]:
@@ -72,34 +72,36 @@ def no_images(images: list[Any]) -> list[Any]:
     return images
 
 
-def _read_messages(value: object) -> tuple[Message, ...]:
+def _read_messages(value: object) -> tuple[OllamaMessage, ...]:
     if not isinstance(value, list) or len(value) > MAX_MESSAGES:
         raise ValueError(f"should be an array of at most {MAX_MESSAGES} messages")
-    return tuple(read_nested(Message, message, f"messages[{at}]") for at, message in enumerate(value))
+    return tuple(read_nested(OllamaMessage, message, f"messages[{at}]") for at, message in enumerate(value))
 
 
-def _read_tools(value: object) -> tuple[FunctionTool, ...]:
+def _read_tools(value: object) -> tuple[OllamaTool, ...]:
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    return tuple(read_nested(FunctionTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
+    return tuple(read_nested(OllamaTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
 
 
 MessagesField: TypeAlias = Annotated[
-    tuple[Message, ...],
-    BeforeValidator(_read_messages, json_schema_input_type=Annotated[list[Message], Field(max_length=MAX_MESSAGES)]),
+    tuple[OllamaMessage, ...],
+    BeforeValidator(
+        _read_messages, json_schema_input_type=Annotated[list[OllamaMessage], Field(max_length=MAX_MESSAGES)]
+    ),
 ]
 ToolsField: TypeAlias = Annotated[
-    tuple[FunctionTool, ...],
-    BeforeValidator(_read_tools, json_schema_input_type=Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]),
+    tuple[OllamaTool, ...],
+    BeforeValidator(_read_tools, json_schema_input_type=Annotated[list[OllamaTool], Field(max_length=MAX_TOOLS)]),
 ]
 
 
-def tools_of(tools: Sequence[FunctionTool]) -> tuple[Tool, ...]:
+def tools_of(tools: Sequence[OllamaTool]) -> tuple[Tool, ...]:
     """Return the tools for the chat template."""
     return tuple(Tool(one.function.name, one.function.description, one.function.parameters) for one in tools)
 
 
-def for_template(messages: Sequence[Message]) -> tuple[TemplateMessage, ...]:
+def for_template(messages: Sequence[OllamaMessage]) -> tuple[TemplateMessage, ...]:
     """Return the messages in the format of `Conversation`."""
     translation = _Translation()
     return tuple(translation.message(message) for message in messages)
@@ -115,7 +117,7 @@ class _Translation:
         self._count = 0
         self._open: list[tuple[str, str]] = []  # id and name of each call without an output
 
-    def message(self, message: Message) -> TemplateMessage:
+    def message(self, message: OllamaMessage) -> TemplateMessage:
         if message.role == "tool":
             return self._output(message)
         converted: TemplateMessage = {"role": message.role, "content": message.content}
@@ -125,14 +127,14 @@ class _Translation:
             converted["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return converted
 
-    def _call(self, call: ToolCall) -> TemplateMessage:
+    def _call(self, call: OllamaCall) -> TemplateMessage:
         self._count += 1
         id_ = call.id or f"call_{self._count}"
         self._open.append((id_, call.function.name))
         arguments = orjson.dumps(call.function.arguments).decode()
         return {"id": id_, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
-    def _output(self, message: Message) -> TemplateMessage:
+    def _output(self, message: OllamaMessage) -> TemplateMessage:
         def answers(call: tuple[str, str]) -> bool:
             id_, name = call
             return message.tool_call_id == id_ or (message.tool_call_id is None and message.tool_name in {None, name})

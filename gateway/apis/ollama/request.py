@@ -67,7 +67,7 @@ class GenerationFields(ModelFields):
         )
 
 
-class ChatBody(GenerationFields):
+class OllamaChatBody(GenerationFields):
     """The body of a chat request. Without messages it only loads the model."""
 
     messages: MessagesField = ()
@@ -82,7 +82,7 @@ class ChatBody(GenerationFields):
         return self.conversation_of(for_template(self.messages), tools=tools)
 
 
-class GenerateBody(GenerationFields, RefusingFields):
+class OllamaGenerateBody(GenerationFields, RefusingFields):
     """The body of a request for a text. Without a prompt it only loads the model."""
 
     unsupported: ClassVar[Mapping[str, str]] = {

@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeAlias
 
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.anthropic.errors import ErrorEvent
+from gateway.apis.anthropic.errors import AnthropicError
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"]
 
@@ -88,7 +88,7 @@ class BlockStart(JsonObject):
     content_block: ContentBlock
 
 
-class TextDelta(JsonObject):
+class TextBlockDelta(JsonObject):
     """A piece of a text."""
 
     type: Literal["text_delta"]
@@ -116,7 +116,7 @@ class InputJsonDelta(JsonObject):
     partial_json: str
 
 
-BlockDeltaPart: TypeAlias = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
+BlockDeltaPart: TypeAlias = TextBlockDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
 
 
 class BlockDelta(JsonObject):
@@ -171,4 +171,4 @@ class Ping(JsonObject):
 
 
 MessageEvent: TypeAlias = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
-StreamEvent: TypeAlias = MessageEvent | Ping | ErrorEvent
+StreamEvent: TypeAlias = MessageEvent | Ping | AnthropicError

@@ -34,7 +34,7 @@ class Block(Nested):
     cache_control: CacheControl | None = None
 
 
-class TextBlock(Block):
+class TextBlockParam(Block):
     """A text."""
 
     type: Literal["text"]
@@ -42,7 +42,7 @@ class TextBlock(Block):
     citations: list[Any] | None = Field(None, description="Has no effect. Answers have it, which become input again.")
 
 
-class ThinkingBlock(Block):
+class ThinkingBlockParam(Block):
     """The model's reasoning in an earlier turn. A signature of this server must be that of the text."""
 
     type: Literal["thinking"]
@@ -50,20 +50,20 @@ class ThinkingBlock(Block):
     signature: str = ""
 
     @model_validator(mode="after")
-    def _is_unchanged(self) -> "ThinkingBlock":
+    def _is_unchanged(self) -> "ThinkingBlockParam":
         if is_changed(self.thinking, self.signature):
             raise ValueError("Invalid `signature` in `thinking` block: its text was changed")
         return self
 
 
-class RedactedThinkingBlock(Block):
+class RedactedThinkingBlockParam(Block):
     """Encrypted reasoning of another server. It is ignored, because no other server can read it."""
 
     type: Literal["redacted_thinking"]
     data: str
 
 
-class ToolUseBlock(Block):
+class ToolUseBlockParam(Block):
     """A tool call by the assistant."""
 
     type: Literal["tool_use"]
@@ -86,12 +86,12 @@ def _contents(value: object) -> object:
     return value
 
 
-Texts: TypeAlias = Annotated[list[TextBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
+Texts: TypeAlias = Annotated[list[TextBlockParam], Field(max_length=MAX_PARTS, fail_fast=True)]
 TextContent: TypeAlias = Annotated[Texts, BeforeValidator(_contents, json_schema_input_type=str | Texts)]
 """A text or an array of text blocks."""
 
 
-class ToolResultBlock(Block):
+class ToolResultBlockParam(Block):
     """The output of a tool call."""
 
     type: Literal["tool_result"]
@@ -100,39 +100,43 @@ class ToolResultBlock(Block):
     is_error: bool = False
 
 
-UserBlock: TypeAlias = Annotated[TextBlock | ToolResultBlock, Field(discriminator="type")]
+UserBlock: TypeAlias = Annotated[TextBlockParam | ToolResultBlockParam, Field(discriminator="type")]
 AssistantBlock: TypeAlias = Annotated[
-    TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock, Field(discriminator="type")
+    TextBlockParam | ThinkingBlockParam | RedactedThinkingBlockParam | ToolUseBlockParam, Field(discriminator="type")
 ]
 UserBlocks: TypeAlias = Annotated[list[UserBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
 AssistantBlocks: TypeAlias = Annotated[list[AssistantBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
-class UserMessage(Nested):
+class UserMessageParam(Nested):
     """A message by the user, with texts and the outputs of tools."""
 
     role: Literal["user"]
     content: Annotated[UserBlocks, BeforeValidator(_contents, json_schema_input_type=str | UserBlocks)]
 
 
-class AssistantMessage(Nested):
+class AssistantMessageParam(Nested):
     """A message by the model. If it is the last one, the answer continues it."""
 
     role: Literal["assistant"]
     content: Annotated[AssistantBlocks, BeforeValidator(_contents, json_schema_input_type=str | AssistantBlocks)]
 
 
-class SystemMessage(Nested):
+class SystemMessageParam(Nested):
     """Instructions in the middle of a conversation."""
 
     role: Literal["system"]
     content: TextContent
 
 
-AnyMessage: TypeAlias = UserMessage | AssistantMessage | SystemMessage
+AnyMessage: TypeAlias = UserMessageParam | AssistantMessageParam | SystemMessageParam
 Messages: TypeAlias = Annotated[list[AnyMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
 
-_KINDS: dict[str, type[AnyMessage]] = {"user": UserMessage, "assistant": AssistantMessage, "system": SystemMessage}
+_KINDS: dict[str, type[AnyMessage]] = {
+    "user": UserMessageParam,
+    "assistant": AssistantMessageParam,
+    "system": SystemMessageParam,
+}
 
 
 def read_messages(value: object) -> tuple[AnyMessage, ...]:

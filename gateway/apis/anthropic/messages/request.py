@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
-from engine import GenerationRequest, Grammar
+from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.anthropic.messages.blocks import (
     AnyMessage,
-    AssistantMessage,
+    AssistantMessageParam,
     CacheControl,
     Messages,
     TextContent,
-    ToolUseBlock,
+    ToolUseBlockParam,
     read_messages,
 )
 from gateway.apis.anthropic.messages.thinking import EnabledThinking, ThinkingField, variables_of
@@ -73,8 +73,15 @@ class PromptFields(RefusingFields):
     thinking: ThinkingField | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
+    thread: Any = Field(None, json_schema_extra={"type": "null"})
     speed: Literal["standard", "fast"] | None = None
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
+
+    @field_validator("thread")
+    @classmethod
+    def _no_thread(cls, _thread: object) -> None:
+        message = "thread: is not supported; send the whole conversation, whose beginning is cached"
+        raise RequestError(message, code="thread_unsupported_request", param="thread")  # Anthropic's clients obey
 
     @property
     def engine_names(self) -> dict[str, str]:
@@ -122,9 +129,9 @@ class PromptFields(RefusingFields):
     def _continues(self) -> bool:
         """Return True if the answer continues the last message."""
         last = self.messages[-1]
-        if not isinstance(last, AssistantMessage):
+        if not isinstance(last, AssistantMessageParam):
             return False
-        if any(isinstance(block, ToolUseBlock) for block in last.content):
+        if any(isinstance(block, ToolUseBlockParam) for block in last.content):
             place = f"messages[{len(self.messages) - 1}].content"
             raise refusal(place, "has tool_use blocks without tool_result blocks in a message after it")
         return True

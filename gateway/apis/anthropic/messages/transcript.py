@@ -7,13 +7,13 @@ import orjson
 from gateway.apis.anthropic.billing import without_stamp
 from gateway.apis.anthropic.messages.blocks import (
     AnyMessage,
-    AssistantMessage,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-    UserMessage,
+    AssistantMessageParam,
+    SystemMessageParam,
+    TextBlockParam,
+    ThinkingBlockParam,
+    ToolResultBlockParam,
+    ToolUseBlockParam,
+    UserMessageParam,
 )
 from gateway.apis.fields.nested import refusal
 from gateway.chat.template_capabilities import TemplateMessage
@@ -22,7 +22,7 @@ _ERROR = "Error: "
 """Begins the output of a tool that failed, because templates have no other place for `is_error`."""
 
 
-def for_template(system: Sequence[TextBlock], messages: Sequence[AnyMessage]) -> tuple[TemplateMessage, ...]:
+def for_template(system: Sequence[TextBlockParam], messages: Sequence[AnyMessage]) -> tuple[TemplateMessage, ...]:
     """Return the messages in the format of `Conversation`. Consecutive messages of one role become one.
 
     Raises `RequestError` for a tool's output without its call.
@@ -35,7 +35,7 @@ def for_template(system: Sequence[TextBlock], messages: Sequence[AnyMessage]) ->
     return tuple(transcript.messages)
 
 
-def joined(blocks: Iterable[TextBlock]) -> str:
+def joined(blocks: Iterable[TextBlockParam]) -> str:
     """Return texts as one, with line breaks between them."""
     return "\n".join(block.text for block in blocks)
 
@@ -49,11 +49,11 @@ class _Transcript:
 
     def add(self, message: AnyMessage, place: str) -> None:
         match message:
-            case UserMessage():
+            case UserMessageParam():
                 self._user(message, place)
-            case AssistantMessage():
+            case AssistantMessageParam():
                 self._assistant(message)
-            case SystemMessage():
+            case SystemMessageParam():
                 self.text("system", joined(message.content))
 
     def text(self, role: str, text: str) -> None:
@@ -67,38 +67,38 @@ class _Transcript:
             self.messages.append({"role": role, "content": None})
         return self.messages[-1]
 
-    def _user(self, message: UserMessage, place: str) -> None:
+    def _user(self, message: UserMessageParam, place: str) -> None:
         if not message.content:
             self.text("user", "")
         for at, block in enumerate(message.content):
-            if isinstance(block, TextBlock):
+            if isinstance(block, TextBlockParam):
                 self.text("user", block.text)
             else:
                 self.messages.append(self._result(block, f"{place}.content[{at}]"))
 
-    def _result(self, block: ToolResultBlock, place: str) -> TemplateMessage:
+    def _result(self, block: ToolResultBlockParam, place: str) -> TemplateMessage:
         if block.tool_use_id not in self._names:
             raise refusal(f"{place}.tool_use_id", "should be the id of a tool_use block in an earlier message")
         content = f"{_ERROR if block.is_error else ''}{joined(block.content)}"
         called = {"tool_call_id": block.tool_use_id, "name": self._names[block.tool_use_id]}
         return {"role": "tool", "content": content, **called}
 
-    def _assistant(self, message: AssistantMessage) -> None:
+    def _assistant(self, message: AssistantMessageParam) -> None:
         turn = self._message("assistant")
         if not message.content:
             self.text("assistant", "")
         for block in message.content:
             match block:
-                case TextBlock(text=text):
+                case TextBlockParam(text=text):
                     self.text("assistant", text)
-                case ThinkingBlock(thinking=thinking):
+                case ThinkingBlockParam(thinking=thinking):
                     before = turn.get("reasoning_content")
                     turn["reasoning_content"] = thinking if before is None else f"{before}\n{thinking}"
-                case ToolUseBlock():
+                case ToolUseBlockParam():
                     self._names[block.id] = block.name
                     turn.setdefault("tool_calls", []).append(_call(block))
 
 
-def _call(block: ToolUseBlock) -> TemplateMessage:
+def _call(block: ToolUseBlockParam) -> TemplateMessage:
     function = {"name": block.name, "arguments": orjson.dumps(block.input).decode()}
     return {"id": block.id, "type": "function", "function": function}

@@ -1,5 +1,6 @@
 """`/api/chat` and `/api/generate` without a model: the engine's requests, the lines, and clients that leave."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -152,7 +153,7 @@ async def test_reasoning_is_apart(stream: bool) -> None:
 
 
 async def test_log_probabilities_are_beside_their_text() -> None:
-    detail = TokenDetail(97, b"a", -0.5, (Alternative(98, b"b", None),))
+    detail = TokenDetail(97, b"a", -0.5, (Alternative(98, b"b", -math.inf),))
 
     def script(generation: FakeGeneration) -> None:
         generation.put(Text(0, "a", (detail,)), Finished(0, "", FinishReason.STOP, 1, 0))

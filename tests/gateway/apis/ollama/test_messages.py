@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateway.apis.ollama.messages import Message, for_template
+from gateway.apis.ollama.messages import OllamaMessage, for_template
 from gateway.apis.ollama.options import Options, grammar_of, think_variables
-from gateway.apis.ollama.request import ChatBody
+from gateway.apis.ollama.request import OllamaChatBody
 
 CALLS: dict[str, Any] = {
     "role": "assistant",
@@ -15,7 +15,7 @@ CALLS: dict[str, Any] = {
 
 
 def converted(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    return list(for_template([Message.model_validate(message) for message in messages]))
+    return list(for_template([OllamaMessage.model_validate(message) for message in messages]))
 
 
 def test_calls_have_ids_and_arguments_as_json() -> None:
@@ -50,7 +50,7 @@ def test_reasoning_of_earlier_answers_is_kept() -> None:
 
 @pytest.mark.parametrize(("last", "continues"), [("assistant", True), ("user", False)])
 def test_a_last_message_of_the_assistant_is_continued(last: str, continues: bool) -> None:
-    body = ChatBody.model_validate({"model": "m", "messages": [{"role": last, "content": "a"}]})
+    body = OllamaChatBody.model_validate({"model": "m", "messages": [{"role": last, "content": "a"}]})
     conversation = body.conversation()
     assert conversation is not None
     assert conversation.continue_final is continues
@@ -74,7 +74,7 @@ def test_think_sets_the_variables_of_templates(think: Any, variables: dict[str, 
     [(5, 5.0), ("5", 5.0), ("1h30m", 5400.0), ("1.5s", 1.5), ("-1", -1.0), ("-1m", -60.0), ("0", 0.0)],
 )
 def test_durations_are_those_of_go(given: object, seconds: float) -> None:
-    assert ChatBody.model_validate({"model": "m", "keep_alive": given}).keep_alive == seconds
+    assert OllamaChatBody.model_validate({"model": "m", "keep_alive": given}).keep_alive == seconds
 
 
 @pytest.mark.parametrize("form", [None, ""])
