@@ -1,6 +1,7 @@
 """Starlette routes for the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
@@ -35,13 +36,18 @@ def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[
 
 
 def conventions_for(apis: Sequence[Api]) -> Callable[[str], Conventions]:
-    """Return a function that maps a path to the conventions of its API. Unknown paths have those of the first API."""
+    """Return a function that maps a path to the conventions of its API.
+
+    Unknown paths have those of a path above them, or of the first API.
+    """
     known = {endpoint.path: api.conventions for api in apis for endpoint in api.endpoints}
     patterns = [(compile_path(path)[0], conventions) for path, conventions in known.items() if "{" in path]
 
     def conventions(path: str) -> Conventions:
         if exact := known.get(path):
             return exact
-        return next((found for pattern, found in patterns if pattern.match(path)), apis[0].conventions)
+        matching = (found for pattern, found in patterns if pattern.match(path))
+        above = (found for parent, found in known.items() if path.startswith(f"{parent}/"))
+        return next(chain(matching, above), apis[0].conventions)
 
     return conventions

@@ -48,7 +48,15 @@ FORETOLD = {"invalid_json", "invalid_type", "missing_required_parameter", "unkno
 """Error codes that a schema can predict. The others are about fields that conflict, or about the model."""
 
 EXAMPLES = 3 * min(TIMES, 2)
-FEWER = dict.fromkeys(["/v1/chat/completions/input_tokens", "/v1/responses/input_tokens", "/apply-template"], 2)
+FEWER = dict.fromkeys(
+    [
+        "/v1/chat/completions/input_tokens",
+        "/v1/responses/input_tokens",
+        "/v1/messages/count_tokens",
+        "/apply-template",
+    ],
+    2,
+)
 """Paths with the bodies of another route."""
 
 OF_A_REAL_MODEL = 2

@@ -25,7 +25,7 @@ def api(name: bytes, *endpoints: Endpoint[None, None, str]) -> Api:
 
 APIS = (
     api(b"first", endpoint("GET", "/a"), endpoint("GET", "/a/{id}"), endpoint("DELETE", "/a/{id}")),
-    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}")),
+    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}"), endpoint("POST", "/d")),
 )
 
 
@@ -36,6 +36,7 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
         "/a/{id}": {"GET", "HEAD", "DELETE"},
         "/b": {"POST"},
         "/b/{id:path}": {"GET", "HEAD"},
+        "/d": {"POST"},
     }
 
 
@@ -43,7 +44,8 @@ def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
     conventions = conventions_for(APIS)
     problem = Problem(status=404, message="m")
     shapes = {
-        path: conventions(path).encode_error(problem) for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c")
+        path: conventions(path).encode_error(problem)
+        for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c", "/d/x/y")
     }
     assert shapes == {
         "/a": b"first",
@@ -53,4 +55,5 @@ def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
         "/a/x/y": b"first",
         "/": b"first",
         "/c": b"first",
+        "/d/x/y": b"second",
     }

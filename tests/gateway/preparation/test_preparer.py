@@ -50,6 +50,16 @@ BODIES: dict[str, list[Any]] = {
     "createChatCompletion": [CHAT, {"messages": MESSAGES[1:2]}],
     "countChatTokens": [CHAT],
     "applyTemplate": [CHAT],
+    "createMessage": [
+        {
+            "model": "a",
+            "max_tokens": 9,
+            "messages": MESSAGES[1:2],
+            "thinking": {"type": "enabled", "budget_tokens": 5},
+            "unknown": 1,
+        }
+    ],
+    "countMessageTokens": [{"model": "a", "messages": MESSAGES[1:2]}],
     "createCompletion": [{"prompt": ["a", [1, 2]], "logprobs": 1}, {"prompt": "a", "suffix": "b"}],
     "createResponse": [{"input": "Hi", "instructions": "Be kind.", "stream": True}],
     "getinputtokencounts": [{"input": [{"role": "user", "content": "Hi"}]}],

@@ -239,6 +239,8 @@ async def test_other_failures_before_routing_have_the_shape_too() -> None:
     assert (reply.status, reply.json["error"]["type"]) == (405, "invalid_request_error")
     reply = await post(app_of(engine_of()), PATH, {**BODY, "model": "claude"})
     assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
+    reply = await post(app_of(engine_of()), f"{PATH}/batches", {})
+    assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
 
 
 async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> None:
