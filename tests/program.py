@@ -5,7 +5,7 @@ import select
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tests.models import model_path
 from tests.prefork import server as fork_server
+from tests.prefork.program import ForkedProgram
 
 ROOT = Path(__file__).parents[1]
 GUARD = 60.0
@@ -23,16 +24,34 @@ FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
 """Flags that override those of every server on a real model, for example `--threads 2 --speculation off`.
 The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
 
-Process: TypeAlias = subprocess.Popen[str]
+Process: TypeAlias = subprocess.Popen[str] | ForkedProgram
 ENGINES = (b"engine.worker.main", b"tests.engine.fake_child")
 FORK_SERVER = fork_server.__name__.encode()
 
 
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
-    """Run `llama-gateway serve`. Its output is on its `stderr`, which need not be read."""
-    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments, *FLAGS]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    """Run `llama-gateway serve` as users do. Its output is on its `stderr`, which need not be read."""
+    with _until_left(start(_serve(arguments))) as process:
+        yield process
+
+
+def start(arguments: Sequence[str]) -> Process:
+    """Start `llama-gateway`."""
+    return subprocess.Popen([sys.executable, "-m", "gateway", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+start_serving = start
+"""Starts the programs that tests only use; `tests.prefork` replaces it."""
+
+
+def _serve(arguments: Sequence[str]) -> list[str]:
+    return ["serve", "--port", "0", *arguments, *FLAGS]
+
+
+@contextmanager
+def _until_left(process: Process) -> Iterator[Process]:
+    with process:
         try:
             yield process
         finally:
@@ -46,7 +65,7 @@ def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
     With one thread for the model: on a busy machine several would wait for each other at every layer.
     """
     model = () if "--model" in arguments else ("--model", str(model_path()))
-    with program(*model, "--threads", "1", *arguments) as process:
+    with _until_left(start_serving(_serve([*model, "--threads", "1", *arguments]))) as process:
         yield process, _port(process)
 
 
@@ -67,7 +86,7 @@ class Embedded:
 @contextmanager
 def serving_embedded(*arguments: str) -> Iterator[Embedded]:
     """Run the program without a model path; yield it once it serves."""
-    with program("--threads", "1", *arguments) as process:
+    with _until_left(start_serving(_serve(["--threads", "1", *arguments]))) as process:
         yield Embedded(process, f"http://127.0.0.1:{_port(process)}")
 
 
