@@ -31,18 +31,25 @@ FORK_SERVER = fork_server.__name__.encode()
 
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
-    """Run `llama-gateway serve` as users do. Its output is on its `stderr`, which need not be read."""
+    """Run `llama-gateway serve`. Its output is on its `stderr`, which need not be read."""
     with _until_left(start(_serve(arguments))) as process:
         yield process
 
 
-def start(arguments: Sequence[str]) -> Process:
-    """Start `llama-gateway`."""
+@contextmanager
+def program_of_users(*arguments: str) -> Iterator[Process]:
+    """Run `llama-gateway serve` with an interpreter of its own, also in tests."""
+    with _until_left(start_interpreter(_serve(arguments))) as process:
+        yield process
+
+
+def start_interpreter(arguments: Sequence[str]) -> Process:
+    """Start `llama-gateway` as users do."""
     return subprocess.Popen([sys.executable, "-m", "gateway", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
-start_serving = start
-"""Starts the programs that tests only use; `tests.prefork` replaces it."""
+start = start_interpreter
+"""Starts `llama-gateway`. In tests, `tests.prefork` replaces it."""
 
 
 def _serve(arguments: Sequence[str]) -> list[str]:
@@ -65,7 +72,7 @@ def serving_program(*arguments: str) -> Iterator[tuple[Process, int]]:
     With one thread for the model: on a busy machine several would wait for each other at every layer.
     """
     model = () if "--model" in arguments else ("--model", str(model_path()))
-    with _until_left(start_serving(_serve([*model, "--threads", "1", *arguments]))) as process:
+    with program(*model, "--threads", "1", *arguments) as process:
         yield process, _port(process)
 
 
@@ -86,7 +93,7 @@ class Embedded:
 @contextmanager
 def serving_embedded(*arguments: str) -> Iterator[Embedded]:
     """Run the program without a model path; yield it once it serves."""
-    with _until_left(start_serving(_serve(["--threads", "1", *arguments]))) as process:
+    with program("--threads", "1", *arguments) as process:
         yield Embedded(process, f"http://127.0.0.1:{_port(process)}")
 
 

@@ -96,7 +96,7 @@ def _fork_server(module: str) -> Iterator[socket.socket]:
 
 @contextmanager
 def forked_processes() -> Iterator[None]:
-    """Fork what `anyio.open_process` would start, if its command runs a module of `PREPARED`, and serving programs."""
+    """Fork what `tests.program` starts, and what `anyio.open_process` does if its command runs one of `PREPARED`."""
     start = anyio.open_process
     with ExitStack() as stack:
         servers = ForkServers(stack)
@@ -119,7 +119,7 @@ def forked_processes() -> Iterator[None]:
 
         with (
             patch.object(anyio, "open_process", open_process),
-            patch.object(program, "start_serving", servers.fork_program),
+            patch.object(program, "start", servers.fork_program),
         ):
             yield
 

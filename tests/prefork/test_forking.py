@@ -47,8 +47,8 @@ async def test_another_program_is_started() -> None:
     assert await process.wait() == 0
 
 
-def test_a_serving_program_is_forked() -> None:
-    with program.start_serving(["serve", "--slots", "many"]) as process:
+def test_the_program_is_forked() -> None:
+    with program.start(["serve", "--slots", "many"]) as process:
         assert isinstance(process, ForkedProgram)
         _, output = process.communicate(program.GUARD)
     assert (process.poll(), process.returncode) == (2, 2)
