@@ -225,13 +225,27 @@ EmbeddingInput: TypeAlias = str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How the inputs of a request, which are documents, are scored."""
+
+    query: str
+    """Query to which the documents are relevant or not."""
+    truncates: bool = False
+    """True to cut a document that is too long for the model together with the query."""
+    document_tokens: int | None = None
+    """Number of tokens after which a document is cut, approximately; None sets no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest:
-    """Request to compute one vector for each input."""
+    """Request to compute one vector for each input, or its scores."""
 
     id: str
     """Request id in the logs of both processes; need not be unique."""
     inputs: tuple[EmbeddingInput, ...]
-    """One or several texts, in the order of their vectors."""
+    """One or several texts, in the order of their vectors. Documents to rank are strings."""
+    ranking: Ranking | None = None
+    """How the inputs are scored by a model that ranks; None asks for vectors."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
     weight: float = 1.0

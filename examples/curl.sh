@@ -93,6 +93,15 @@ show "$url/tokenize" -d '{"content": "17+25=42", "with_pieces": true}'
 show "$url/detokenize" -d '{"tokens": [49, 55, 43, 50, 53]}'
 show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!"}]}'
 
+# Re-ranking, in the shapes of Jina, TEI and Cohere. It needs a model with a classifier (Qwen3-Reranker); any
+# other refuses it.
+ranking='{"query": "pets", "documents": ["a cat", "the sun"], "top_n": 1}'
+show "$url/v1/rerank" -d "$ranking"
+show "$url/rerank" -d "$ranking"
+show "$url/reranking" -d "$ranking"
+show "$url/v1/reranking" -d "$ranking"
+show "$url/v2/rerank" -d "$ranking"
+
 # An error has OpenAI's shape, and names the wrong field.
 show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'
 

@@ -15,6 +15,7 @@ from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
+from gateway.apis.rerank.api import cohere_api, rerank_api
 from gateway.apis.routing import encoder_for, routes
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
@@ -139,7 +140,8 @@ def create_apis(
         max_bytes=settings.stored_bytes // 4,
     )
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
-    described = (openai_api(models, store, background), generate_api(models), own_api)
+    rankers = (rerank_api(models), cohere_api(models))
+    described = (openai_api(models, store, background), generate_api(models), own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 

@@ -25,6 +25,7 @@ from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
+from gateway.settings.prefix_files import PrefixFileSettings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
@@ -46,6 +47,7 @@ _GROUPS = {
     "models, queue and log": EngineSettings,
     "each model": ModelSettings,
     "KV cache of each model": KVCacheSettings,
+    "cached prompts on disk of each model": PrefixFileSettings,
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
     "hardware of each model": HardwareSettings,

@@ -42,6 +42,7 @@ TOLD = {
         r"\n200, \d+ bytes\n",
         r"\n200, \d+ bytes of metrics\n",
         r'{"prompt":".*Hello!',
+        r'/v2/rerank .*\n{"message":"this model cannot rank documents"}',
         r'"param":"temperature"',
         r'"state":"idle"',
     ],

@@ -62,6 +62,12 @@ class Model(Protocol):
             begin: as in `tokenize`.
         """
 
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Return the token ids of a query and a document for a model that ranks. May take long.
+
+        Names of control tokens in them are plain text.
+        """
+
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return the token ids of a fill-in-the-middle prompt. May take long.
 

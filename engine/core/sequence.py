@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from enum import Enum
+from hashlib import blake2b
 
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.echo import Echo
@@ -289,5 +290,9 @@ class Sequence:
 
 
 def _partition(name: str, adapters: AdapterSet) -> str:
-    """Return the cache partition of a set of adapters. The text before the first bar is never a part of a name."""
-    return f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
+    """Return a hash of a cache partition and a set of adapters, because files name it and it may hold a secret.
+
+    The text before the first bar is never a part of a name.
+    """
+    partition = f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
+    return blake2b(partition.encode(), digest_size=16).hexdigest()

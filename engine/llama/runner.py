@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
@@ -24,6 +25,7 @@ from engine.llama.context import LlamaContext
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
+from engine.prefix_files.service import PrefixFileService
 from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
@@ -40,8 +42,8 @@ _MASK_THREADS = 4
 class LlamaRunner(Runner):
     """Owns the C context, the samplers of its sequences and the saved cells, and frees them once."""
 
-    def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
-        """Create the context, which allocates the KV cache. `model` must outlive the runner.
+    def __init__(self, model: LlamaModel, config: EngineConfig, files: PrefixFileService | None = None) -> None:
+        """Create the context, which allocates the KV cache. `model` and `files` must outlive the runner.
 
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
@@ -57,7 +59,7 @@ class LlamaRunner(Runner):
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
             self._context.check_generates(config)
-            self._cells = resources.enter_context(closing(SlotCells(self._context, model)))
+            self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -113,6 +115,22 @@ class LlamaRunner(Runner):
     @override
     def forget(self, forget: Forget) -> None:
         self._cells.forget(forget)
+
+    @override
+    def spill(self, spill: Spill) -> None:
+        self._cells.spill(spill)
+
+    @override
+    def spill_slot(self, spill: SpillSlot) -> None:
+        self._cells.spill_slot(spill)
+
+    @override
+    def fetch(self, fetch: Fetch) -> None:
+        self._cells.fetch(fetch)
+
+    @override
+    def discard(self, discard: Discard) -> None:
+        self._cells.discard(discard)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:

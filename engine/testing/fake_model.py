@@ -77,6 +77,7 @@ class FakeModel:
         min_prefill_chunk: int = 64,
         adapters: int = 2,
         pool: int | None = None,
+        ranks: bool = False,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -91,6 +92,8 @@ class FakeModel:
             shifts=shifts,
             eos=NAMES[END].decode(),
             adapters=adapters,
+            generates=not ranks,
+            ranks=ranks,
         )
         moves = 0 if pool else cells_per_weight_pass
         self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, pool=pool, windowed=windowed)
@@ -105,6 +108,10 @@ class FakeModel:
         """Return the tokens of each part, as `tokenize` does."""
         runs = (self.tokenize(part, special=not plain, begin=begin) for part, plain in prompt.parts())
         return [token for run in runs for token in run]
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Return both texts, with a control token between them."""
+        return [*query.encode(), SUFFIX, *document.encode()]
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return both texts, each after its control token, if the model was created with these tokens."""

@@ -9,10 +9,12 @@ from itertools import count
 from typing_extensions import override
 
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, FileRead, FileReport, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.request import AdapterSet
+from engine.testing.fake_files import FakeFiles
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
 Script = Callable[[list[int]], int]
@@ -51,6 +53,9 @@ class FakeRunner(Runner):
         self._saved_by: dict[int, AdapterSet] = {}
         self.room = sys.maxsize
         """Maximum number of saved cells, partial states included."""
+        self.files = FakeFiles()
+        """The files."""
+        self._reading: set[int] = set()
         self.open: set[Sequence] = set()
         """Sequences with a sampler."""
         self.copied = 0
@@ -122,6 +127,7 @@ class FakeRunner(Runner):
 
     @override
     def restore(self, restore: Restore) -> None:
+        self._check_read(restore.key)
         saved = self.saved.get(restore.key, [])
         if not 1 <= restore.tokens <= len(saved) or (
             restore.tokens < len(saved) and self._model.traits.needs_checkpoints
@@ -134,6 +140,7 @@ class FakeRunner(Runner):
 
     @override
     def rewind(self, rewind: Rewind) -> None:
+        self._check_read(rewind.key)
         saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
         if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
             raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
@@ -145,6 +152,38 @@ class FakeRunner(Runner):
         self.saved.pop(forget.key, None)
         self.checkpoints.pop(forget.key, None)
         self._saved_by.pop(forget.key, None)
+        self._reading.discard(forget.key)
+
+    @override
+    def spill(self, spill: Spill) -> None:
+        self._check_read(spill.key)
+        cells = (self.checkpoints if spill.file.partial else self.saved).get(spill.key)
+        self.files.write(spill.file, cells, self._saved_by.get(spill.key, ()))
+
+    @override
+    def spill_slot(self, spill: SpillSlot) -> None:
+        self.files.write(spill.file, self.cells.get(spill.seq_id, []), self._computed_by[spill.seq_id])
+
+    @override
+    def fetch(self, fetch: Fetch) -> None:
+        if fetch.key in self.saved or fetch.key in self.checkpoints:
+            raise RuntimeError(f"cells to read under the key {fetch.key}, which has some")
+        (self.checkpoints if fetch.file.partial else self.saved)[fetch.key] = fetch.file.prefix.tokens
+        self._saved_by[fetch.key] = self.files.computed_by.get(fetch.file.name, ())
+        self._reading.add(fetch.key)
+        self.files.read(fetch.file, fetch.key)
+
+    @override
+    def discard(self, discard: Discard) -> None:
+        self.files.delete(discard.name)
+
+    def take_reports(self) -> list[FileReport]:
+        """Return what became of files. From now on the cells that were read can be used."""
+        reports = self.files.take_reports()
+        for report in reports:
+            if isinstance(report, FileRead) and report.found:
+                self._reading.discard(report.key)
+        return reports
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -195,6 +234,10 @@ class FakeRunner(Runner):
         pool = self._model.traits.pool
         if pool is not None and (used := len(set().union(*self._places.values()))) > pool:
             raise RuntimeError(f"{used} cells in a pool of {pool}")
+
+    def _check_read(self, key: int) -> None:
+        if key in self._reading:
+            raise RuntimeError(f"the cells under the key {key} are still being read")
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""

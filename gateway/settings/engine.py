@@ -19,6 +19,7 @@ _OF_THE_MAIN_MODEL: dict[str, object] = {
     "lora": (),
     "control_vector": (),
     "context_shift": False,
+    "pooling": None,
     "override_tensor": (),
     **dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith(("rope_", "yarn_"))),
 }

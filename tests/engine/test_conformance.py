@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan, carry_out
+from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
 from engine.events import Finished, Text

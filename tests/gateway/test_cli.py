@@ -105,6 +105,8 @@ VALUES = {
     "speculation": "off",
     "context_shift": "true",
     "prefix_store": "1000",
+    "prefix_dir": "/prefixes",
+    "prefix_dir_bytes": "2000",
     "partition_cache": "true",
     "queue_limit": "9",
     "keep_loaded": "true",
@@ -162,6 +164,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.partition_cache
     assert by_flags.parse_special
     assert by_flags.engine_config().prefix_store == 1000
+    assert by_flags.engine_config().prefix_dir == "/prefixes"
+    assert by_flags.engine_config().prefix_dir_bytes == 2000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"
 

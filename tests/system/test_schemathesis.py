@@ -51,6 +51,7 @@ FEWER = dict.fromkeys(["/v1/chat/completions/input_tokens", "/v1/responses/input
 OF_A_REAL_MODEL = 2
 ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints]
 WITH_BODY_OR_QUERY = [endpoint for endpoint in ENDPOINTS if has_body(endpoint) or endpoint.query]
+THAT_RANK = [endpoint for endpoint in ENDPOINTS if "rerank" in endpoint.path]
 THAT_GENERATE = [endpoint for endpoint in ENDPOINTS if endpoint.events]
 
 
@@ -71,6 +72,11 @@ class Api:
         headers = {name: values[0] for name, values in response.headers.items()}
         description.check(case.method, case.formatted_path, response.status_code, headers, response.content)
         return response
+
+    def send_to_default(self, case: AnyCase) -> None:
+        """Send one request to the default model, which must answer it."""
+        case.body = {**with_plain_integers(case.body), "model": "default"}
+        assert self.send(case).status_code == 200
 
     def known_id(self, endpoint: AnyEndpoint) -> str:
         """Return the id of an existing response."""
@@ -97,6 +103,13 @@ def served(**options: Any) -> Iterator[Api]:
 def api() -> Iterator[Api]:
     """A gateway before a model that takes no time and ends every text soon."""
     with served(seconds_per_pass=0) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def ranking_api() -> Iterator[Api]:
+    """The same with a model that ranks."""
+    with served(seconds_per_pass=0, pooling="rank") as api:
         yield api
 
 
@@ -155,9 +168,15 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
     for_each(api.requests(endpoint, GenerationMode.POSITIVE), examples, check)
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=name_of)
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one not in THAT_RANK], ids=name_of)
 def test_valid_requests_are_answered_as_described(api: Api, endpoint: AnyEndpoint) -> None:
     check_right_requests(api, endpoint, FEWER.get(endpoint.path, EXAMPLES))
+
+
+@pytest.mark.parametrize("endpoint", THAT_RANK[-2:], ids=name_of)
+def test_valid_requests_are_ranked_as_described(ranking_api: Api, endpoint: AnyEndpoint) -> None:
+    """The last two: one of each API, because the others are the same endpoint at other paths."""
+    for_each(ranking_api.requests(endpoint, GenerationMode.POSITIVE), EXAMPLES, ranking_api.send_to_default)
 
 
 @pytest.mark.parametrize("endpoint", WITH_BODY_OR_QUERY, ids=name_of)

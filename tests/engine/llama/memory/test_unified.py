@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
-from engine.core.step import Outcome, carry_out
+from engine.core.step import Outcome
 from engine.core.turns import Turns
 from engine.errors import LoadError
 from engine.events import EngineMetrics, Finished

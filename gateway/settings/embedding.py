@@ -1,0 +1,17 @@
+"""Settings of models that compute embeddings or rank."""
+
+from pydantic import BaseModel, Field
+
+from engine.config import EngineConfig, PoolingType
+
+_ENGINE = EngineConfig(model="")
+
+
+class EmbeddingSettings(BaseModel):
+    """What a model makes of a whole text."""
+
+    pooling: PoolingType | None = Field(
+        _ENGINE.pooling,
+        description="use the model for embeddings, pooled like this, or to rank documents (rank), and not to generate "
+        "text; default: as the model file says",
+    )
