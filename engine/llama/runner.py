@@ -238,5 +238,8 @@ class LlamaRunner(Runner):
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
-    params = context_params(config, cells, model.attention, full_windows=model.memory.full_windows)
+    memory = model.memory
+    params = context_params(
+        config, cells, model.attention, full_windows=memory.full_windows, snapshots=memory.snapshots
+    )
     return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

@@ -46,7 +46,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         return LoadedModel(model, None, limits, lambda: embedder)
     runner = stack.enter_context(LlamaRunner(model, config))
     probed = runner.probe()
-    if not probed.can_trim:
+    if not probed.drops:
         model.require_checkpoints()
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model.info, gpu_before, model.memory.prefix_store)

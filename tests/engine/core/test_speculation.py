@@ -214,7 +214,7 @@ def test_each_draft_length_is_tried_once() -> None:
     assert row.drafter
     row.computed = len(row.tokens) - 1
     row.drafter.acceptance_rate = 0.9
-    speculator = Speculator(can_trim=True)
+    speculator = Speculator(FakeModel().traits)
     speculator.observe(1, 1.0, drawn=1, accepted=0)
     tried = []
     while draft := speculator.draft([row])[0]:
@@ -275,12 +275,12 @@ def draw_from(speculator: Speculator, tokens: int, rate: float, noise: float) ->
 @pytest.mark.parametrize(("rate", "most"), [(0.0, 0.0), (0.02, 0.1), (0.05, 0.15)])
 def test_wrong_guesses_are_few_whatever_the_clock_says(rate: float, noise: float, most: float) -> None:
     """The credit bounds them: 64 at first, and then a share of the drawn tokens."""
-    _, rejected = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    _, rejected = draw_from(Speculator(FakeModel().traits), 8_000, rate, noise)
     assert rejected <= 64 + most * 8_000
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.3, 0.6])
 @pytest.mark.parametrize(("rate", "least"), [(0.8, 0.6), (0.95, 0.8)])
 def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, least: float) -> None:
-    accepted, _ = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    accepted, _ = draw_from(Speculator(FakeModel().traits), 8_000, rate, noise)
     assert accepted > least * 8_000
