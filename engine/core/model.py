@@ -24,8 +24,10 @@ class ModelTraits:
     """Maximum number of draft tokens of a row: so many last cells can be dropped right after the step that computed
     them, whatever `can_trim` says.
     """
-    drafts_among_neighbours: bool = False
-    """True if only steps with rows in neighbouring slots may have draft tokens."""
+    has_state: bool = False
+    """True if sequences have a recurrent state. A step may move the states of others, so that only one with rows in
+    neighbouring slots may have draft tokens.
+    """
     windowed: bool = False
     """True if a copy of cells has only those that a sliding window still shows. Its last ones cannot be dropped alone,
     whatever `can_trim` says.

@@ -132,25 +132,18 @@ class LlamaModel:
         )
         trained = metadata.extended_context(handle, config.rope)
         with simulation:
-            return plan_memory(
-                config,
-                self.attention,
-                trained,
-                simulation,
-                rooms,
-                windowed=self.window > 0,
-                recurrent=metadata.has_state(handle),
-            )
+            kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
+            return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
-        stateful = metadata.has_state(handle)
+        has_state = metadata.has_state(handle)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
-            max_draft=self.memory.snapshots if stateful else LENGTHS[-1],
-            drafts_among_neighbours=stateful,
+            max_draft=self.memory.snapshots if has_state else LENGTHS[-1],
+            has_state=has_state,
             windowed=self.window > 0,
             pool=self.memory.cells if config.kv_unified else None,
         )

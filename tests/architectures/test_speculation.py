@@ -1,8 +1,7 @@
-"""Draft tokens on models whose last cells can only be dropped right after their step: answers are those without them."""
+"""Draft tokens where cells can be dropped only right after their step: the answers are those without them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from operator import itemgetter
 
 import pytest
 

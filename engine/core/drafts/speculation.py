@@ -72,7 +72,7 @@ class Speculator:
         if not self._traits.max_draft or any(row.pending > 1 for row in rows):
             return False
         neighbours = rows[-1].seq_id - rows[0].seq_id < len(rows)
-        return neighbours or not self._traits.drafts_among_neighbours
+        return neighbours or not self._traits.has_state
 
     def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""

@@ -1,6 +1,7 @@
 """Draft tokens change the time of a text, and only that."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,6 +160,26 @@ def test_a_model_that_cannot_drop_cells_gets_no_drafts() -> None:
     key = made.add("begin", max_tokens=100, speculative=True)
     made.drain()
     assert finished(made, key).drafted == 0
+
+
+def test_a_model_with_few_snapshots_gets_short_drafts() -> None:
+    model = FakeModel(context=2048, can_trim=False, max_draft=3)
+    made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
+    key = made.add("begin", max_tokens=200, speculative=True)
+    made.drain()
+    assert made.text(key) == generate(False, mostly)[0]
+    assert finished(made, key).drafted > finished(made, key).accepted > 0
+    assert max(len(chunk.draft) for plan in made.plans for chunk in plan.chunks) == 3
+
+
+@pytest.mark.parametrize("only_neighbours", [True, False])
+def test_rows_apart_have_no_drafts_where_only_neighbours_may(only_neighbours: bool) -> None:
+    speculator = Speculator(replace(FakeModel().traits, has_state=only_neighbours))
+    rows = [Sequence(request("begin", speculative=True), 0, list(b"abcabcabcabc"), 100) for _ in range(2)]
+    for apart in (1, 2):
+        for at, row in enumerate(rows):
+            row.seq_id, row.computed = at * apart, len(row.tokens) - 1
+        assert any(speculator.draft(rows)) == (apart == 1 or not only_neighbours)
 
 
 def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> None:
