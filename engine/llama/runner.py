@@ -125,7 +125,7 @@ class LlamaRunner(Runner):
         rows = self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
-        outcome = self._context.decode(self._batch)
+        outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:
             self._undo(plan)
@@ -161,6 +161,13 @@ class LlamaRunner(Runner):
         self._batch.ask(range(row, last))
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
+
+    def _may_abort(self, plan: StepPlan) -> bool:
+        """Return whether an abort would leave other sequences as they are.
+
+        llama.cpp keeps the recurrent states of a step side by side, and moves those of others out of the way within it.
+        """
+        return len(plan.chunks) == 1 or not self._model.traits.has_state
 
     def _undo(self, plan: StepPlan) -> None:
         """Drop the cells of the physical batches that an aborted step finished."""
