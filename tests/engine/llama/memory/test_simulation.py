@@ -61,14 +61,14 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
     return found
 
 
-@pytest.mark.parametrize("cache", ["whole", "windows", "unified", "snapshots"])
+@pytest.mark.parametrize("cache", ["whole", "windows, snapshots", "unified"])
 @pytest.mark.parametrize("attention", [AUTO, NO_FLASH], ids=["flash", "plain"])
 @pytest.mark.parametrize(("slots", "context"), [(1, 256), (3, 1000), (8, 2048)])
 def test_a_simulated_context_has_the_buffers_of_a_real_one(
     model: LlamaModel, simulation: Simulation, slots: int, context: int, attention: Any, cache: str
 ) -> None:
     settings = EngineConfig(model="", slots=slots, kv_unified=cache == "unified")
-    snapshots = 3 if cache == "snapshots" else 0
+    snapshots = 3 if cache == "windows, snapshots" else 0
     cells = all_cells(slots, context)
     params = context_params(settings, cells, attention, full_windows=cache == "whole", snapshots=snapshots)
     real, simulated = allocated(model, params), simulation.buffers(params)
