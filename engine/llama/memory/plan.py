@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 from engine.config import EngineConfig
@@ -96,16 +97,18 @@ def plan_memory(
     """
     wanted = config.context or trained
     full_windows = True
-    each, need = _needs(config, attention, simulation, full_windows=True)
+    each = _token_bytes(config, attention, simulation, full_windows=True)
+    need = _need(config, attention, simulation, full_windows=True)
     if windowed and not fits_full_windows(config.slots, wanted, need, each, rooms):
         full_windows = False
-        each, need = _needs(config, attention, simulation, full_windows=False)
+        each = _token_bytes(config, attention, simulation, full_windows=False)
+        need = _need(config, attention, simulation, full_windows=False)
     snapshots = 0
     if recurrent and config.speculation is not False and not config.kv_unified:
         least = config.context or min(trained, SMALLEST_CONTEXT)
         spare = _spare_beside(config.slots, least, need, each, rooms)
         snapshots = choose_snapshots(config, _snapshot_bytes(config, attention, simulation), spare)
-        each, need = _needs(config, attention, simulation, full_windows=full_windows, snapshots=snapshots)
+        need = _need(config, attention, simulation, full_windows=full_windows, snapshots=snapshots)
     context = choose_context(config, trained, need, each, rooms)
     buffers, cells = need(context), all_cells(config.slots, context)
     for device, needed in buffers.all.items():
@@ -115,19 +118,24 @@ def plan_memory(
     return MemoryPlan(longest, cells, each, full_windows, snapshots, buffers, store)
 
 
-def _needs(
+def _need(
     config: EngineConfig, attention: Attention, simulation: Simulation, *, full_windows: bool, snapshots: int = 0
-) -> tuple[int, Need]:
-    """Return the bytes of one token's cells, and the need of contexts."""
+) -> Need:
+    """Return the need of contexts. Each is simulated once."""
 
-    def buffers(settings: EngineConfig, cells: int) -> Buffers:
-        return simulation.buffers(
-            context_params(settings, cells, attention, full_windows=full_windows, snapshots=snapshots)
-        )
+    def need(context: int) -> Buffers:
+        cells = all_cells(config.slots, context)
+        params = context_params(config, cells, attention, full_windows=full_windows, snapshots=snapshots)
+        return simulation.buffers(params)
 
-    alone = replace(config, slots=1)
-    long, longer = (sum(buffers(alone, tokens).cells.values()) for tokens in (_LONG, _LONGER))
-    return round((longer - long) / (_LONGER - _LONG)), lambda context: buffers(config, all_cells(config.slots, context))
+    return cache(need)
+
+
+def _token_bytes(config: EngineConfig, attention: Attention, simulation: Simulation, *, full_windows: bool) -> int:
+    """Return the bytes of one token's cells."""
+    need = _need(replace(config, slots=1), attention, simulation, full_windows=full_windows)
+    long, longer = (sum(need(tokens).cells.values()) for tokens in (_LONG, _LONGER))
+    return round((longer - long) / (_LONGER - _LONG))
 
 
 def fits_full_windows(slots: int, context: int, need: Need, token_bytes: int, rooms: Mapping[str, Room]) -> bool:
