@@ -35,7 +35,7 @@ class Scheduler:
         """
         self._ledger = ledger
         self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
-        self._speculator = Speculator(can_trim=ledger.traits.can_trim)
+        self._speculator = Speculator(ledger.traits)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
         self._adapter_turns = AdapterTurns(step_target)

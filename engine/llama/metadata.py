@@ -67,9 +67,12 @@ def can_trim(handle: int, *, full_windows: bool) -> bool:
 
     Not with a recurrent state, and not where the cells before a sliding window are overwritten.
     """
-    if recurrent(handle) or llama_cpp.llama_model_is_hybrid(handle):
-        return False
-    return full_windows or not window(handle)
+    return not has_state(handle) and (full_windows or not window(handle))
+
+
+def has_state(handle: int) -> bool:
+    """Return whether a sequence has a recurrent state, with or without cells of tokens."""
+    return recurrent(handle) or bool(llama_cpp.llama_model_is_hybrid(handle))
 
 
 def recurrent(handle: int) -> bool:

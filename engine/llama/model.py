@@ -13,6 +13,7 @@ from typing import Self
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
@@ -133,21 +134,25 @@ class LlamaModel:
         )
         trained = metadata.extended_context(handle, config.rope)
         with simulation:
-            return plan_memory(config, self.attention, trained, simulation, rooms, windowed=self.window > 0)
+            kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
+            return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
+        has_state = metadata.has_state(handle)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
+            max_draft=self.memory.snapshots if has_state else LENGTHS[-1],
+            has_state=has_state,
             windowed=self.window > 0,
             pool=self.memory.cells if config.kv_unified else None,
         )
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""
-        self.traits = replace(self.traits, can_trim=False)
+        self.traits = replace(self.traits, can_trim=False, max_draft=0)
         self.info = replace(self.info, checkpoints=True)
 
     @property

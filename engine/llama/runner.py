@@ -144,7 +144,7 @@ class LlamaRunner(Runner):
         rows = self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
-        outcome = self._context.decode(self._batch)
+        outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:
             self._undo(plan)
@@ -180,6 +180,13 @@ class LlamaRunner(Runner):
         self._batch.ask(range(row, last))
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
+
+    def _may_abort(self, plan: StepPlan) -> bool:
+        """Return whether an abort would leave other sequences as they are.
+
+        llama.cpp keeps the recurrent states of a step side by side, and moves those of others out of the way within it.
+        """
+        return len(plan.chunks) == 1 or not self._model.traits.has_state
 
     def _undo(self, plan: StepPlan) -> None:
         """Drop the cells of the physical batches that an aborted step finished."""
@@ -268,5 +275,8 @@ def _allowed(logits: Logits, sequence: Sequence) -> Logits:
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
-    params = context_params(config, cells, model.attention, full_windows=model.memory.full_windows)
+    memory = model.memory
+    params = context_params(
+        config, cells, model.attention, full_windows=memory.full_windows, snapshots=memory.snapshots
+    )
     return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

@@ -39,6 +39,7 @@ class FakeRunner(Runner):
         self._model = model
         self._rewinds = rewinds and model.traits.needs_checkpoints
         self._floors: dict[int, int] = {}
+        self._drafted: dict[int, int] = {}
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
@@ -72,7 +73,9 @@ class FakeRunner(Runner):
     @override
     def remove(self, removal: Removal) -> None:
         copied = self._model.traits.windowed and removal.start < self._floors.get(removal.seq_id, 0)
-        if removal.start and (copied or not self._model.traits.can_trim):
+        dropped = len(self.cells.get(removal.seq_id, [])) - removal.start
+        drafted = dropped <= self._drafted.pop(removal.seq_id, 0)
+        if removal.start and (copied or not (self._model.traits.can_trim or drafted)):
             raise RuntimeError("this model cannot drop part of a sequence")
         if not removal.start:
             self._floors[removal.seq_id] = 0
@@ -197,6 +200,7 @@ class FakeRunner(Runner):
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
         self._computed_by.update(dict.fromkeys((chunk.seq_id for chunk in plan.chunks), plan.adapters))
+        self._drafted.update((chunk.seq_id, len(chunk.draft)) for chunk in plan.chunks)
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
@@ -220,6 +224,7 @@ class FakeRunner(Runner):
         self.cells[seq_id] = cells
         self._computed_by[seq_id] = adapters
         self._floors[seq_id] = len(cells)
+        self._drafted[seq_id] = 0
         self._place_cells(seq_id)
 
     def _place_cells(self, seq_id: int) -> None:
@@ -316,7 +321,7 @@ class FakeRunner(Runner):
             raise RuntimeError(f"slot {chunk.seq_id} has other cells than the computed tokens of its sequence")
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
-        if chunk.draft and not (chunk.sample and self._model.traits.can_trim):
+        if chunk.draft and not (chunk.sample and len(chunk.draft) <= self._model.traits.max_draft):
             raise RuntimeError(f"draft tokens in slot {chunk.seq_id} without sampling, or that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"sampling in slot {chunk.seq_id} after a token that is not its sequence's last")

@@ -51,7 +51,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     files = _open_files(model, config, stack)
     runner = stack.enter_context(LlamaRunner(model, config, files))
     probed = runner.probe()
-    if not probed.can_trim:
+    if not probed.drops:
         model.require_checkpoints()
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model.info, gpu_before, model.memory.prefix_store)

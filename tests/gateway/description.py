@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 import orjson
-from jsonschema import Draft202012Validator
-from jsonschema.protocols import Validator
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator, Registry
 
 from gateway.openapi.document import describe
 from tests.gateway.application import apis
@@ -90,8 +88,11 @@ def _at(place: tuple[str, ...]) -> Any:
 
 
 @cache
-def validator(place: tuple[str, ...]) -> Validator:
+def validator(place: tuple[str, ...]) -> Draft202012Validator:
     pointer = "/".join(step.replace("~", "~0").replace("/", "~1") for step in place)
-    registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document()))
-    schema = {"$ref": f"{NAME}#/{pointer.replace('{', '%7B').replace('}', '%7D')}"}
-    return Draft202012Validator(schema, registry=registry)
+    return Draft202012Validator({"$ref": f"{NAME}#/{quote(pointer)}"}, registry=_registry())
+
+
+@cache
+def _registry() -> Registry:
+    return Registry([(NAME, document())])

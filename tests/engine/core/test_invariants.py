@@ -55,7 +55,8 @@ class Engine(RuleBasedStateMachine):
         pool: int | None,
     ) -> None:
         windowed = windowed and not pool  # no model has both
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed, pool=pool)
+        traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
+        model = FakeModel(slots=slots, context=256, pool=pool, **traits)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
         self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, key=self.driver.key)
         self.driver.run.room = room
