@@ -6,6 +6,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
 
+from gateway.split_file import parts_of
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MOST_KEYS = 4096
@@ -42,13 +44,8 @@ def read_header(path: Path) -> Mapping[str, Value]:
 
 def bytes_of(path: Path) -> int:
     """Return the size of a model: of its file, or of all files of a split one."""
-    head, _, tail = path.stem.partition("-00001-of-")
-    parts = path.parent.glob(f"{_escaped(head)}-*-of-{tail}.gguf") if tail else [path]
-    return sum(part.stat().st_size for part in parts)
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    parts = map(path.with_name, parts_of(path.name))
+    return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def _read(file: BufferedReader, form: str) -> tuple[int, ...]:
