@@ -9,6 +9,8 @@ from gateway.split_file import SplitFile, parts_of
 
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 """Quantisations that are taken without a wish, in this order. Without them it is the first model."""
+MOST_NAMED = 20
+"""Models that an error offers by name."""
 _COMPANIONS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """In names of GGUF files that are not models of their own: projectors, statistics, draft models."""
 _QUANT = re.compile(r"(?:^|[-.])([A-Za-z0-9_]*\d[A-Za-z0-9_]*)$", re.ASCII)
@@ -70,4 +72,5 @@ def _offer(models: list[str], repository: str) -> str:
     if not models:
         return "the repository has no GGUF model"
     labels = sorted({quant_of(name) or name for name in models})
-    return f"the repository {repository} has no such model; it has {', '.join(labels)}"
+    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return f"the repository {repository} has no such model; it has {', '.join(labels[:MOST_NAMED])}{more}"
