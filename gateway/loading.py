@@ -42,7 +42,7 @@ async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
     await _show_progress(name, engine, EngineState.LOADING)
     status = engine.status
     if status.state is EngineState.FAILED:
-        logger.error("cannot serve %s: %s", name, status.detail)
+        logger.error("cannot serve %s: %s", name, status.cause)
     return status.state
 
 

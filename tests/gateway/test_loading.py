@@ -24,8 +24,8 @@ class Loads:
     def status(self) -> EngineStatus:
         return self._board.latest
 
-    def post(self, state: EngineState, progress: float = 0.0) -> None:
-        self._board.post(EngineStatus(state, "", progress, 0))
+    def post(self, state: EngineState, progress: float = 0.0, cause: str = "") -> None:
+        self._board.post(EngineStatus(state, "", progress, 0, cause))
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,10 @@ async def test_a_download_is_logged_once_it_makes_progress(
                 await anyio.wait_all_tasks_blocked()
                 engine.post(state)
     assert [record.getMessage() for record in caplog.records] == lines
+
+
+async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Loads()
+    engine.post(EngineState.FAILED, cause="/folder/m.gguf is not a GGUF file")
+    assert await wait_until_loaded("m", cast("Engine", engine)) is EngineState.FAILED
+    assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
