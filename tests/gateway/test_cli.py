@@ -463,6 +463,14 @@ def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
     assert len(read_settings(["serve"], {}).served) == 1
 
 
+def test_an_embedding_model_may_be_one_of_the_hub() -> None:
+    settings = read_settings(["serve", "--embedding-model", "hf:user/embed-GGUF:Q8_0"], {})
+    embeds = settings.served[-1]
+    assert (embeds.name, embeds.embeds_only) == ("embed-GGUF", True)
+    assert settings.engine_config(embeds).model == "hf:user/embed-GGUF:Q8_0"
+    assert complaint("--embedding-model", "hf:user").startswith("--embedding-model 'hf:user': should be hf:user/repo")
+
+
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
     assert complaint("--embedding-model", str(missing)) == f"--embedding-model {str(missing)!r}: there is no such file"
