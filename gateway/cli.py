@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from gateway import __version__
 from gateway.arguments import Help, Parser, without_values
-from gateway.habits import ALIASES, add_habits, settings_of
+from gateway.habits import ALIASES, LAYER_RANGE, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
@@ -219,6 +219,8 @@ def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
         return {"action": "store_const", "const": "true"}
     repeated = field.annotation == tuple[str, ...] or name == "model"
     metavar = field.title or "|".join(_choices(field))
+    if name == LAYER_RANGE:
+        return {"nargs": "+", "metavar": metavar}
     return {"action": "append" if repeated else "store", "metavar": metavar}
 
 
