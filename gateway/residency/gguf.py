@@ -42,6 +42,19 @@ def read_header(path: Path) -> Mapping[str, Value]:
     return values
 
 
+def number(header: Mapping[str, Value], key: str) -> int:
+    """Return a number of the architecture, the largest if it has one for each layer; 0 without one."""
+    value = header.get(f"{header.get('general.architecture')}.{key}", 0)
+    return int(max(value, default=0)) if isinstance(value, tuple) else int(value)
+
+
+def numbers(header: Mapping[str, Value], key: str, layers: int, default: int) -> list[int]:
+    """Return the number of each layer. The file has a list of them, or one for all."""
+    value = header.get(f"{header.get('general.architecture')}.{key}", default)
+    each = value if isinstance(value, tuple) else (value,) * layers
+    return [int(one) for one in each[:layers]]
+
+
 def bytes_of(path: Path) -> int:
     """Return the size of a model: of its file, or of all files of a split one."""
     parts = map(path.with_name, parts_of(path.name))
