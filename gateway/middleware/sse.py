@@ -1,7 +1,7 @@
 """Response that streams server-sent events."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from gateway.middleware.errors import Problem
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
+_EVENT_END = b"\n\n"
 FINAL_EVENT_TIMEOUT = 2.0
 """Seconds to send the error event of a cancelled stream."""
 HEADERS = [
@@ -71,6 +72,8 @@ class EventStream:
         self._encode_failure = encode_failure
         self._status = status
         self._begun = False
+        self._whole = True
+        self._pieces: Iterator[bytes] = iter(())
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send the whole response. Waits for the source and for the client. Must run inside `RequestScope`."""
@@ -116,8 +119,19 @@ class EventStream:
         return b": %b\n\n" % status.encode() if status else KEEP_ALIVE
 
     async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
-        for block in blocks(events):
+        self._pieces = iter(events)
+        for block in blocks(self._pieces):
             await self._send(block, send)
+
+    def _rest(self) -> bytes:
+        """Return the rest of an event whose first pieces were in the last block."""
+        rest: list[bytes] = []
+        if not self._whole:
+            for piece in self._pieces:
+                rest.append(piece)
+                if piece.endswith(_EVENT_END):
+                    break
+        return b"".join(rest)
 
     async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
         problem = errors.report(error)
@@ -126,10 +140,11 @@ class EventStream:
             last_events = self._encode_failure(problem)
         else:
             last_events = b"data: %b\n\n" % caller.encode_error(problem)
-        await self._send(last_events, send, last=True)
+        await self._send(self._rest() + last_events, send, last=True)
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:
             self._begun = True
             await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        self._whole = data.endswith(_EVENT_END)
         await send({"type": "http.response.body", "body": data, "more_body": not last})
