@@ -175,7 +175,7 @@ class Residents:
 
     async def _live(self, model: str, scope: anyio.CancelScope) -> None:
         """Own the engine of a model from its start until its process has ended."""
-        failure = ""
+        failure = cause = ""
         with scope:
             try:
                 async with self._open_engine(model) as engine:
@@ -184,10 +184,11 @@ class Residents:
                     await anyio.sleep_forever()
             except EngineError as error:
                 failure = error.message
+                cause = self.status(model).cause or failure
             finally:
                 self._engines.pop(model, None)
         if failure:
-            logger.error("cannot load the model", extra={"model": model, "why": failure})
+            logger.error("cannot load the model", extra={"model": model, "why": cause})
             self._residency.failed(model, failure, self._clock())
         else:
             logger.info("model unloaded", extra={"model": model})

@@ -22,15 +22,14 @@ from gateway.apis.ollama.lines import (
 )
 from gateway.apis.ollama.names import find, resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
-from gateway.middleware.sse import EventStream
+from gateway.middleware.sse import EventStream, Framing
 from gateway.serving.generations import GenerationResult
 from gateway.serving.model import Model
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 
-JSON_LINES = "application/x-ndjson"
-PING = b" "
-"""Sent in a silence. It is a space before the next line's JSON, which has no comments."""
+LINES = Framing(media="application/x-ndjson", event_end=b"\n", ping=b" ")
+"""Lines of JSON. They have no comments, so a ping is a space before the next line."""
 
 
 class TextEndpoints:
@@ -64,7 +63,7 @@ class TextEndpoints:
         operation = Operation.TEXT_COMPLETION if prompt is None else Operation.CHAT
         if request.stream:
             source = served.generations.stream(caller, request, Lines(terms).encode, names, operation=operation)
-            return EventStream(source, end=b"", encode_failure=error_line, ping=PING, media=JSON_LINES)
+            return EventStream(source, end=b"", encode_failure=error_line, framing=LINES)
         result = await served.generations.run(caller, request, names, operation=operation)
         return JsonReply(await _whole(terms, result))
 
@@ -108,7 +107,7 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.chat,
         answer=ChatLine,
         events=ChatLine | OllamaError,
-        stream_media=JSON_LINES,
+        stream_media=LINES.media,
         refusals=QUEUED,
     )
     generate = Endpoint(
@@ -121,7 +120,7 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.generate,
         answer=GenerateLine,
         events=GenerateLine | OllamaError,
-        stream_media=JSON_LINES,
+        stream_media=LINES.media,
         refusals=QUEUED,
     )
     return chat, generate

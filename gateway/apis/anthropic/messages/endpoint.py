@@ -12,7 +12,7 @@ from gateway.apis.anthropic.messages.request import CountBody, MessagesBody
 from gateway.apis.anthropic.messages.stream import PING, MessageEvents, fail
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.nested import refusal
-from gateway.middleware.sse import EventStream
+from gateway.middleware.sse import EventStream, Framing
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 
@@ -38,7 +38,7 @@ class MessagesEndpoints:
         if request.stream:
             encode = MessageEvents(served.name, options, prompt).encode
             source = served.generations.stream(caller, request, encode, names, operation=Operation.CHAT)
-            return EventStream(source, end=b"", encode_failure=fail, ping=PING)
+            return EventStream(source, end=b"", encode_failure=fail, framing=Framing(ping=PING))
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         (end,) = answer.outcomes
         content = content_of(await read_deltas(prompt, end.text), omits_thinking=options.omits_thinking)
