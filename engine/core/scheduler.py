@@ -6,10 +6,10 @@ scheduler): a sequence has known tokens and computed tokens, and each step compu
 
 from collections.abc import Iterable, Iterator
 
-from engine.core.adapter_turns import AdapterTurns
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.drafts.speculation import Speculator
+from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -213,7 +214,9 @@ class LlamaRunner(Runner):
         try:
             logits = self._logits(row)
             unchanged = None if sequence.request.logprobs is None else logits.copy()
-            token = self._sampler(sequence).draw(logits)
+            token = self._sampler(sequence).draw(_allowed(logits, sequence))
+            if sequence.reasoning:
+                sequence.reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
@@ -259,6 +262,15 @@ class LlamaRunner(Runner):
         if not isinstance(grammar, CompiledGrammar):
             raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
         return Constraint(grammar, self._mask_workers)
+
+
+def _allowed(logits: Logits, sequence: Sequence) -> Logits:
+    """Return the logits, without all others if the reasoning's budget forces a token. Changes them in place."""
+    forced = None if sequence.reasoning is None else sequence.reasoning.forced
+    if forced is not None:
+        logits.fill(-math.inf)
+        logits[forced] = 0.0
+    return logits
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:

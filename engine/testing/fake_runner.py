@@ -274,13 +274,17 @@ class FakeRunner(Runner):
     def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
         token = self._choose(sequence, cells)
+        if sequence.reasoning:
+            sequence.reasoning.accept(self._model.piece(token, special=True))
         piece = self._model.piece(token, special=sequence.request.show_special)
         if sequence.request.logprobs is None:
             return Token(token, piece, ends=token == END)
         return Token(token, piece, token == END, *self._score(sequence, cells, token))
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
-        """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
+        """Return the forced token, else that of the grammar or the script, else the most probable one allowed."""
+        if sequence.reasoning and (ending := sequence.reasoning.forced) is not None:
+            return ending
         generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]

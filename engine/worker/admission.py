@@ -11,6 +11,7 @@ from dataclasses import fields
 from engine.core.echo import make_echo
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
+from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
@@ -43,6 +44,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
     grammar = yield from _compile(request.grammar, model)
     yield from _prepare(request.sampling, model)
     prediction = yield from _prediction_tokens(request.prediction, model)
+    ending = model.tokenize(request.reasoning.closing, begin=False) if request.reasoning else []
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
@@ -56,6 +58,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
                 tokens,
                 limit,
                 grammar=grammar,
+                reasoning=ReasoningBudget(request.reasoning, ending) if request.reasoning else None,
                 echo=echo,
                 prediction=prediction,
                 checkpoints=checkpoints,

@@ -1,11 +1,12 @@
 """Validation and tokenisation of embedding requests, before they are queued."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.model import Model
 from engine.errors import RequestError
-from engine.request import EmbeddingInput, EmbeddingRequest, Ranking
+from engine.request import EmbeddingRequest, Ranking
 from engine.worker.admission import BYTES_PER_TOKEN, begins_too_long, check_ids
 from engine.worker.slices import Slices, effort_of_text
 
@@ -18,9 +19,9 @@ def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: E
     """
     _check_task(request, model)
     if request.ranking is None:
-        inputs = yield from _texts(request.inputs, model, limits.longest)
+        inputs = yield from _texts(request, model, limits.longest)
     else:
-        inputs = yield from _pairs(request.inputs, request.ranking, model, limits.longest)
+        inputs = yield from _pairs(request, request.ranking, model, limits.longest)
     return EmbeddingJob(key, request, inputs)
 
 
@@ -31,24 +32,44 @@ def _check_task(request: EmbeddingRequest, model: Model) -> None:
     raise RequestError(f"this model {task}", param="model", code="unsupported_model")
 
 
-def _texts(inputs: Iterable[EmbeddingInput], model: Model, longest: int) -> Slices[list[list[int]]]:
-    for one in inputs:
+def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list[list[int]]]:
+    for one in request.inputs:
         if isinstance(one, tuple):
             _check_text(one, model, longest)
-    tokens: list[list[int]] = []
-    for one in inputs:
-        of_one = list(one) if isinstance(one, tuple) else (yield from _text_tokens(one, model, longest))
-        tokens.append(of_one)
-    return tokens
+    texts: list[list[int]] = []
+    for one in request.inputs:
+        if isinstance(one, tuple):
+            texts.append(list(one))
+        else:
+            tokens = yield from _text_tokens(one, model, longest, truncates=request.truncates)
+            texts.append(tokens)
+    return texts
 
 
-def _text_tokens(text: str, model: Model, longest: int) -> Slices[list[int]]:
-    if (yield from begins_too_long(text, model, longest)):
+def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
+    if truncates:
+        tokens = yield from _fitted(text, model.tokenize, longest)
+    elif (yield from begins_too_long(text, model, longest)):
         raise _too_long(longest, f"at least {longest + 1}")
-    yield effort_of_text(len(text))
-    tokens = model.tokenize(text)
+    else:
+        yield effort_of_text(len(text))
+        tokens = model.tokenize(text)
     _check_text(tokens, model, longest)
     return tokens
+
+
+def _fitted(text: str, tokenize: Callable[[str], list[int]], longest: int) -> Slices[list[int]]:
+    """Return the tokens of the longest beginning of a text that is known to fit, with those that the model adds.
+
+    If those that are added do not fit alone, they are returned.
+    """
+    text = text[: longest * BYTES_PER_TOKEN]
+    while True:
+        yield effort_of_text(len(text))
+        tokens = tokenize(text)
+        if len(tokens) <= longest or not text:
+            return tokens
+        text = text[: len(text) * longest // len(tokens)]
 
 
 def _check_text(tokens: Collection[int], model: Model, longest: int) -> None:
@@ -67,34 +88,31 @@ def _too_long(longest: int, count: str) -> RequestError:
     )
 
 
-def _pairs(
-    documents: Iterable[EmbeddingInput], ranking: Ranking, model: Model, longest: int
-) -> Slices[list[list[int]]]:
+def _pairs(request: EmbeddingRequest, ranking: Ranking, model: Model, longest: int) -> Slices[list[list[int]]]:
     if (yield from begins_too_long(ranking.query, model, longest)):
         raise _pair_too_long(longest, "query")
     pairs: list[list[int]] = []
-    for document in documents:
-        pair = yield from _pair_tokens(str(document), ranking, model, longest)
+    for document in request.inputs:
+        pair = yield from _pair(str(document), ranking, model, longest, truncates=request.truncates)
         pairs.append(pair)
     return pairs
 
 
-def _pair_tokens(document: str, ranking: Ranking, model: Model, longest: int) -> Slices[list[int]]:
+def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     """Return the tokens of the query and a document, which is cut as the request asks."""
     if ranking.document_tokens is not None:
         document = yield from _cut(document, ranking.document_tokens, model)
-    if ranking.truncates:
-        document = document[: longest * BYTES_PER_TOKEN]
+    tokenize = partial(model.tokenize_pair, ranking.query)
+    if truncates:
+        tokens = yield from _fitted(document, tokenize, longest)
     elif (yield from begins_too_long(document, model, longest)):
         raise _pair_too_long(longest, "documents")
-    while True:
+    else:
         yield effort_of_text(len(ranking.query) + len(document))
-        tokens = model.tokenize_pair(ranking.query, document)
-        if len(tokens) <= longest:
-            return tokens
-        if not (ranking.truncates and document):
-            raise _pair_too_long(longest, "documents" if document else "query")
-        document = document[: len(document) * longest // len(tokens)]
+        tokens = tokenize(document)
+    if len(tokens) > longest:
+        raise _pair_too_long(longest, "query" if truncates else "documents")
+    return tokens
 
 
 def _cut(document: str, limit: int, model: Model) -> Slices[str]:

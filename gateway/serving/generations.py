@@ -131,7 +131,9 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
+        request = _of_caller(request, caller)
+        if request.default_max_tokens is None:
+            request = replace(request, default_max_tokens=self._max_tokens)
         try:
             with (
                 self._counted((caller.credentials, request.id)),

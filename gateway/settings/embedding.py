@@ -12,6 +12,7 @@ class EmbeddingSettings(BaseModel):
 
     pooling: PoolingType | None = Field(
         _ENGINE.pooling,
-        description="use the model for embeddings, pooled like this, or to rank documents (rank), and not to generate "
-        "text; default: as the model file says",
+        title="TYPE",
+        description="use the model for embeddings, pooled by mean, cls or last, or to rank documents (rank), and not "
+        "to generate text; default: as the model file says",
     )

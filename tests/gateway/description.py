@@ -13,7 +13,7 @@ from gateway.openapi.document import describe
 from tests.gateway.application import apis
 
 NAME = "urn:llama-gateway"
-EVENTS = "text/event-stream"
+EVENTS, JSON_LINES = "text/event-stream", "application/x-ndjson"
 
 
 def check(method: str, path: str, status: int, headers: Mapping[str, str], content: bytes) -> None:
@@ -31,6 +31,9 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], conte
     place = (*place, "content", kind, "schema")
     if kind == EVENTS:
         _check_events(place, content)
+    elif kind == JSON_LINES:
+        for line in content.splitlines():
+            validator(place).validate(orjson.loads(line))
     elif method != "HEAD":
         validator(place).validate(orjson.loads(content) if kind == "application/json" else content.decode())
 

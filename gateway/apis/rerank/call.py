@@ -26,11 +26,11 @@ class RerankCall:
 
 def prepare_rerank(body: RerankBody) -> RerankCall:
     """Return the request in a body of Jina's or TEI's shape."""
-    ranking = Ranking(query=body.query, truncates=body.truncate, document_tokens=body.max_tokens_per_doc)
+    ranking = Ranking(query=body.query, document_tokens=body.max_tokens_per_doc)
     documents = body.texts if body.documents is None else body.documents
     return RerankCall(
         model=body.model,
-        request=EmbeddingRequest(id="", inputs=tuple(documents or ()), ranking=ranking),
+        request=EmbeddingRequest(id="", inputs=tuple(documents or ()), ranking=ranking, truncates=body.truncate),
         top=body.top_n,
         tei=body.texts is not None,
         shows_documents=body.return_documents or body.return_text,
@@ -40,6 +40,7 @@ def prepare_rerank(body: RerankBody) -> RerankCall:
 
 def prepare_cohere(body: CohereRerankBody) -> RerankCall:
     """Return the request in a body of Cohere's shape."""
-    ranking = Ranking(query=body.query, truncates=True, document_tokens=body.max_tokens_per_doc)
-    request = EmbeddingRequest(id="", inputs=tuple(body.documents), ranking=ranking, priority=body.priority)
+    ranking = Ranking(query=body.query, document_tokens=body.max_tokens_per_doc)
+    documents = tuple(body.documents)
+    request = EmbeddingRequest(id="", inputs=documents, ranking=ranking, truncates=True, priority=body.priority)
     return RerankCall(model=body.model, request=request, top=body.top_n)

@@ -27,9 +27,11 @@ class CountingModel(FakeModel):
         return super().tokenize_pair(query, document)
 
 
-def admitted(model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None) -> list[int]:
+def admitted(
+    model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None, *, truncates: bool = False
+) -> list[int]:
     """Return the tokens of an input."""
-    request = EmbeddingRequest(id="x", inputs=(one,), ranking=ranking)
+    request = EmbeddingRequest(id="x", inputs=(one,), ranking=ranking, truncates=truncates)
     [text] = at_once(admit_embedding(1, request, model, LIMITS)).waiting
     return text.tokens
 
@@ -57,17 +59,24 @@ def test_a_pair_that_cannot_fit_is_refused_by_its_beginning(
 ) -> None:
     model = CountingModel(ranks=True)
     with pytest.raises(RequestError, match=f"at most {LONGEST} tokens") as raised:
-        admitted(model, document, Ranking(query=query, truncates=truncates))
+        admitted(model, document, Ranking(query=query), truncates=truncates)
     assert (raised.value.param, raised.value.code) == (param, "context_length_exceeded")
     assert model.seen <= 2 * 16 * LONGEST
 
 
 def test_a_document_is_cut_if_the_request_asks_for_it() -> None:
     model = CountingModel(ranks=True)
-    cut = admitted(model, "y" * 10**6, Ranking(query="q", truncates=True))
+    cut = admitted(model, "y" * 10**6, Ranking(query="q"), truncates=True)
     assert LONGEST // 2 < len(cut) <= LONGEST
     assert cut == FakeModel().tokenize_pair("q", "y" * 1000)[: len(cut)]
     assert model.seen <= 4 * 16 * LONGEST
+
+
+def test_a_text_is_cut_if_the_request_asks_for_it() -> None:
+    model = CountingModel()
+    assert admitted(model, "x" * 10**6, truncates=True) == [*b"x" * LONGEST]
+    assert admitted(model, "short", truncates=True) == [*b"short"]
+    assert model.seen <= 2 * 16 * LONGEST
 
 
 @pytest.mark.parametrize("document", ["y" * 9, "y" * 10, "y" * 11, "y" * 10**6])

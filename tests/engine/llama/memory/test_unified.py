@@ -75,7 +75,7 @@ def prompt(words: int, first: str = "Once") -> str:
 def test_a_sequence_may_be_longer_than_a_slot(model: LlamaModel) -> None:
     assert model.info.context == CELLS
     assert model.info.cells == CELLS
-    (text,), metrics = answers(model, [(prompt(600), 100)], at_a_time=1)
+    (text,), metrics = answers(model, [(prompt(280), 100)], at_a_time=1)
     assert len(text) > 100
     assert metrics.preempted == 0
 
