@@ -1,10 +1,13 @@
 """A C context: the KV cache, one decode at a time, and its abort."""
 
+import ctypes
 import logging
 import time
-from typing import Self
+from typing import Self, TypeAlias
 
 import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.core.step import Outcome
@@ -17,11 +20,16 @@ from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
+from engine.sampling.short_calls import short
+
+LogitRows: TypeAlias = NDArray[np.float32]
 
 logger = logging.getLogger(__name__)
 
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
+_set_threads = short(llama_cpp.llama_set_n_threads)
+_get_logits = short(llama_cpp.llama_get_logits)
 
 
 class LlamaContext:
@@ -58,6 +66,7 @@ class LlamaContext:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self._handle: int | None = int(handle)
         self._model = model.handle
+        self._vocabulary = model.info.vocabulary
         self._memory = llama_cpp.llama_get_memory(handle)
         self._available = model.adapters
         self._adapters: AdapterSet = ()
@@ -104,7 +113,7 @@ class LlamaContext:
         """
         rows = int(batch.c.n_tokens)
         threads = self._threads.choose(rows)
-        llama_cpp.llama_set_n_threads(self.handle, threads, threads)
+        _set_threads(self.handle, threads, threads)
         began = time.perf_counter()
         with capture_log(logging.WARNING) as lines:
             status = int(llama_cpp.llama_decode(self.handle, batch.c))
@@ -119,6 +128,20 @@ class LlamaContext:
         if outcome is None:
             raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
         return outcome
+
+    def logits(self, outputs: int) -> LogitRows:
+        """Return the logits of the last batch: a row for each output, in the batch's order.
+
+        Valid until the next batch. They may be changed.
+
+        Raises:
+            EngineFault: there are none.
+        """
+        pointer = _get_logits(self.handle)
+        if not pointer:
+            raise EngineFault("llama.cpp gave no logits", code="decode_failed")
+        buffer = (ctypes.c_float * (outputs * self._vocabulary)).from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(buffer, np.float32).reshape(outputs, self._vocabulary)
 
     def use_adapters(self, adapters: AdapterSet) -> None:
         """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""

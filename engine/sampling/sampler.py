@@ -70,21 +70,17 @@ class SequenceSampler:
             )
             self._owned = owned.pop_all()
 
-    def draw(self, logits: Logits) -> int:
-        """Return the next token, from one logit for each token of the vocabulary. Changes the logits in place.
+    def draw(self, logits: Logits, best: int) -> int:
+        """Return the next token. Waits for the grammar's mask.
 
-        Waits for the grammar's mask.
+        Args:
+            logits: one for each token of the vocabulary. They are changed in place.
+            best: the first token with the highest logit, or with a logit that is not a number.
 
         Raises:
             DrawError: no token can be drawn.
         """
-        if self._constraint:
-            np.copyto(logits, -math.inf, where=self._constraint.denied())
-        if self._biases.size:
-            logits[self._bias_ids] += self._biases
-        if self._penalties:
-            self._penalties.apply(logits)
-        token = self._token_sampler.sample(logits, self._best(logits))
+        token = self._token_sampler.sample(logits, self._best(logits, self._adjust(logits, best)))
         self._drawn += 1
         self._token_sampler.accept(token)
         if self._penalties:
@@ -97,16 +93,29 @@ class SequenceSampler:
         """Free the samplers. Repeatable."""
         self._owned.close()
 
-    def _best(self, logits: Logits) -> int:
+    def _adjust(self, logits: Logits, best: int) -> int:
+        """Apply the grammar, the biases and the penalties. Return the best token."""
+        if not (self._constraint or self._penalties or self._biases.size):
+            return best
+        if self._constraint:
+            np.copyto(logits, -math.inf, where=self._constraint.denied())
+        if self._biases.size:
+            logits[self._bias_ids] += self._biases
+        if self._penalties:
+            self._penalties.apply(logits)
+        return int(logits.argmax())
+
+    def _best(self, logits: Logits, best: int) -> int:
         """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
         suppressed = self._suppressed()
-        before = logits[suppressed] if suppressed.size else None
-        if before is not None:
+        if suppressed.size:
+            before = logits[suppressed]
             logits[suppressed] = -math.inf
-        best = int(logits.argmax())  # the position of a NaN, if there is one
-        if before is not None and self._constraint and logits[best] == -math.inf:
-            logits[suppressed] = before
-            best = int(logits.argmax())
+            if logits[best] == -math.inf:
+                best = int(logits.argmax())
+            if self._constraint and logits[best] == -math.inf:
+                logits[suppressed] = before
+                best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         return best

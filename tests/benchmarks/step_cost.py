@@ -15,7 +15,6 @@ import argparse
 import gc
 import os
 import statistics
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -123,10 +122,16 @@ def real(config: EngineConfig, stack: ExitStack, clock: Clock) -> LoadedModel:
 @contextmanager
 def drained() -> Iterator[int]:
     """Return a pipe that another process reads."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
-        assert reader.stdin
-        yield reader.stdin.fileno()
-        reader.stdin.close()
+    reading, writing = os.pipe()
+    if not os.fork():
+        os.close(writing)
+        while os.read(reading, 1 << 16):
+            pass
+        os._exit(0)
+    os.close(reading)
+    yield writing
+    os.close(writing)
+    os.wait()
 
 
 def measure(model: str | None, rows: int, tokens: int, temperature: float, threads: int) -> None:
@@ -209,8 +214,9 @@ def report(clock: Clock, rows: int, spent: tuple[float, float, int]) -> None:
     if "run" in clock.cpu:
         clock.cpu["run"] -= decode
     parts = ", ".join(f"{part} {each(used)}" for part, used in clock.cpu.items() if part != "decode")
+    median, p99 = statistics.median(times) * 1e6, times[int(len(times) * 0.99)] * 1e6
     print(
-        f"{rows:3} rows: pause median {statistics.median(times) * 1e6:.0f}, p99 {times[int(len(times) * 0.99)] * 1e6:.0f}"
+        f"{rows:3} rows: pause median {median:.0f}, p99 {p99:.0f}"
         f", CPU {of_thread * 1e6:.0f} µs; {tokens / seconds:.0f} tokens/s; CPU of a token: decode {each(decode)}, "
         f"rest {each(cpu - decode)} µs: {parts}, text {text_seconds() * 1e6:.1f}",
         flush=True,
