@@ -54,7 +54,7 @@ class AdapterTurns:
 
     def take(self, ready: list[Sequence]) -> list[Sequence]:
         """Return the sequences that the next step may compute: those with the set whose turn it is."""
-        self._waiting = Counter(sequence.adapters for sequence in ready)
+        self._waiting = Counter([sequence.adapters for sequence in ready])
         if len(self._waiting) > 1:
             self._enter()
             if self._current not in self._received or self._is_over():

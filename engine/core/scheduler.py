@@ -96,7 +96,8 @@ class Scheduler:
     def demand(self) -> Demand:
         """Start sequences in the free slots. Return whether there are rows to decode, and prompts to compute."""
         self._prefix_waiters.resume_ready(self._running)
-        self._admit()
+        if len(self._queue):
+            self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
@@ -203,12 +204,13 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            self._counters.computed_prompt_tokens += min(chunk.count, sequence.unread)
-            sequence.advance(chunk.count, result.seconds)
-            if sequence.at_checkpoint:
+            self._counters.computed_prompt_tokens += sequence.advance(chunk.count, result.seconds)
+            if sequence.checkpoints and sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
-            if chunk.sample:
+            if chunk.draft:
                 self._accept_all(chunk, drawn, news)
+            elif chunk.sample:
+                self._accept(sequence, drawn[0], news)
             elif sequence.pending == 0:
                 self._finish(sequence, sequence.complete(), news)
         return news

@@ -109,11 +109,11 @@ class SequenceSampler:
         """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
         suppressed = self._suppressed()
         if suppressed.size:
-            before = logits[suppressed]
+            before = logits[suppressed] if self._constraint else None
             logits[suppressed] = -math.inf
             if logits[best] == -math.inf:
                 best = int(logits.argmax())
-            if self._constraint and logits[best] == -math.inf:
+            if before is not None and logits[best] == -math.inf:
                 logits[suppressed] = before
                 best = int(logits.argmax())
         if not math.isfinite(logits[best]):

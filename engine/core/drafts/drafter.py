@@ -42,7 +42,8 @@ class NgramDrafter:
 
     def _read(self, tokens: list[int]) -> None:
         drawn = tokens[len(self._text) - self._ahead :]
-        self._compare(drawn)
+        if self._draft:
+            self._compare(drawn)
         self._text += drawn
         self._index()
 
@@ -56,6 +57,10 @@ class NgramDrafter:
         """Index each n-gram except the last, which has no next token yet. The latest occurrence wins."""
         text, begin = self._text, self._indexed
         last = min(max(len(text) - NGRAM, begin), begin + INDEXED_AT_ONCE)
+        if last == begin + 1:  # as after most steps
+            self._follows[tuple(text[begin : begin + NGRAM])] = begin + NGRAM
+            self._indexed = last
+            return
         ngrams = zip(*(text[begin + at : last + at] for at in range(NGRAM)), strict=True)
         self._follows.update(zip(ngrams, range(begin + NGRAM, last + NGRAM), strict=True))
         self._indexed = last

@@ -65,14 +65,16 @@ class Speculator:
         self._guesses = 0
         if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
-        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
+        if not any(drafts):
+            return [()] * len(rows)
+        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
     def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""
-        if not any(drafts) or not lengths:
+        if not lengths:
             return 0
         speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
         if all(row.request.speculative for row in rows):
