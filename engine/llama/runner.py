@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -49,6 +49,7 @@ class LlamaRunner(Runner):
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
         )
+        self._end_tokens = model.end_tokens
         self._samplers: dict[Sequence, SequenceSampler] = {}
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
@@ -174,7 +175,7 @@ class LlamaRunner(Runner):
         """Return the scores and draws of a computed plan."""
         scores: list[tuple[Score, ...]] = []
         draws: list[tuple[Draw, ...]] = []
-        logits = iter(self._outputs(plan))
+        logits = self._outputs(plan)
         for chunk in plan.chunks:
             if chunk.score:
                 count = chunk.sequence.request.logprobs or 0
@@ -184,15 +185,17 @@ class LlamaRunner(Runner):
                         for token, (row, _) in zip(chunk.scored, logits, strict=False)
                     )
                 )
-            if chunk.sample:
+            if chunk.draft:
                 draws.append(self._draws(chunk, list(islice(logits, 1 + len(chunk.draft)))))
+            elif chunk.sample:
+                draws.append((self._draw(chunk.sequence, *next(logits)),))
         return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores))
 
-    def _outputs(self, plan: StepPlan) -> Iterable[tuple[Logits, int]]:
+    def _outputs(self, plan: StepPlan) -> Iterator[tuple[Logits, int]]:
         """Return the logits of each output of a plan, and the id of the highest one."""
-        count = sum(len(chunk.scored) + chunk.sample + len(chunk.draft) for chunk in plan.chunks)
+        count = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
         if not count:
-            return ()
+            return iter(())
         logits = self._context.logits(count)
         return zip(logits, logits.argmax(axis=1).tolist(), strict=True)
 
@@ -218,7 +221,7 @@ class LlamaRunner(Runner):
         except Exception:
             logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")
-        piece, ends = self._model.piece(token, special=sequence.request.show_special), self._model.ends(token)
+        piece, ends = self._model.piece(token, special=sequence.request.show_special), token in self._end_tokens
         if unchanged is None or count is None:
             return Token(token, piece, ends)
         return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, count))

@@ -14,6 +14,7 @@ writer run as in the engine process; another process reads the frames. Each figu
 import argparse
 import gc
 import os
+import random
 import statistics
 import threading
 import time
@@ -48,7 +49,12 @@ WARM = 20
 
 
 class InstantRunner(FakeRunner):
-    """Draws the same token for each row, and computes and checks nothing."""
+    """Draws letters at random, so that hardly any are drafted, and computes and checks nothing."""
+
+    def __init__(self, model: FakeModel) -> None:
+        super().__init__(model)
+        self._random = random.Random(1)
+        self._tokens = [Token(at, bytes([at]), False) for at in range(33, 127)]
 
     def decode(self) -> None:
         """Stand for `llama_decode`."""
@@ -56,7 +62,8 @@ class InstantRunner(FakeRunner):
     @override
     def run(self, plan: StepPlan) -> StepResult:
         self.decode()
-        draws = tuple((Token(97, b"a", False),) for chunk in plan.chunks if chunk.sample)
+        drawn = iter(self._random.choices(self._tokens, k=len(plan.chunks)))
+        draws = tuple((next(drawn),) for chunk in plan.chunks if chunk.sample)
         return StepResult(Outcome.DONE, draws, 0.001)
 
 

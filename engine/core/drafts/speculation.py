@@ -76,15 +76,15 @@ class Speculator:
         """Return the length with the most expected tokens a second; 0 for no draft."""
         if not lengths:
             return 0
-        speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
         if all(row.request.speculative for row in rows):
-            return max(lengths, key=speeds.__getitem__)
+            return max(lengths, key=lambda length: self._expected_speed(rows, drafts, length))
         if len(rows) not in self._times:
             return 0
-        guesses = {length: sum(min(len(draft), length) for draft in drafts) for length in lengths}
+        guesses = {length: sum([min(len(draft), length) for draft in drafts]) for length in lengths}
         affordable = [length for length in lengths if guesses[length] <= self._credit]
-        fastest = max((speeds[length] for length in affordable), default=0.0)
-        if fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
+        speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
+        fastest = max(speeds.values(), default=0.0)
+        if affordable and fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
             best = next(length for length in affordable if speeds[length] >= fastest * _NEARLY)
             self._guesses = guesses[best]
             return best
@@ -92,9 +92,10 @@ class Speculator:
         return 0
 
     def _expected_speed(self, rows: list[Sequence], drafts: list[list[int]], length: int) -> float:
-        tokens = sum(
-            expected_tokens(row.drafter.acceptance_rate if row.drafter else 0.0, min(len(draft), length))
+        tokens = len(rows) + sum(
+            expected_tokens(row.drafter.acceptance_rate, min(len(draft), length)) - 1
             for row, draft in zip(rows, drafts, strict=True)
+            if draft and row.drafter
         )
         return tokens / self._expected_seconds(len(rows), length)
 
@@ -115,7 +116,9 @@ class Speculator:
 
 def expected_tokens(acceptance_rate: float, drafted: int) -> float:
     """Return the tokens that a row yields: its own, and each draft token if all before it are accepted."""
-    return sum(acceptance_rate**accepted for accepted in range(drafted + 1))
+    if acceptance_rate == 1.0:
+        return drafted + 1
+    return (1.0 - acceptance_rate ** (drafted + 1)) / (1.0 - acceptance_rate)
 
 
 def _padded(draft: list[int], length: int, filler: int) -> DraftTokens:
