@@ -20,7 +20,7 @@ from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
-from engine.sampling.short_calls import short
+from engine.short_calls import short
 
 LogitRows: TypeAlias = NDArray[np.float32]
 
@@ -141,7 +141,7 @@ class LlamaContext:
         if not pointer:
             raise EngineFault("llama.cpp gave no logits", code="decode_failed")
         buffer = (ctypes.c_float * (outputs * self._vocabulary)).from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(buffer, np.float32).reshape(outputs, self._vocabulary)
+        return np.frombuffer(memoryview(buffer), np.float32).reshape(outputs, self._vocabulary)
 
     def use_adapters(self, adapters: AdapterSet) -> None:
         """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""

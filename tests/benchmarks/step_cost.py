@@ -18,7 +18,7 @@ import random
 import statistics
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -71,7 +71,7 @@ class Clock:
     """Adds up the CPU time of functions by part, and the pauses between the calls of one of them."""
 
     def __init__(self) -> None:
-        self.cpu: Counter[str] = Counter()
+        self.cpu: defaultdict[str, float] = defaultdict(float)
         self.pauses: list[tuple[float, float]] = []
         self.counting = False
         self._returned: tuple[float, float] | None = None
