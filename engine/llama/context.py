@@ -20,7 +20,7 @@ from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
-from engine.short_calls import short
+from engine.sampling.native_calls import short
 
 LogitRows: TypeAlias = NDArray[np.float32]
 

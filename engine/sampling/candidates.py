@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.sampling.chain import SamplerChain
-from engine.short_calls import short
+from engine.sampling.native_calls import short
 
 Logits = NDArray[np.float32]
 Ids = NDArray[np.int32]

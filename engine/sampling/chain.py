@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import llama_cpp
 
-from engine.short_calls import short
+from engine.sampling.native_calls import short
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
