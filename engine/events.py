@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -223,12 +223,11 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
-        return EngineMetrics(
-            *[
-                one + more if one.__class__ is not tuple else _add(one, more)
-                for one, more in zip(_values(self), _values(other), strict=True)
-            ]
-        )
+        sums: Any = [
+            _add(one, more) if isinstance(one, tuple) else one + more
+            for one, more in zip(_values(self), _values(other), strict=True)
+        ]
+        return EngineMetrics(*sums)
 
     def without(self, gauges: Iterable[str]) -> "EngineMetrics":
         """Return the metrics with these values set to 0."""

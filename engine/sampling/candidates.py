@@ -1,6 +1,7 @@
 """The candidate array of llama.cpp's samplers, filled without a Python loop."""
 
 import ctypes
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -30,7 +31,7 @@ class Candidates:
         rows = self._rows = np.empty(vocabulary, _ROW)
         self._ids, self._logits = rows["id"], rows["logit"]
         self._array = llama_cpp.llama_token_data_array()
-        self._data = ctypes.cast(rows.ctypes.data, llama_cpp.llama_token_data_p)
+        self._data: Any = ctypes.cast(rows.ctypes.data, llama_cpp.llama_token_data_p)
         self._reference = ctypes.byref(self._array)
 
     def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar, cast
 
-import llama_cpp.llama_cpp
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
 STACK = 256 * 2**20
 """Bytes of the stack. Only pages that are used take memory. An overflow would end the process."""
 _starting = threading.Lock()
-_library = ctypes.PyDLL(llama_cpp.llama_cpp._lib._name)  # the one that is loaded already
 
 
 def on_deep_stack(work: Callable[[], T]) -> T:
@@ -36,6 +33,5 @@ def short(function: Callable[P, T]) -> Callable[P, T]:
     for `sys.getswitchinterval()`, so that a step would wait for other threads at each call.
     """
     released = cast("Any", function)
-    held = getattr(_library, released.__name__)
-    held.argtypes, held.restype = released.argtypes, released.restype
-    return cast("Callable[P, T]", held)
+    held = ctypes.PYFUNCTYPE(released.restype, *released.argtypes)
+    return cast("Callable[P, T]", held(ctypes.cast(released, ctypes.c_void_p).value or 0))
