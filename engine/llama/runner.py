@@ -49,7 +49,7 @@ class LlamaRunner(Runner):
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
         )
-        self._end_tokens = model.end_tokens
+        self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
@@ -221,10 +221,19 @@ class LlamaRunner(Runner):
         except Exception:
             logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")
-        piece, ends = self._model.piece(token, special=sequence.request.show_special), token in self._end_tokens
+        drawn = self._token(token, special=sequence.request.show_special)
         if unchanged is None or count is None:
-            return Token(token, piece, ends)
-        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, count))
+            return drawn
+        logprob, top = self._details(LogProbs(unchanged), token, count)
+        return drawn._replace(logprob=logprob, top=top)
+
+    def _token(self, token: int, *, special: bool) -> Token:
+        """Return a drawn token without details. It is made once."""
+        made = self._tokens[special].get(token)
+        if made is None:
+            piece = self._model.piece(token, special=special)
+            made = self._tokens[special][token] = Token(token, piece, self._model.ends(token))
+        return made
 
     def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
         top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))

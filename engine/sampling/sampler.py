@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from itertools import takewhile
+from typing import NamedTuple, Self
 
 import llama_cpp
 import numpy as np
@@ -56,8 +57,8 @@ class SequenceSampler:
         self._sampling = sampling
         self._constraint = constraint
         self._drawn = 0
-        self._ends = _ids(resources.end_tokens)
-        self._ends_and_stops = _ids({*resources.end_tokens, *stop_tokens})
+        self._ends = _Hidden.of(resources.end_tokens)
+        self._ends_and_stops = _Hidden.of({*resources.end_tokens, *stop_tokens})
         self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
@@ -69,6 +70,7 @@ class SequenceSampler:
                 closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
             )
             self._owned = owned.pop_all()
+        self._greedy = isinstance(self._token_sampler, Greedy)
 
     def draw(self, logits: Logits, best: int) -> int:
         """Return the next token. Waits for the grammar's mask.
@@ -107,23 +109,38 @@ class SequenceSampler:
 
     def _best(self, logits: Logits, best: int) -> int:
         """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
-        suppressed = self._suppressed()
-        if suppressed.size:
-            before = logits[suppressed] if self._constraint else None
-            logits[suppressed] = -math.inf
-            if logits[best] == -math.inf:
+        hidden = self._hidden()
+        if best in hidden.tokens or (hidden.tokens and not self._greedy):
+            before = logits[hidden.ids] if self._constraint else None
+            logits[hidden.ids] = -math.inf
+            if best in hidden.tokens:
                 best = int(logits.argmax())
             if before is not None and logits[best] == -math.inf:
-                logits[suppressed] = before
+                logits[hidden.ids] = before
                 best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         return best
 
-    def _suppressed(self) -> Ids:
+    def _hidden(self) -> "_Hidden":
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
         return self._ends if self._sampling.ignore_eos else _NONE
+
+
+class _Hidden(NamedTuple):
+    """Tokens that must not come yet."""
+
+    tokens: frozenset[int]
+    """Their ids."""
+    ids: Ids
+    """The same as an array."""
+
+    @classmethod
+    def of(cls, tokens: Iterable[int]) -> Self:
+        """Return these tokens."""
+        known = frozenset(tokens)
+        return cls(known, _ids(known))
 
 
 def _token_sampler(
@@ -157,4 +174,4 @@ def _ids(tokens: Iterable[int]) -> Ids:
     return np.array(list(tokens), np.int32)
 
 
-_NONE = _ids(())
+_NONE = _Hidden.of(())
