@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import time
+from types import SimpleNamespace
 from typing import Self, TypeAlias
 
 import llama_cpp
@@ -67,6 +68,8 @@ class LlamaContext:
         self._handle: int | None = int(handle)
         self._model = model.handle
         self._vocabulary = model.info.vocabulary
+        self._logits: LogitRows = np.empty((0, self._vocabulary), np.float32)
+        self._logits_at: tuple[int | None, int] = None, 0
         self._memory = llama_cpp.llama_get_memory(handle)
         self._available = model.adapters
         self._adapters: AdapterSet = ()
@@ -140,8 +143,12 @@ class LlamaContext:
         pointer = _get_logits(self.handle)
         if not pointer:
             raise EngineFault("llama.cpp gave no logits", code="decode_failed")
-        buffer = (ctypes.c_float * (outputs * self._vocabulary)).from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(memoryview(buffer), np.float32).reshape(outputs, self._vocabulary)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if self._logits_at != (address, outputs):  # llama.cpp seldom moves them
+            array = {"data": (address, False), "shape": (outputs, self._vocabulary), "typestr": "=f4", "version": 3}
+            self._logits = np.asarray(SimpleNamespace(__array_interface__=array))
+            self._logits_at = address, outputs
+        return self._logits
 
     def use_adapters(self, adapters: AdapterSet) -> None:
         """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""

@@ -26,6 +26,8 @@ _CREDIT_OF_DRAWN = 1 / 16
 _CREDIT_OF_ACCEPTED = 8.0
 """Credit that tokens earn. So there is one wrong guess in 16 tokens where no guess is right, and where one of nine is
 right they pay for themselves. This bound does not depend on measured times."""
+_ROWS_AT_ONCE = 8
+"""Rows. A look for drafts takes time for each row, so after a step without any, so many rows wait for one more step."""
 
 DraftTokens: TypeAlias = tuple[int, ...]
 
@@ -43,6 +45,7 @@ class Speculator:
         self._times: dict[int, deque[float]] = {}
         self._credit = _CREDIT
         self._guesses = 0
+        self._pause = 0
 
     def observe(self, rows: int, seconds: float, *, drawn: int, accepted: int) -> None:
         """Record the decode step that was planned last.
@@ -63,25 +66,32 @@ class Speculator:
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
         self._guesses = 0
+        if self._pause:
+            self._pause -= 1
+            return [()] * len(rows)
         if not self._can_trim or any(row.pending > 1 for row in rows):
             return [()] * len(rows)
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
-        if not any(drafts):
+        length = self._best_length(rows, drafts) if any(drafts) else 0
+        if not length:
+            self._pause = len(rows) // _ROWS_AT_ONCE
             return [()] * len(rows)
-        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
-        length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
-    def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
+    def _best_length(self, rows: list[Sequence], drafts: list[list[int]]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""
+        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
+        lengths = [length for length in LENGTHS if length <= most]
         if not lengths:
             return 0
         if all(row.request.speculative for row in rows):
             return max(lengths, key=lambda length: self._expected_speed(rows, drafts, length))
         if len(rows) not in self._times:
             return 0
-        guesses = {length: sum([min(len(draft), length) for draft in drafts]) for length in lengths}
-        affordable = [length for length in lengths if guesses[length] <= self._credit]
+        drafted = list(filter(None, map(len, drafts)))
+        guesses = {length: sum([min(tokens, length) for tokens in drafted]) for length in lengths}
+        enough = len(rows) * (_MIN_GAIN - 1.0)  # if all are right, and the step takes no longer
+        affordable = [length for length in lengths if enough < guesses[length] <= self._credit]
         speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
         fastest = max(speeds.values(), default=0.0)
         if affordable and fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
