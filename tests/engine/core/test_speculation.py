@@ -284,3 +284,16 @@ def test_wrong_guesses_are_few_whatever_the_clock_says(rate: float, noise: float
 def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, least: float) -> None:
     accepted, _ = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
     assert accepted > least * 8_000
+
+
+def test_the_more_rows_have_no_draft_the_less_often_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(NgramDrafter, "draft", lambda _self, tokens, _most: looks.append(len(tokens)) or [])
+    rows = [Sequence(request(), 0, [1], 100) for _ in range(32)]
+    counts = []
+    for some in (rows[:1], rows[:8], rows):
+        looks.clear()
+        speculator = Speculator(can_trim=True)
+        assert all(draft == () for _ in range(20) for draft in speculator.draft(some))
+        counts.append(len(looks) // len(some))
+    assert counts == [20, 10, 4]
