@@ -105,8 +105,11 @@ class Scheduler:
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
         """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
         plan = None if turn is None else self._next_step(turn, contended=contended)
+        changes = self._ledger.take_changes()
+        if not self._outbox:
+            return Work(changes, [], plan)
         outbox, self._outbox = self._outbox, Outbox()
-        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
+        return Work((*changes, *outbox.changes), outbox.take_news(), plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
