@@ -1,5 +1,6 @@
 """Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
+import math
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -7,11 +8,12 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import cast
 
+import anyio
 from starlette.types import Scope
 
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
-from gateway.middleware.errors import EncodeError, encode_error
+from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
@@ -38,7 +40,10 @@ class Cause(StrEnum):
 
 @dataclass(slots=True)
 class Closing:
-    """Reason for ending a request before its response is complete. It is set before the request is cancelled."""
+    """Reason for ending a request before its response is complete.
+
+    It is set before the request is cancelled, except after the deadline: `Caller.closed` returns it in both cases.
+    """
 
     reason: str = ""
     """Side that closed the request, and the reason, for the log. Empty while the request runs."""
@@ -46,6 +51,12 @@ class Closing:
     """The same for programs; unset while the request runs."""
     error: Exception | None = None
     """Error for a client that still listens; unset if the client is gone."""
+    deadline: float = math.inf
+    """Time by the event loop's clock at which the request is cancelled. Infinite once the response is complete."""
+
+    def set(self, other: "Closing") -> None:
+        """Take the reason of another one."""
+        self.reason, self.cause, self.error = other.reason, other.cause, other.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +101,15 @@ class Caller:
         """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""
         self.body.release()
 
+    def closed(self) -> Closing:
+        """Return the reason for closing the request early, once it is cancelled."""
+        if not self.closing.reason and anyio.current_time() >= self.closing.deadline:
+            self.closing.set(Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED)))
+        return self.closing
+
     def why(self) -> str:
         """Return the reason for ending the request's work early."""
-        return self.closing.reason or "the request failed"
+        return self.closed().reason or "the request failed"
 
 
 def caller_of(scope: Scope) -> Caller:

@@ -77,7 +77,7 @@ class Recording:
             return (Outcome.REFUSED if refused else Outcome.FAILED), code
         if isinstance(error, RefusedError) and self._summary is None:
             return Outcome.REFUSED, error.problem.code or type(error).__name__
-        cause = self.record.caller.closing.cause
+        cause = self.record.caller.closed().cause
         if isinstance(error, Exception) and cause is None:
             return Outcome.FAILED, INTERNAL_ERROR
         return Outcome.CANCELLED, cause or Cause.CANCELLED
