@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import anyio
 
@@ -17,8 +17,6 @@ from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import NextEvents
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
-
-RequestT = TypeVar("RequestT", GenerationRequest, EmbeddingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
+        request = _of_caller(request, caller, self._max_tokens)
         try:
             with (
                 self._counted((caller.credentials, request.id)),
@@ -175,19 +173,19 @@ class Generations:
                 del self._open[key]
 
 
-def in_turns_of(request: RequestT, caller: Caller) -> RequestT:
-    """Return the request with the caller's name, weight and priority, by which it takes its turn in the queue.
+def turns_of(request: GenerationRequest | EmbeddingRequest, caller: Caller) -> dict[str, Any]:
+    """Return the caller's name, weight and priority, by which a request takes its turn in the queue, as its fields.
 
     A priority of the request itself comes before that of the key.
     """
     key = caller.key
     if key is None:
-        return replace(request, client=caller.client)
+        return {"client": caller.client}
     priority = key.priority if request.priority is None else request.priority
-    return replace(request, client=caller.client, weight=key.weight, priority=priority)
+    return {"client": caller.client, "weight": key.weight, "priority": priority}
 
 
-def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | None) -> GenerationRequest:
     """Return the request as its caller's: in its turns among clients, and in its partition of the prompt cache.
 
     Without the partition, response times would reveal other callers' prompts.
@@ -195,7 +193,7 @@ def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
     partition = request.cache_partition
     if caller.cache_partition:
         partition = f"{caller.cache_partition} {partition}"
-    return replace(in_turns_of(request, caller), cache_partition=partition)
+    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=max_tokens)
 
 
 class GenerationSource:
