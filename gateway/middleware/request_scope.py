@@ -28,7 +28,7 @@ def _openai_shape(_path: str) -> EncodeError:
 
 
 class RequestScope:
-    """Middleware that runs each request in a cancel scope, and cancels it when its client stops waiting for the response.
+    """Middleware that runs each request in a cancel scope, and cancels it when the client stops waiting.
 
     It is the outermost layer. It creates the request's `Caller`, checks its API key, reads the whole body, and is then
     the only owner of the server's `receive`: a disconnect before the last byte of the response cancels the request, a

@@ -1,5 +1,6 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -53,6 +54,7 @@ class Generations:
         max_tokens: int | None,
         queue_timeout: float,
         patience: float,
+        stream_interval: float = 0.0,
         adapters: ChooseAdapters,
     ) -> None:
         """Set the limits of all requests.
@@ -64,6 +66,7 @@ class Generations:
             max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
+            stream_interval: minimum time between two pieces of a stream, in seconds.
             adapters: sets the LoRA adapters of each request.
         """
         self._engine = engine
@@ -72,6 +75,7 @@ class Generations:
         self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
+        self._stream_interval = stream_interval
         self._adapters = adapters
         self._open: Counter[tuple[str, str]] = Counter()
 
@@ -112,7 +116,8 @@ class Generations:
 
         Opening the source and taking from it raise the errors of `run`.
         """
-        return GenerationSource(partial(self.open, caller, request, names, operation=operation), encode)
+        submit = partial(self.open, caller, request, names, operation=operation)
+        return GenerationSource(submit, encode, self._stream_interval)
 
     @asynccontextmanager
     async def open(
@@ -199,15 +204,20 @@ def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | Non
 class GenerationSource:
     """Source of the encoded events of one answer, as `EventSource`. For one use."""
 
-    def __init__(self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode) -> None:
+    def __init__(
+        self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode, interval: float = 0.0
+    ) -> None:
         """Create a source.
 
         Args:
             submit: Sends the request to the engine.
             encode: Encodes the events.
+            interval: Minimum time between two takes, in seconds. Events that arrive meanwhile are taken together.
         """
         self._submit = submit
         self._encode = encode
+        self._interval = interval
+        self._rests_until = -math.inf
         self._admission: Admission | None = None
 
     @asynccontextmanager
@@ -218,7 +228,11 @@ class GenerationSource:
 
             async def take() -> Iterable[bytes]:
                 generation = await admission.granted()
+                if self._interval:
+                    await anyio.sleep_until(self._rests_until)
                 events = await generation.take()
+                if self._interval:
+                    self._rests_until = anyio.current_time() + self._interval
                 return self._encode(generation.prompt_tokens, events) if events else ()
 
             yield take

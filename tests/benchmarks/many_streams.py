@@ -1,4 +1,4 @@
-"""Many streams on a pretended device: what the gateway and the engine's own Python allow, and what waiting clients cost.
+"""Many streams on a pretended device: what the gateway and the engine's own Python allow, and what clients cost.
 
     python -m tests.benchmarks.many_streams [--streams 1000] [--rows 256] [--step-ms 3] [--tokens 100] [-- FLAGS]
 
