@@ -135,6 +135,8 @@ def report(args: argparse.Namespace, port: int, pids: tuple[int, int]) -> None:
     print(f"of the ideal; CPU a token: {each} µs; gaps p50 {quantile(gaps, 0.5) * 1e3:.0f} ms, ", end="")
     print(f"p99 {quantile(gaps, 0.99) * 1e3:.0f} ms, worst {max(gaps, default=0) * 1e3:.0f} ms", flush=True)
     streams, _ = run(port, args.streams, 10 * args.tokens, args.rows * args.tokens / 4)
+    while running(port) < args.streams:
+        time.sleep(0.1)
     print(f"memory of the gateway: {(memory(pids[0]) - idle) / args.streams / 1024:.0f} KiB a connection; ", end="")
     began = time.perf_counter()
     get(port, "/health")
