@@ -17,6 +17,8 @@ from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
+NO_CREDENTIALS = blake2b(b"", digest_size=16).hexdigest()
+"""Digest for a request without `Authorization`."""
 
 
 class Cause(StrEnum):
@@ -122,18 +124,18 @@ def with_caller(scope: Scope, caller: Caller) -> Scope:
     return {**scope, _KEY: caller}
 
 
-def client_of(scope: Scope) -> str:
-    """Return the name of the client: the digest of its credentials if it sent any, else the address of its connection.
+def client_of(scope: Scope, credentials: str) -> str:
+    """Return the name of the client: its credentials if it sent any, else the address of its connection.
 
     The address of a connection over a Unix socket is the user at its other end.
     """
-    if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
-        return digest_of_credentials(scope["headers"])
+    if credentials != NO_CREDENTIALS:
+        return credentials
     address = scope.get("client")
     return address[0] if address else ""
 
 
 def digest_of_credentials(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return a digest of all `Authorization` headers, so that no other part of the program sees the credentials."""
-    given = b"\n".join(value for name, value in headers if name.lower() == b"authorization")
-    return blake2b(given, digest_size=16).hexdigest()
+    given = [value for name, value in headers if name.lower() == b"authorization"]
+    return blake2b(b"\n".join(given), digest_size=16).hexdigest() if given else NO_CREDENTIALS

@@ -133,7 +133,7 @@ class RequestScope:
         return Caller(
             request_id=request_id,
             credentials=credentials,
-            client=client_of(scope),
+            client=client_of(scope, credentials),
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             encode_error=self._encoder_for(scope["path"]),

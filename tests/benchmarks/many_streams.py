@@ -34,6 +34,8 @@ from gateway.__main__ import main
 sys.exit(main())
 """
 _CONNECTS_AT_ONCE = 50
+LONG = 20_000
+"""Tokens of a stream that does not end by itself."""
 
 
 @dataclass
@@ -134,7 +136,7 @@ def report(args: argparse.Namespace, port: int, pids: tuple[int, int]) -> None:
     print(f"{args.streams} streams, {refused} refused: {tokens / seconds:.0f} tokens/s, {tokens / seconds / ideal:.2f}")
     print(f"of the ideal; CPU a token: {each} µs; gaps p50 {quantile(gaps, 0.5) * 1e3:.0f} ms, ", end="")
     print(f"p99 {quantile(gaps, 0.99) * 1e3:.0f} ms, worst {max(gaps, default=0) * 1e3:.0f} ms", flush=True)
-    streams, _ = run(port, args.streams, 10 * args.tokens, args.rows * args.tokens / 4)
+    streams, _ = run(port, args.streams, LONG, args.rows)
     while running(port) < args.streams:
         time.sleep(0.1)
     print(f"memory of the gateway: {(memory(pids[0]) - idle) / args.streams / 1024:.0f} KiB a connection; ", end="")
