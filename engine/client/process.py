@@ -13,10 +13,10 @@ import anyio
 from anyio.abc import Process
 
 from engine.client.notifier import Notifier
-from engine.client.pipes import PipeReader, PipeWriter
 from engine.environment import without_secrets
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Message, ToEngine
+from engine.protocol.pipes import PipeReader, PipeWriter
 
 logger = logging.getLogger(__name__)
 

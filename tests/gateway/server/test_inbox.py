@@ -30,7 +30,9 @@ def test_the_body_of_a_client_that_has_left_is_not_taken() -> None:
 
 
 def test_a_disconnect_is_called_with_its_message_also_if_it_came_before() -> None:
-    inbox, early, late = Inbox(1000), [], []
+    inbox = Inbox(1000)
+    early: list[Message] = []
+    late: list[Message] = []
     inbox.on_disconnect(early.append)
     inbox.put(GONE)
     inbox.on_disconnect(late.append)

@@ -5,7 +5,7 @@ import os
 import anyio
 import pytest
 
-from engine.client.pipes import PipeReader, PipeWriter
+from engine.protocol.pipes import PipeReader, PipeWriter
 
 pytestmark = pytest.mark.anyio
 

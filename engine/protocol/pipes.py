@@ -1,4 +1,4 @@
-"""Ends of the pipes to a child process. The usual case is one system call and no task switch."""
+"""The gateway's ends of the pipes. The usual case is one system call and no task switch."""
 
 import os
 
