@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp
 
+from gateway.apis.anthropic.api import anthropic_api
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
-from gateway.apis.routing import Router, encoder_for
+from gateway.apis.rerank.api import cohere_api, rerank_api
+from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
@@ -137,7 +140,9 @@ def create_apis(
         max_bytes=settings.stored_bytes // 4,
     )
     own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
-    described = (openai_api(models, store, background), generate_api(models), own_api)
+    chats = (openai_api(models, store, background), anthropic_api(models), ollama_api(models), generate_api(models))
+    rankers = (rerank_api(models), cohere_api(models))
+    described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 
@@ -157,7 +162,7 @@ class _Parts:
         scoped = RequestScope(
             RateLimitHeaders(app, limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
-            encoder_for=encoder_for(apis),
+            conventions_for=conventions_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
             partition_cache=settings.partition_cache,
             budget=BodyBudget(settings.body_budget, settings.body_limit),

@@ -13,12 +13,15 @@ from starlette.types import Scope
 
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
-from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
+from gateway.middleware.conventions import OPENAI, Conventions
+from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
+CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
+"""Headers by which clients of OpenAI's API and of Anthropic's authenticate."""
 NO_CREDENTIALS = blake2b(b"", digest_size=16).hexdigest()
-"""Digest for a request without `Authorization`."""
+"""Digest for a request without these headers."""
 
 
 class Cause(StrEnum):
@@ -68,7 +71,7 @@ class Caller:
     request_id: str
     """Id of the request in headers and logs."""
     credentials: str = ""
-    """Owner of what the request stores: the key's id, or without a key the digest of the `Authorization` headers."""
+    """Owner of what the request stores: the key's id, or without a key the digest of the headers with credentials."""
     key: Key | None = None
     """API key of the request; unset on a server without keys, and on a path that needs none."""
     client: str = ""
@@ -77,8 +80,8 @@ class Caller:
     """Partition of the prompt cache. Requests share cached prompts only within one partition."""
     deadline: float = float("inf")
     """Time on the event loop's clock at which the response must be complete."""
-    encode_error: EncodeError = encode_error
-    """Encoder of errors in the shape of the API that the request's path belongs to."""
+    conventions: Conventions = OPENAI
+    """Conventions of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
     """Reason for closing the request early."""
     exchange: Exchange = field(default_factory=Exchange)
@@ -136,6 +139,6 @@ def client_of(scope: Scope, credentials: str) -> str:
 
 
 def digest_of_credentials(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return a digest of all `Authorization` headers, so that no other part of the program sees the credentials."""
-    given = [value for name, value in headers if name.lower() == b"authorization"]
+    """Return a digest of all headers with credentials, so that no other part of the program sees them."""
+    given = [value for name, value in headers if name.lower() in CREDENTIALS]
     return blake2b(b"\n".join(given), digest_size=16).hexdigest() if given else NO_CREDENTIALS

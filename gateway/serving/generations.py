@@ -198,7 +198,8 @@ def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | Non
     partition = request.cache_partition
     if caller.cache_partition:
         partition = f"{caller.cache_partition} {partition}"
-    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=max_tokens)
+    default = max_tokens if request.default_max_tokens is None else request.default_max_tokens
+    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
 
 
 class GenerationSource:

@@ -30,7 +30,7 @@ def main() -> None:
     script = count_letters if sys.argv[2:] == ["counting"] else letters
 
     def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:
-        model = FakeModel(slots=config.slots, context=config.context or 65_536)
+        model = FakeModel(slots=config.slots, context=config.context or 65_536, ranks=config.pooling == "rank")
         runner = FakeRunner(model, script=script)
         embedder = FakeEmbedder(cells=65_536)
 
