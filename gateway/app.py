@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from gateway.apis.anthropic.api import anthropic_api
@@ -18,7 +17,7 @@ from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.rerank.api import cohere_api, rerank_api
-from gateway.apis.routing import conventions_for, routes
+from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
@@ -28,7 +27,6 @@ from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import CountedResponses, ServerMetrics
 from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
-from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
@@ -160,9 +158,7 @@ class _Parts:
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
         settings = self._settings
-        app = OriginGuard(
-            Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
-        )
+        app = OriginGuard(Router(apis, self.preparer), settings.allow_origin)
         scoped = RequestScope(
             RateLimitHeaders(app, limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),

@@ -69,6 +69,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 max_tokens=own.max_tokens,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
+                stream_interval=(settings.stream_interval_ms or 0.0) / 1000,
                 adapters=model.adapters.chosen,
             ),
             recorder=recorder,

@@ -58,6 +58,7 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
+    "engine.protocol.pipes": {"anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
     "engine.core.kv.pooled_ledger": {"engine.core", *VOCABULARY, "typing_extensions"},
     "engine.sampling": {"engine.sampling", *VOCABULARY, "llama_cpp", "llguidance", "numpy", "typing_extensions"},

@@ -123,8 +123,9 @@ class Mailbox:
             case Started():
                 self._started = True
                 self.started_at = now
-            case FirstToken():
+            case FirstToken():  # no task waits for it
                 self.tally.begin_token(now)
+                return
             case Failed(message, code):
                 self.fail(EngineFault(message, code=code), now)
         self._changed.notify()

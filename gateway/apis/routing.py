@@ -1,17 +1,47 @@
-"""Starlette routes for the endpoints of the APIs."""
+"""Routes of the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route, compile_path
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
 from gateway.middleware.caller import caller_of
 from gateway.middleware.conventions import Conventions
+from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.preparation.preparer import Preparer
+
+
+class Router:
+    """ASGI application of the endpoints. It finds those with a path without parameters at once: most requests.
+
+    Starlette serves all others, and answers to wrong paths and methods. Failures are raised: `RequestScope` makes their
+    responses.
+    """
+
+    def __init__(self, apis: Iterable[Api], preparer: Preparer) -> None:
+        """Route to the endpoints of some APIs."""
+        made = routes(apis, preparer)
+        self._others = Starlette(routes=made, exception_handlers=EXCEPTION_HANDLERS)
+        self._exact: dict[tuple[str, str], Callable[[Request], Any]] = {
+            (method, route.path): route.endpoint
+            for route in made
+            for method in route.methods or ()
+            if "{" not in route.path
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        serve = self._exact.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if serve is None:
+            await self._others(scope, receive, send)
+        else:
+            response = await serve(Request(scope, receive, send))
+            await response(scope, receive, send)
 
 
 def routes(apis: Iterable[Api], preparer: Preparer) -> list[Route]:

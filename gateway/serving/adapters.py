@@ -77,7 +77,7 @@ class Adapters:
             RefusedError: 403 for an adapter that the caller may not use.
         """
         if request.adapters is None:
-            return replace(request, adapters=tuple(self._defaults.items()))
+            return replace(request, adapters=tuple(self._defaults.items())) if self._defaults else request
         chosen = {id_ for id_, scale in request.adapters if scale}
         for adapter in self.all:
             if adapter.id in chosen and not caller.may_use(adapter.names(self._model)):

@@ -1,12 +1,13 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import anyio
 
@@ -17,8 +18,6 @@ from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import NextEvents
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
-
-RequestT = TypeVar("RequestT", GenerationRequest, EmbeddingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,7 @@ class Generations:
         max_tokens: int | None,
         queue_timeout: float,
         patience: float,
+        stream_interval: float = 0.0,
         adapters: ChooseAdapters,
     ) -> None:
         """Set the limits of all requests.
@@ -66,6 +66,7 @@ class Generations:
             max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
+            stream_interval: minimum time between two pieces of a stream, in seconds.
             adapters: sets the LoRA adapters of each request.
         """
         self._engine = engine
@@ -74,6 +75,7 @@ class Generations:
         self._max_tokens = max_tokens
         self._queue_timeout = queue_timeout
         self._patience = patience
+        self._stream_interval = stream_interval
         self._adapters = adapters
         self._open: Counter[tuple[str, str]] = Counter()
 
@@ -114,7 +116,8 @@ class Generations:
 
         Opening the source and taking from it raise the errors of `run`.
         """
-        return GenerationSource(partial(self.open, caller, request, names, operation=operation), encode)
+        submit = partial(self.open, caller, request, names, operation=operation)
+        return GenerationSource(submit, encode, self._stream_interval)
 
     @asynccontextmanager
     async def open(
@@ -131,9 +134,7 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = _of_caller(request, caller)
-        if request.default_max_tokens is None:
-            request = replace(request, default_max_tokens=self._max_tokens)
+        request = _of_caller(request, caller, self._max_tokens)
         try:
             with (
                 self._counted((caller.credentials, request.id)),
@@ -177,19 +178,19 @@ class Generations:
                 del self._open[key]
 
 
-def in_turns_of(request: RequestT, caller: Caller) -> RequestT:
-    """Return the request with the caller's name, weight and priority, by which it takes its turn in the queue.
+def turns_of(request: GenerationRequest | EmbeddingRequest, caller: Caller) -> dict[str, Any]:
+    """Return the caller's name, weight and priority, by which a request takes its turn in the queue, as its fields.
 
     A priority of the request itself comes before that of the key.
     """
     key = caller.key
     if key is None:
-        return replace(request, client=caller.client)
+        return {"client": caller.client}
     priority = key.priority if request.priority is None else request.priority
-    return replace(request, client=caller.client, weight=key.weight, priority=priority)
+    return {"client": caller.client, "weight": key.weight, "priority": priority}
 
 
-def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | None) -> GenerationRequest:
     """Return the request as its caller's: in its turns among clients, and in its partition of the prompt cache.
 
     Without the partition, response times would reveal other callers' prompts.
@@ -197,21 +198,27 @@ def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
     partition = request.cache_partition
     if caller.cache_partition:
         partition = f"{caller.cache_partition} {partition}"
-    return replace(in_turns_of(request, caller), cache_partition=partition)
+    default = max_tokens if request.default_max_tokens is None else request.default_max_tokens
+    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
 
 
 class GenerationSource:
     """Source of the encoded events of one answer, as `EventSource`. For one use."""
 
-    def __init__(self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode) -> None:
+    def __init__(
+        self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode, interval: float = 0.0
+    ) -> None:
         """Create a source.
 
         Args:
             submit: Sends the request to the engine.
             encode: Encodes the events.
+            interval: Minimum time between two takes, in seconds. Events that arrive meanwhile are taken together.
         """
         self._submit = submit
         self._encode = encode
+        self._interval = interval
+        self._rests_until = -math.inf
         self._admission: Admission | None = None
 
     @asynccontextmanager
@@ -222,7 +229,11 @@ class GenerationSource:
 
             async def take() -> Iterable[bytes]:
                 generation = await admission.granted()
+                if self._interval:
+                    await anyio.sleep_until(self._rests_until)
                 events = await generation.take()
+                if self._interval:
+                    self._rests_until = anyio.current_time() + self._interval
                 return self._encode(generation.prompt_tokens, events) if events else ()
 
             yield take

@@ -123,6 +123,7 @@ VALUES = {
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
     "client_patience": "3",
+    "stream_interval_ms": "20",
     "body_limit": "1000",
     "body_budget": "2000",
     "strict_fields": "true",

@@ -8,7 +8,7 @@ from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
-from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
+from engine.core.kv.reuse import WORTH_COPYING, PrefixSource, Reuse, ReuseFinder, S, pays
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -84,12 +84,12 @@ class KVLedger:
         if not self._free:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
-        best = self.best_source(sequence)
         source = self._finder.best_slot(self.slots, wanted)
         extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
         slot = place(self.slots, source.source if source and extends else None)
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
+        best = self.best_source(sequence) if wanted.size - shared >= WORTH_COPYING else None
         if best and pays(best.source, best.tokens - shared):
             self._use(best)  # the save below must not evict it
         if kept:
@@ -118,6 +118,8 @@ class KVLedger:
 
         Return False if it must wait for a later step: enough is copied before this one, or the source is being saved.
         """
+        if sequence.reusable - sequence.computed < WORTH_COPYING:
+            return True
         best = self.best_source(sequence)
         if best is None or not pays(best.source, best.tokens - sequence.computed):
             return True
