@@ -199,6 +199,13 @@ def _parser() -> _Parser:
         argument_default=argparse.SUPPRESS,
         formatter_class=Help,
     )
+    serve.add_argument(
+        "--like",
+        metavar="PROGRAM",
+        type=_misplaced,
+        help="understand the flags that follow, the variables and the defaults as llama-server does: "
+        "serve --like llama-server [flags], or llama-gateway-server [flags]",
+    )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for title, fields in flag_groups().items():
         group = serve.add_argument_group(title)
@@ -209,6 +216,10 @@ def _parser() -> _Parser:
     for name, text in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     return parser
+
+
+def _misplaced(_program: str) -> NoReturn:
+    raise argparse.ArgumentTypeError("it comes first: serve --like llama-server [flags]")
 
 
 def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
