@@ -25,6 +25,7 @@ from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
+from gateway.settings.sampling import SamplingSettings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
@@ -48,6 +49,7 @@ _GROUPS = {
     "KV cache of each model": KVCacheSettings,
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
+    "sampling with each model": SamplingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
     "requests, responses and program": Settings,

@@ -16,6 +16,10 @@ from gateway.llama_server_flags import answers
 DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_PORT": "8080",
     "LLAMA_GATEWAY_REQUEST_TIMEOUT": "3600",
+    "LLAMA_GATEWAY_TEMPERATURE": "0.8",
+    "LLAMA_GATEWAY_TOP_K": "40",
+    "LLAMA_GATEWAY_TOP_P": "0.95",
+    "LLAMA_GATEWAY_MIN_P": "0.05",
 }
 """Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
 
@@ -23,8 +27,8 @@ _Convert: TypeAlias = Callable[[str], list[str]]
 
 _ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-kv --grammar --grammar-file -j
 --json-schema -jf --json-schema-file -cl --cache-list --completion-bash --list-devices --models-preset
---embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec --fim-qwen-14b-spec
---fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
+--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec
+--fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
 --vision-gemma-12b-default"""
 """Flags without which another model, other answers or other paths would be served."""
 _ALREADY_SO = """--slots --embedding --embeddings --rerank --reranking -no-kvu --no-kv-unified --models-autoload

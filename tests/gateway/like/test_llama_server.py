@@ -124,6 +124,13 @@ def test_flags_of_this_server_may_stand_beside_them() -> None:
     assert read("--queue-limit 7 --strict-fields --no-kv-unified").queue_limit == 7
 
 
+def test_requests_are_sampled_as_llama_server_samples_them() -> None:
+    assert read("").sampling_defaults == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    chosen = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature").sampling_defaults
+    assert (chosen["temperature"], chosen["seed"], chosen["top_k"]) == (0, 42, 5)
+    assert chosen["samplers"] == ("top_k", "temperature")
+
+
 def test_own_variables_win_over_the_defaults_of_llama_server() -> None:
     assert read("", {"LLAMA_GATEWAY_PORT": "9"}).port == 9
 
