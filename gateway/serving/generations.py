@@ -131,7 +131,9 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = replace(_of_caller(request, caller), default_max_tokens=self._max_tokens)
+        request = _of_caller(request, caller)
+        if request.default_max_tokens is None:
+            request = replace(request, default_max_tokens=self._max_tokens)
         try:
             with (
                 self._counted((caller.credentials, request.id)),
@@ -153,7 +155,7 @@ class Generations:
                     yield Admission(generation, caller.closing, deadline, queue_seconds)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param) from error
+            raise RequestError(error.message, code=error.code, param=param, figures=error.figures) from error
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model
