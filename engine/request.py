@@ -184,6 +184,10 @@ class GenerationRequest:
     """Token ids that end a choice and are not part of its text."""
     sampling: Sampling = field(default_factory=Sampling)
     """Sampling parameters of every choice."""
+    given: frozenset[str] = frozenset()
+    """Names of the fields, of this class and of `sampling`, that the client sets: no default of the server replaces
+    them.
+    """
     stream: bool = False
     """True to send text as it is generated; otherwise each choice arrives complete in its `Finished`."""
     cache_prompt: bool = True

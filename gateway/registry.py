@@ -65,6 +65,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 recorder,
                 serving.limiter,
                 max_tokens=own.max_tokens,
+                defaults=own.sampling_defaults,
                 queue_timeout=settings.queue_timeout,
                 patience=settings.client_patience,
                 adapters=model.adapters.chosen,

@@ -78,6 +78,7 @@ RULES: dict[str, set[str]] = {
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
     "gateway.habits": {"gateway.llama_server_flags", "typing_extensions"},
+    "gateway.like": {"gateway.like", "gateway.llama_server_flags"},
     "gateway.server": {"gateway.server", "gateway.middleware", "anyio", "starlette"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -35,6 +35,9 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
 """Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
+_OWN_DEFAULTS = frozenset({"stop", "keep"})
+"""Defaults that are fields of the request itself."""
+
 ChooseAdapters = Callable[[Caller, GenerationRequest], GenerationRequest]
 """Sets the LoRA adapters of a request, or raises."""
 
@@ -53,6 +56,7 @@ class Generations:
         limiter: Limiter,
         *,
         max_tokens: int | None,
+        defaults: Mapping[str, Any],
         queue_timeout: float,
         patience: float,
         adapters: ChooseAdapters,
@@ -64,6 +68,7 @@ class Generations:
             recorder: records each request, whatever its end.
             limiter: admits each request within the limits of its key.
             max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
+            defaults: values of fields of requests, and of their `sampling`, that clients do not set.
             queue_timeout: maximum time that a request waits for a slot, in seconds.
             patience: maximum time that a client leaves text unread, in seconds.
             adapters: sets the LoRA adapters of each request.
@@ -72,6 +77,7 @@ class Generations:
         self._recorder = recorder
         self._limiter = limiter
         self._max_tokens = max_tokens
+        self._defaults = defaults
         self._queue_timeout = queue_timeout
         self._patience = patience
         self._adapters = adapters
@@ -131,9 +137,7 @@ class Generations:
         partition. Raises the errors of `run`.
         """
         deadline = anyio.current_time() + self._queue_timeout
-        request = _of_caller(request, caller)
-        if request.default_max_tokens is None:
-            request = replace(request, default_max_tokens=self._max_tokens)
+        request = self.with_defaults(_of_caller(request, caller))
         try:
             with (
                 self._counted((caller.credentials, request.id)),
@@ -156,6 +160,16 @@ class Generations:
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param, figures=error.figures) from error
+
+    def with_defaults(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with the server's defaults in place of what its client does not set."""
+        free = {name: value for name, value in self._defaults.items() if name not in request.given}
+        own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
+        sampling = replace(request.sampling, **free)
+        request = replace(request, **own, sampling=sampling, given=frozenset())
+        if request.default_max_tokens is None:
+            request = replace(request, default_max_tokens=self._max_tokens)
+        return request
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model

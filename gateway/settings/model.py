@@ -9,13 +9,14 @@ from gateway.settings.adapters import AdapterSettings
 from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.sampling import SamplingSettings
 from gateway.settings.values import readable_template
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
-class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextShiftSettings):
+class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextShiftSettings, SamplingSettings):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
 
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(

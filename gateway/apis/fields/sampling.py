@@ -51,6 +51,10 @@ _CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "sampl
 _COPIED = tuple(field.name for field in fields(Sampling) if field.name not in _CONVERTED)
 """Fields that have the same meaning in the engine's `Sampling`."""
 
+_ENGINE_NAMES = {"repetition_penalty": "repeat_penalty", "n_keep": "keep"}
+_DEFAULTED = {field.name for field in fields(Sampling)} | {"stop", *_ENGINE_NAMES}
+"""Fields for which the operator may set a default."""
+
 _STOP_FORMS = "should be a string or an array of strings"
 
 
@@ -237,6 +241,7 @@ class SamplingFields(Fields):
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),
             sampling=self.sampling(),
+            given=frozenset(_ENGINE_NAMES.get(name, name) for name in self.model_fields_set & _DEFAULTED),
             keep=self.n_keep,
             discard=self.n_discard,
             cache_prompt=self.cache_prompt,

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias, get_args
 
 from engine import GenerationRequest
-from gateway.apis.fields.sampling import SamplerName
+from gateway.apis.fields.sampling import MAX_INT, SamplerName
 
 RANDOM_SEED = 2**32 - 1
 """Value of `seed` that draws a seed."""
@@ -35,6 +35,7 @@ def generation_settings(
     """
     sampling = request.sampling
     limit = request.default_max_tokens if request.max_tokens is None else request.max_tokens
+    limit = -1 if limit is None or limit == MAX_INT else limit
     biases = [*sampling.logit_bias, *((token, BAN) for token in end_tokens if sampling.ignore_eos)]
     known = asdict(sampling)
     return {
@@ -43,8 +44,8 @@ def generation_settings(
         "adaptive_target": -1.0,
         "adaptive_decay": 0.9,
         "stop": request.stop,
-        "max_tokens": -1 if limit is None else limit,
-        "n_predict": -1 if limit is None else limit,
+        "max_tokens": limit,
+        "n_predict": limit,
         "n_keep": request.keep,
         "n_discard": request.discard,
         "ignore_eos": sampling.ignore_eos,

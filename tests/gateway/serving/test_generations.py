@@ -62,6 +62,7 @@ async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
         recorder,
         Limiter(),
         max_tokens=None,
+        defaults={},
         queue_timeout=1000,
         patience=1000,
         adapters=Adapters((), ()).chosen,
@@ -162,3 +163,26 @@ async def test_a_slow_reader_gets_an_error_event() -> None:
     assert call.complete
     assert b'"code":"slow_reader"' in call.bodies[-1]
     assert b"[DONE]" not in call.content
+
+
+SAMPLED: dict[str, dict[str, object]] = {
+    "/v1/completions": {"prompt": "x"},
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/responses": {"input": "Hi"},
+    "/generate": {"prompt": "x"},
+}
+DEFAULTS = {"temperature": 0.25, "repeat_penalty": 1.5, "stop": ("END",), "n_keep": 4}
+
+
+@pytest.mark.parametrize("path", SAMPLED)
+async def test_what_a_request_does_not_set_has_the_default_of_the_server(path: str) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template=templates.CHATML)
+    app = app_of(engine, **DEFAULTS)
+    assert (await post(app, path, SAMPLED[path])).status == 200
+    own = {"temperature": 1, "repetition_penalty": 1, "stop": [], "n_keep": 0}
+    assert (await post(app, path, SAMPLED[path] | own)).status == 200
+    free, chosen = (generation.request for generation in engine.generations)
+    assert (free.sampling.temperature, free.sampling.repeat_penalty, free.stop, free.keep) == (0.25, 1.5, ("END",), 4)
+    assert (chosen.sampling.temperature, chosen.sampling.repeat_penalty, chosen.stop, chosen.keep) == (1, 1, (), 0)
+    assert free.sampling.top_p == 1.0

@@ -25,6 +25,7 @@ class NativeCompletionEndpoints:
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model)
         request, texts = await tokenised(served, caller, asked)
+        request = served.generations.with_defaults(request)
         model = served.loaded
         head = NativeHead(
             model=served.name,

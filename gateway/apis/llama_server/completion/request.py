@@ -140,9 +140,9 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
 
     @property
     def limit(self) -> int | None:
-        """Maximum number of tokens of a text; None without one."""
+        """Maximum number of tokens of a text: up to the end of its slot if it is negative. None if it is not given."""
         given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
-        return next((limit for limit in given if limit is not None and limit >= 0), None)
+        return next((limit for limit in given if limit is not None), None)
 
     @property
     def probs(self) -> int:
@@ -164,7 +164,7 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
             self.generation(),
             n=self.n_cmpl or self.n or 1,
             max_tokens=0 if self.limit == 0 else None,
-            default_max_tokens=self.limit,
+            default_max_tokens=MAX_INT if self.limit == -1 else self.limit,
             stream=self.stream,
             grammar=self.constraint(),
             logprobs=self.probs or None,
