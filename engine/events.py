@@ -64,15 +64,32 @@ class TokenRun(Struct, frozen=True, array_like=True):
     """Bytes of each token, which may be part of a character; the name of a control token. Empty unless requested."""
 
 
+class PromptProgress(Struct, frozen=True, array_like=True):
+    """Progress of the prompt of one choice."""
+
+    total: int
+    """Number of its tokens."""
+    cached: int
+    """Number of those with reused KV cells."""
+    processed: int
+    """Number of those that were read until now, cached or computed."""
+    seconds: float
+    """Duration of its prefill steps, in seconds."""
+
+
 class Text(_Event, frozen=True):
-    """New text of a streamed choice: whole characters, never part of a stop string."""
+    """New text of a streamed choice: whole characters, never part of a stop string. Or progress of its prompt."""
 
     choice: int
     """Index of the choice."""
     text: str
-    """Text since the choice's last event; not empty."""
+    """Text since the choice's last event; empty only if the event is about the prompt."""
     details: tuple[TokenDetail, ...] = ()
     """Details of the tokens that start in `text`, if requested. Tokens after a stop string are never sent."""
+    decode_seconds: float = 0.0
+    """Duration of its decode steps until now, in seconds, if the request asks for progress."""
+    progress: PromptProgress | None = None
+    """Progress of the prompt, if the request asks for it."""
 
 
 class Finished(_Event, frozen=True):
@@ -102,6 +119,8 @@ class Finished(_Event, frozen=True):
     """Number of accepted draft tokens. Each one saved a decode step."""
     discarded: int = 0
     """Number of its tokens that were discarded because the slot was full."""
+    slot: int = -1
+    """`seq_id` of the slot that it held last."""
 
 
 class Failed(_Event, frozen=True):
@@ -308,6 +327,8 @@ class ModelInfo:
     """Text of the beginning-of-sequence token; empty if there is no such token."""
     eos: str = ""
     """Text of the end-of-sequence token; empty if there is no such token."""
+    end_tokens: tuple[int, ...] = ()
+    """Ids of the tokens that end a text, in ascending order."""
     special_tokens: dict[str, int] = field(default_factory=dict)
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()

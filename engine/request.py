@@ -213,8 +213,20 @@ class GenerationRequest:
     """Number of alternatives per token. Each token also has its own log-probability under the model's unmodified
     distribution; None sends neither.
     """
+    sampled_logprobs: bool = False
+    """True to replace the model's distribution in `logprobs` by the one that the samplers leave and a token is drawn
+    from. Tokens that cannot be drawn have no place among the alternatives.
+    """
     token_ids: bool = False
     """True to send the tokens of each choice."""
+    progress: bool = False
+    """True to send the progress of each prompt, and the time of the decode steps with each text."""
+    indent: int = 0
+    """Minimum of spaces and tabs at the beginning of every line but the first. A line with fewer ends the choice before
+    its first other character.
+    """
+    line_seconds: float | None = None
+    """Duration of a choice's decode steps after which a line break ends it, in seconds; None sets no limit."""
     show_special: bool = False
     """True to render control tokens in the text by their names, for parsers that need them."""
 

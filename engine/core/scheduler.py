@@ -203,8 +203,13 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            self._counters.computed_prompt_tokens += min(chunk.count, sequence.unread)
+            unread = sequence.unread
+            self._counters.computed_prompt_tokens += min(chunk.count, unread)
+            if sequence.request.progress and chunk.start == sequence.cached:
+                news.append((self._running[sequence].key, sequence.progress()))
             sequence.advance(chunk.count, result.seconds)
+            if sequence.request.progress and unread:
+                news.append((self._running[sequence].key, sequence.progress()))
             if sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
             if chunk.sample:

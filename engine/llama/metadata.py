@@ -120,6 +120,7 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         tool_template=_template(handle, _TOOL_TEMPLATE),
         bos=tokenizer.bos,
         eos=tokenizer.eos,
+        end_tokens=tuple(sorted(tokenizer.end_tokens)),
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
         adapters=len(config.adapters),

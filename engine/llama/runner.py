@@ -188,7 +188,8 @@ class LlamaRunner(Runner):
         try:
             logits = self._logits(row)
             unchanged = None if sequence.request.logprobs is None else logits.copy()
-            token = self._sampler(sequence).draw(logits)
+            sampler = self._sampler(sequence)
+            token = sampler.draw(logits)
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
@@ -197,7 +198,8 @@ class LlamaRunner(Runner):
         piece, ends = self._model.piece(token, special=sequence.request.show_special), self._model.ends(token)
         if unchanged is None or sequence.request.logprobs is None:
             return Token(token, piece, ends)
-        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.request.logprobs))
+        shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
+        return Token(token, piece, ends, *self._details(shown, token, sequence.request.logprobs))
 
     def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
         top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
@@ -220,6 +222,7 @@ class LlamaRunner(Runner):
                 prompt=sequence.tokens[: sequence.prompt],
                 stop_tokens=sequence.stop_tokens,
                 constraint=self._constraint(sequence.grammar),
+                keeps=sequence.request.sampled_logprobs,
             )
         return sampler
 

@@ -188,6 +188,8 @@ class Refused(_Message, frozen=True):
     """`EngineError.code`."""
     param: str | None
     """`EngineError.param`."""
+    figures: dict[str, int]
+    """`EngineError.figures`."""
 
 
 class Step(_Message, frozen=True):

@@ -49,6 +49,11 @@ class Candidates:
         self._apply(chain, ids, logits)
         return self._rows["logit"][: len(ids)]
 
+    def kept(self) -> tuple[Ids, Logits]:
+        """Return the candidates that the last chain has left, with their logits."""
+        rows = self._rows[: self._array.size]
+        return rows["id"].copy(), rows["logit"].copy()
+
     def _apply(self, chain: SamplerChain, ids: Ids, logits: Logits) -> None:
         rows = self._rows[: len(ids)]
         rows["id"], rows["logit"] = ids, logits

@@ -38,6 +38,7 @@ class SequenceSampler:
         prompt: list[int],
         stop_tokens: Iterable[int] = (),
         constraint: Constraint | None = None,
+        keeps: bool = False,
     ) -> None:
         """Make the samplers.
 
@@ -48,6 +49,7 @@ class SequenceSampler:
             prompt: the tokens before the first drawn one.
             stop_tokens: ids that end this sequence. `min_tokens` suppresses them like the model's end tokens.
             constraint: the grammar constraint.
+            keeps: True to keep the candidates of the last draw for `kept`.
 
         Raises:
             IndexError: a biased id is outside the vocabulary.
@@ -56,17 +58,20 @@ class SequenceSampler:
         self._sampling = sampling
         self._constraint = constraint
         self._drawn = 0
+        self._keeps = keeps
+        self._kept: tuple[Ids, Logits] = _NONE, np.empty(0, np.float32)
         self._ends = _ids(resources.end_tokens)
         self._ends_and_stops = _ids({*resources.end_tokens, *stop_tokens})
         self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
         self._penalties: Penalties | None = None
+        self._candidates = resources.candidates
         with ExitStack() as owned:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
             self._token_sampler = owned.enter_context(
-                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
+                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources, keeps=keeps))
             )
             self._owned = owned.pop_all()
 
@@ -85,6 +90,9 @@ class SequenceSampler:
         if self._penalties:
             self._penalties.apply(logits)
         token = self._token_sampler.sample(logits, self._best(logits))
+        if self._keeps:
+            only = isinstance(self._token_sampler, Greedy)
+            self._kept = (_ids([token]), np.zeros(1, np.float32)) if only else self._candidates.kept()
         self._drawn += 1
         self._token_sampler.accept(token)
         if self._penalties:
@@ -92,6 +100,13 @@ class SequenceSampler:
         if self._constraint:
             self._constraint.accept(token)
         return token
+
+    def kept(self) -> Logits:
+        """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
+        logits = np.full(len(self._candidates.all_ids), -math.inf, np.float32)
+        ids, left = self._kept
+        logits[ids] = left
+        return logits
 
     def close(self) -> None:
         """Free the samplers. Repeatable."""
@@ -118,11 +133,17 @@ class SequenceSampler:
 
 
 def _token_sampler(
-    sampling: Sampling, active: tuple[str, ...], seed: int, prompt: list[int], resources: SamplerResources
+    sampling: Sampling,
+    active: tuple[str, ...],
+    seed: int,
+    prompt: list[int],
+    resources: SamplerResources,
+    *,
+    keeps: bool,
 ) -> TokenSampler:
     if is_greedy(sampling, active):
         return Greedy()
-    if can_truncate(sampling, active):
+    if can_truncate(sampling, active) and not keeps:
         return TruncatedSampling(sampling, active, seed, resources)
     return ChainSampling(sampling, active, seed, prompt, resources)
 

@@ -159,7 +159,7 @@ class Generations:
                     yield Admission(generation, caller.closing, deadline, queue_seconds)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param) from error
+            raise RequestError(error.message, code=error.code, param=param, figures=error.figures) from error
 
     def with_defaults(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with the server's defaults in place of what its client does not set."""

@@ -20,6 +20,7 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
     cached = sum(end.cached for end in ends)
     prompt, prompt_seconds = sum(prompt_tokens) * choices_per_prompt - cached, sum(end.prompt_seconds for end in ends)
     predicted, predicted_seconds = sum(end.tokens for end in ends), sum(end.decode_seconds for end in ends)
+    steps = sum(max(0, end.tokens - 1) for end in ends)  # the last step of the prompt draws the first token
     return {
         "cache_n": cached,
         "prompt_n": prompt,
@@ -28,8 +29,8 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
         "prompt_per_second": _ratio(prompt, prompt_seconds),
         "predicted_n": predicted,
         "predicted_ms": predicted_seconds * 1000,
-        "predicted_per_token_ms": _ratio(predicted_seconds * 1000, predicted),
-        "predicted_per_second": _ratio(predicted, predicted_seconds),
+        "predicted_per_token_ms": _ratio(predicted_seconds * 1000, steps),
+        "predicted_per_second": _ratio(steps, predicted_seconds),
         "draft_n": sum(end.drafted for end in ends),
         "draft_n_accepted": sum(end.accepted for end in ends),
         "truncated": any(end.discarded for end in ends),

@@ -1,21 +1,22 @@
 """The API of llama-server's own routes."""
 
-from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
+from gateway.apis.llama_server.completion.endpoint import native_completion_endpoints
+from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
 from gateway.apis.llama_server.lora_adapters import lora_adapters_endpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoints
 from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
-from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 
 
 def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None) -> Api:
-    """Return llama-server's routes, without `/metrics` if None. Its errors have OpenAI's shape."""
+    """Return llama-server's routes, without `/metrics` if None."""
     endpoints = (
+        *native_completion_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
         *health_endpoints(health),
@@ -24,9 +25,9 @@ def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEn
         *router_endpoints(models),
         *(metrics_endpoints(metrics) if metrics else ()),
     )
-    return Api(endpoints, encode_error, ErrorAnswer)
+    return Api(endpoints, encode_error, LlamaServerErrorAnswer)
 
 
 def metrics_api(metrics: MetricsEndpoints) -> Api:
     """Return the routes of a port for metrics alone."""
-    return Api(metrics_endpoints(metrics), encode_error, ErrorAnswer)
+    return Api(metrics_endpoints(metrics), encode_error, LlamaServerErrorAnswer)
