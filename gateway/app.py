@@ -12,6 +12,7 @@ from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
@@ -21,6 +22,7 @@ from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
+from gateway.metrics.llama_cpp import LlamaCppCollector
 from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import CountedResponses, ServerMetrics
 from gateway.middleware.authentication import Authenticator, no_authentication
@@ -114,9 +116,10 @@ def create_gateway(
     models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
-    observers.append(requests.observe)
+    llama_cpp = LlamaCppCollector(models.all)
+    observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
-    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
+    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server, llama_cpp]))
     background, apis = create_apis(models, settings, health, metrics)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
@@ -138,7 +141,8 @@ def create_apis(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
+    options = RouteOptions(slots=not settings.no_slots, props=settings.props, save_path=settings.slot_save_path)
+    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None, options)
     described = (openai_api(models, store, background), generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 

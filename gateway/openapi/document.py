@@ -158,6 +158,8 @@ def _failures(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> dict[int, D
     failures = {status: {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
     if own != plain:
         failures |= {status: failure(status, own) for status in statuses if status not in PROTOCOL}
+        for status in endpoint.refusals & PROTOCOL:
+            failures[status] = failure(status, {"anyOf": [own, plain]})
         failures[HTTPStatus.BAD_REQUEST] = failure(HTTPStatus.BAD_REQUEST, {"anyOf": [own, plain]})
     if endpoint.unready is not None:
         unready = {"anyOf": [schemas.schema_for(endpoint.unready), own]}

@@ -5,22 +5,29 @@ from gateway.apis.llama_server.apply_template import apply_template_endpoints
 from gateway.apis.llama_server.completion.endpoint import native_completion_endpoints
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
+from gateway.apis.llama_server.infill.endpoint import infill_endpoints
 from gateway.apis.llama_server.lora_adapters import lora_adapters_endpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoints
 from gateway.apis.llama_server.models import router_endpoints
+from gateway.apis.llama_server.options import RouteOptions
+from gateway.apis.llama_server.props import props_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
 from gateway.serving.models import Models
 
 
-def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None) -> Api:
+def llama_server_api(
+    models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None, options: RouteOptions
+) -> Api:
     """Return llama-server's routes, without `/metrics` if None."""
     endpoints = (
         *native_completion_endpoints(models),
+        *infill_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
         *health_endpoints(health),
-        *slots_endpoints(models),
+        *slots_endpoints(models, options),
+        *props_endpoints(models, options, metrics=metrics is not None),
         *lora_adapters_endpoints(models),
         *router_endpoints(models),
         *(metrics_endpoints(metrics) if metrics else ()),

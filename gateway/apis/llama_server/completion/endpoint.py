@@ -1,5 +1,6 @@
 """Endpoint of llama-server's `/completion`, which is `/completions`, too."""
 
+from engine import GenerationRequest
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
@@ -9,9 +10,11 @@ from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.completion.tokens import tokenised
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
 from gateway.apis.llama_server.generation_settings import generation_settings
+from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
+from gateway.serving.served import Served
 
 
 class NativeCompletionEndpoints:
@@ -25,27 +28,32 @@ class NativeCompletionEndpoints:
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model)
         request, texts = await tokenised(served, caller, asked)
-        request = served.generations.with_defaults(request)
-        model = served.loaded
-        head = NativeHead(
-            model=served.name,
-            context=model.context,
-            settings=generation_settings(
-                request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
-            ),
-            prompts=texts,
-            n=request.n,
-            options=asked.options,
-        )
-        if request.stream:
-            encode = NativeChunks(head).encode
-            source = served.generations.stream(
-                caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION
-            )
-            return EventStream(source, end=b"", status=source.status)
-        result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
-        answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
-        return JsonReply(answers if len(answers) > 1 else answers[0])
+        return await answer_native(served, caller, asked, request, texts)
+
+
+async def answer_native(
+    served: Served, caller: Caller, asked: NativeCompletionCall, request: GenerationRequest, texts: tuple[str, ...]
+) -> JsonReply[NativeAnswers] | EventStream:
+    """Run the engine's request, and return one whole text, an array of several, or a stream."""
+    request = served.generations.with_defaults(request)
+    model = served.loaded
+    head = NativeHead(
+        model=served.name,
+        context=model.context,
+        settings=generation_settings(
+            request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
+        ),
+        prompts=texts,
+        n=request.n,
+        options=asked.options,
+    )
+    if request.stream:
+        encode = NativeChunks(head).encode
+        source = served.generations.stream(caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION)
+        return EventStream(source, end=b"", status=source.status)
+    result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
+    answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
+    return JsonReply(answers if len(answers) > 1 else answers[0])
 
 
 def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

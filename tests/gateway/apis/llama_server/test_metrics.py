@@ -140,3 +140,30 @@ async def test_two_gateways_share_no_metrics() -> None:
     one, other = app_of(FakeEngine()), app_of(FakeEngine())
     await post(one, "/v1/completions", {"prompt": "x"})
     assert [(await read(app)).value("llama_gateway_requests_total") for app in (one, other)] == [1, 0]
+
+
+COUNTERS = """prompt_tokens_total prompt_tokens_cached_total prompt_seconds_total tokens_predicted_total
+tokens_predicted_seconds_total n_decode_total n_tokens_max spec_decode_num_draft_tokens_total
+spec_decode_num_accepted_tokens_total spec_decode_num_drafts_total"""
+GAUGES = "prompt_tokens_seconds predicted_tokens_seconds requests_processing requests_deferred n_busy_slots_per_decode"
+
+
+async def test_the_names_and_types_of_llama_server_are_there() -> None:
+    call = await get(app_of(FakeEngine()), "/metrics")
+    lines = call.content.decode().splitlines()
+    for names, kind in ((COUNTERS, "counter"), (GAUGES, "gauge")):
+        for name in names.split():
+            assert f"# TYPE llamacpp:{name} {kind}" in lines
+            assert f"llamacpp:{name} 0.0" in lines
+    assert int(call.header("process-start-time-unix") or "") > 0
+
+
+async def test_the_values_of_llama_server_are_sums_over_models_and_requests() -> None:
+    engine = Measured(computed_prompt_tokens=5, embedding_tokens=2, reused_prompt_tokens=3, rows_decoded=8, steps=4)
+    app = app_of(engine)
+    await post(app, "/v1/completions", {"prompt": "x"})
+    found = await read(app)
+    assert found.value("llamacpp:prompt_tokens_total") == 7
+    assert found.value("llamacpp:prompt_tokens_cached_total") == 3
+    assert found.value("llamacpp:n_busy_slots_per_decode") == 2
+    assert found.value("llamacpp:n_tokens_max") > 1

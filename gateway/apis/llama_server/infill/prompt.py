@@ -1,0 +1,115 @@
+"""Tokens of a fill-in-the-middle prompt, in llama-server's order.
+
+    [REP]myproject [SEP]file part … [SEP]filename [PRE]prefix prompt[SUF]suffix[MID]
+
+The order is that of Qwen2.5-Coder (https://arxiv.org/pdf/2409.12186). A part that many requests repeat comes first, so
+that its KV cells are found in the cache.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from itertools import chain
+
+from engine import GenerationRequest, TokenRun, all_plain
+from gateway.apis.llama_server.infill.request import InfillCall
+from gateway.middleware.caller import Caller
+from gateway.middleware.errors import NO_RETRY, Problem, RefusedError
+from gateway.serving.served import Served
+
+MOST_BEFORE, MOST_AFTER = 1536, 512
+"""Tokens of the text before and after the gap that are used: those of llama-server with its default batch."""
+
+_PROJECT, _FILE = "myproject\n", "filename\n"
+_SNIPPET = "\n\n--- snippet ---\n\n"
+"""Text between the parts of other files, for models without a token for it."""
+_GAP = ("prefix", "suffix", "middle")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """Tokens of the texts of a request."""
+
+    begin: Sequence[int]
+    """Tokens that begin every prompt of the model."""
+    project: Sequence[int]
+    """Name of the project."""
+    file: Sequence[int]
+    """Name of the file with the gap."""
+    prefix: Sequence[int]
+    """Text before the gap."""
+    prompt: Sequence[int]
+    """Text directly before the gap."""
+    suffix: Sequence[int]
+    """Text after the gap."""
+    extra: Sequence[tuple[Sequence[int], Sequence[int]]]
+    """Heading and text of each part of another file."""
+
+
+def check_infills(marks: Mapping[str, int]) -> None:
+    """Check that a model has the tokens for a gap.
+
+    Raises:
+        RefusedError: It has not (501).
+    """
+    missing = "".join(f"{name} token is missing. " for name in _GAP if name not in marks)
+    if missing:
+        message = f"Infill is not supported by this model: {missing.rstrip()}"
+        status = HTTPStatus.NOT_IMPLEMENTED
+        raise RefusedError(Problem(status=status, message=message, code="unsupported", headers=NO_RETRY))
+
+
+def infill_tokens(marks: Mapping[str, int], texts: Texts, room: int) -> list[int]:
+    """Return the tokens of a prompt. The first tokens of other files are left out if all do not fit in `room`."""
+    before = [marks["prefix"], *texts.prefix[-MOST_BEFORE:], *texts.prompt]
+    after = [marks["suffix"], *texts.suffix[: max(0, MOST_AFTER - 2 - len(texts.prompt))], marks["middle"]]
+    extra = list(_extra(marks, texts))
+    left = max(0, room - len(texts.begin) - len(before) - len(after))
+    return [*extra[max(0, len(extra) - left) :], *texts.begin, *before, *after]
+
+
+def _extra(marks: Mapping[str, int], texts: Texts) -> Iterable[int]:
+    file = [marks["file"]] if "file" in marks else []
+    project = [marks["repository"], *texts.project] if "repository" in marks else []
+    parts = chain.from_iterable((*file, *heading, *text) for heading, text in texts.extra)
+    return chain(project, parts, (*file, *texts.file) if file else ())
+
+
+async def infill_request(served: Served, caller: Caller, call: InfillCall) -> tuple[GenerationRequest, str]:
+    """Return the engine's request and the text of its prompt.
+
+    Waits for the engine, where clients take turns.
+
+    Raises:
+        RefusedError: The model has no tokens for a gap (501).
+        EngineError: As `Engine.tokenize` raises it.
+    """
+    marks = served.loaded.fill_tokens
+    check_infills(marks)
+    texts = await _tokenised(served, caller, call, named="file" in marks)
+    request = call.completion.request
+    limit = request.default_max_tokens if request.max_tokens is None else request.max_tokens
+    room = served.loaded.context - min(limit or 0, served.loaded.context // 2) - 1
+    tokens = infill_tokens(marks, texts, room)
+    text = await served.engine.detokenize(tokens, special=True, client=caller.client)
+    return replace(request, id=caller.request_id, prompts=(tuple(tokens),)), text.decode(errors="replace")
+
+
+async def _tokenised(served: Served, caller: Caller, call: InfillCall, *, named: bool) -> Texts:
+    headings = [f"{name}\n" if named else _SNIPPET for name, _ in call.extra]
+    parts = [_PROJECT, _FILE, call.prefix, call.prompt, call.suffix, *headings, *(text for _, text in call.extra)]
+    found: list[list[int]] = [[] for _ in parts]
+    begin: list[int] = []
+
+    def take(tokens: TokenRun) -> None:
+        found[tokens.text].extend(tokens.ids)
+
+    def take_begin(tokens: TokenRun) -> None:
+        begin.extend(tokens.ids)
+
+    engine, client = served.engine, caller.client
+    await engine.tokenize([""], special=True, begin=True, take=take_begin, client=client)
+    await engine.tokenize([all_plain(part) for part in parts], special=False, begin=False, take=take, client=client)
+    project, file, prefix, prompt, suffix, *extra = found
+    pairs = list(zip(extra[: len(headings)], extra[len(headings) :], strict=True))
+    return Texts(begin=begin, project=project, file=file, prefix=prefix, prompt=prompt, suffix=suffix, extra=pairs)

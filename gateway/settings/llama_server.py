@@ -1,0 +1,20 @@
+"""Settings of llama-server's own routes."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from gateway.settings.values import folder
+
+
+class LlamaServerSettings(BaseModel):
+    """Settings of llama-server's own routes, with its names."""
+
+    slot_save_path: Annotated[Path | None, AfterValidator(folder)] = Field(
+        None,
+        title="DIR",
+        description="folder of the files that POST /slots/{id} saves and restores; default: it is refused",
+    )
+    no_slots: bool = Field(False, description="refuse GET /slots and GET /slots/queue")
+    props: bool = Field(False, description="allow POST /props, which changes nothing")
