@@ -31,6 +31,7 @@ from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
+from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.registry import Serving, create_models
@@ -74,6 +75,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; open while the application serves."""
+    streams: ResumableStreams
+    """Streams that outlive their clients; open while the application serves."""
     observers: list[RecordObserver]
     """Observers of the records of all requests for a model."""
     metrics_app: ASGIApp
@@ -95,6 +98,7 @@ class Gateway:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
             await stack.enter_async_context(self.background.open())
+            await stack.enter_async_context(self.streams.open())
             yield
 
 
@@ -120,14 +124,14 @@ def create_gateway(
     observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server, llama_cpp]))
-    background, apis = create_apis(models, settings, health, metrics)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
+    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints
+    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
     store = ResponseStore(
@@ -142,7 +146,8 @@ def create_apis(
         max_bytes=settings.stored_bytes // 4,
     )
     options = RouteOptions(slots=not settings.no_slots, props=settings.props, save_path=settings.slot_save_path)
-    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None, options)
+    shown = metrics if settings.metrics_port is None else None
+    own_api = llama_server_api(models, health, shown, streams, options)
     described = (openai_api(models, store, background), generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
@@ -155,13 +160,20 @@ class _Parts:
         self._clock = equipment.clock
         self.preparer = equipment.preparer or InlinePreparer(strict=settings.strict_fields)
         """Prepares requests."""
+        self.streams = ResumableStreams(
+            StreamLimits(
+                timeout=settings.request_timeout,
+                most=settings.resumable_streams,
+                running=settings.background_responses,
+            )
+        )
+        """Streams that outlive their clients."""
 
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
         settings = self._settings
-        app = OriginGuard(
-            Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
-        )
+        table = routes(apis, self.preparer, self.streams)
+        app = OriginGuard(Starlette(routes=table, exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin)
         scoped = RequestScope(
             RateLimitHeaders(app, limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),

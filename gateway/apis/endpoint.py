@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel
@@ -62,7 +63,9 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | TextReply | EventStream]]
     """Handler of a call. Returns the response, or raises."""
     answer: type[AnswerT]
-    """Type of the answer with the status 200."""
+    """Type of the successful answer."""
+    status: HTTPStatus = HTTPStatus.OK
+    """Status of a successful answer. With 204 it has no body."""
     media: tuple[str, ...] = ("application/json",)
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None

@@ -39,6 +39,6 @@ class Exposition:
         except (TypeError, ValueError):  # the header has a version that is no number
             encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
         text = encode(self.registry)
-        if encode is generate_latest:
+        if content_type.startswith("text/plain"):
             text = text.replace(_GAUGE, _COUNTER, 1)
         return Page(text, content_type)

@@ -127,7 +127,7 @@ def _described(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> Described:
     if has_body(endpoint):
         content = {"application/json": {"schema": schemas.schema_for(endpoint.body)}}
         described["requestBody"] = {"required": True, "content": content}
-    answers = {HTTPStatus.OK: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
+    answers = {endpoint.status: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
     return {**described, "responses": {str(int(status)): answer for status, answer in answers.items()}}
 
 
@@ -137,6 +137,8 @@ def _path_parameters(path: str) -> list[Described]:
 
 
 def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
+    if endpoint.status is HTTPStatus.NO_CONTENT:
+        return {"description": "Done.", "headers": headers()}
     content = {media: {"schema": schemas.schema_for(endpoint.answer)} for media in endpoint.media}
     if endpoint.events is not None:
         content["text/event-stream"] = {"schema": _event(endpoint, schemas)}

@@ -147,6 +147,7 @@ VALUES = {
     "body_budget": "2000",
     "strict_fields": "true",
     "no_slots": "true",
+    "resumable_streams": "5",
     "props": "true",
     "stored_responses": "5",
     "stored_bytes": "5000",

@@ -12,12 +12,18 @@ from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.llama_server.props import props_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
+from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
+from gateway.middleware.resumable import ResumableStreams
 from gateway.serving.models import Models
 
 
 def llama_server_api(
-    models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None, options: RouteOptions
+    models: Models,
+    health: HealthEndpoints,
+    metrics: MetricsEndpoints | None,
+    streams: ResumableStreams,
+    options: RouteOptions,
 ) -> Api:
     """Return llama-server's routes, without `/metrics` if None."""
     endpoints = (
@@ -29,6 +35,7 @@ def llama_server_api(
         *slots_endpoints(models, options),
         *props_endpoints(models, options, metrics=metrics is not None),
         *lora_adapters_endpoints(models),
+        *streams_endpoints(streams),
         *router_endpoints(models),
         *(metrics_endpoints(metrics) if metrics else ()),
     )
