@@ -12,6 +12,7 @@ from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
@@ -138,8 +139,11 @@ def create_apis(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
-    described = (openai_api(models, store, background), generate_api(models), own_api)
+    openai = openai_api(models, store, background)
+    variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
+    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None, variant)
+    first = openai if settings.answers_like == "openai" else variant
+    described = (first, generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 

@@ -20,6 +20,7 @@ DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_TOP_K": "40",
     "LLAMA_GATEWAY_TOP_P": "0.95",
     "LLAMA_GATEWAY_MIN_P": "0.05",
+    "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
 }
 """Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
 

@@ -166,7 +166,7 @@ class Generations:
         free = {name: value for name, value in self._defaults.items() if name not in request.given}
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
         sampling = replace(request.sampling, **free)
-        request = replace(request, **own, sampling=sampling, given=frozenset())
+        request = replace(request, **own, sampling=sampling, given=request.given | self._defaults.keys())
         if request.default_max_tokens is None:
             request = replace(request, default_max_tokens=self._max_tokens)
         return request

@@ -8,15 +8,17 @@ from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
 from gateway.apis.llama_server.lora_adapters import lora_adapters_endpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoints
 from gateway.apis.llama_server.models import router_endpoints
+from gateway.apis.llama_server.openai.endpoints import aliases
 from gateway.apis.llama_server.slots import slots_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
 from gateway.serving.models import Models
 
 
-def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None) -> Api:
-    """Return llama-server's routes, without `/metrics` if None."""
+def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None, openai: Api) -> Api:
+    """Return llama-server's routes, without `/metrics` if None. Those of OpenAI's are aliases of `openai`."""
     endpoints = (
         *native_completion_endpoints(models),
+        *aliases(openai),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
         *health_endpoints(health),
