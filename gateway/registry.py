@@ -61,7 +61,13 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
             engine,
             model.name,
             model.fingerprint,
-            prompts=ChatPrompts(engine, own.chat_template, serving.preparer, parse_special=own.parse_special),
+            prompts=ChatPrompts(
+                engine,
+                own.chat_template,
+                serving.preparer,
+                fallback=own.default_chat_template,
+                parse_special=own.parse_special,
+            ),
             generations=Generations(
                 engine,
                 recorder,

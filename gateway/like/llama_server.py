@@ -16,6 +16,7 @@ from gateway.llama_server_flags import answers
 DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_PORT": "8080",
     "LLAMA_GATEWAY_REQUEST_TIMEOUT": "3600",
+    "LLAMA_GATEWAY_DEFAULT_CHAT_TEMPLATE": "chatml",
     "LLAMA_GATEWAY_TEMPERATURE": "0.8",
     "LLAMA_GATEWAY_TOP_K": "40",
     "LLAMA_GATEWAY_TOP_P": "0.95",

@@ -20,7 +20,13 @@ class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextS
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
 
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
-        None, title="FILE", description="Jinja chat template; default: the one in the model file"
+        None,
+        title="FILE",
+        description="Jinja chat template: a file, the template itself, or chatml, command-r, llama3, phi3 or zephyr; "
+        "default: the one in the model file",
+    )
+    default_chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
+        None, title="FILE", description="chat template for a model whose file has none, in the forms of --chat-template"
     )
     parse_special: bool = Field(
         False,

@@ -64,11 +64,11 @@ def readable_gguf_if_any(path: Path | None) -> Path | None:
     return None if path is None else readable_gguf(path)
 
 
-def readable_template(path: str) -> str:
-    """Return the chat template in a file."""
+def readable_template(given: str) -> str:
+    """Return the source of a chat template: of a file, of a name, or the text itself."""
     from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
 
-    return read_template(path)
+    return read_template(given)
 
 
 def split_items(value: object) -> list[str]:

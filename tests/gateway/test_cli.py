@@ -166,6 +166,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     files = {
         "model": str(model),
         "chat_template": str(template),
+        "default_chat_template": "chatml",
         "embedding_model": str(model),
         "models_dir": str(tmp_path),
         "lora": f"fr={model}:0.5",
