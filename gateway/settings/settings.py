@@ -37,8 +37,8 @@ class Settings(NetworkSettings):
     )
     answers_like: Literal["openai", "llama-server"] = Field(
         "openai",
-        description="whose details the routes of OpenAI's API have: llama-server adds timings to answers, takes any name "
-        "for its only model, continues a last message of the assistant, and has errors of its own",
+        description="whose details the routes of OpenAI's API have: llama-server adds timings to answers, takes any "
+        "name for its only model, continues a last message of the assistant, and has errors of its own",
     )
     stored_responses: int = Field(
         1024,

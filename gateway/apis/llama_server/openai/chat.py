@@ -6,7 +6,7 @@ from dataclasses import replace
 from pydantic import Field
 from typing_extensions import override
 
-from engine import GenerationRequest, TokenRun
+from engine import GenerationRequest, PromptText, TokenRun
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
@@ -44,10 +44,10 @@ class LlamaChatBody(ChatBody, LimitFields):
     def conversation(self) -> Conversation:
         """Return the conversation. Raises `RequestError` if its fields contradict each other."""
         conversation = super().conversation()
-        *before, last = self.messages or (None,)
-        if last is None or last.role != "assistant" or last.tool_calls or last.function_call:
+        *before, last = self.messages
+        if last.role != "assistant" or last.tool_calls or last.function_call:
             return conversation
-        if before and before[-1] is not None and before[-1].role == "assistant":
+        if before and before[-1].role == "assistant":
             raise refusal("messages", "should not end in several messages of the assistant")
         if self.add_generation_prompt is not None and not self.continue_final_message:
             return conversation
@@ -92,7 +92,7 @@ class LlamaChatEndpoints(ChatEndpoints):
         def take(tokens: TokenRun) -> None:
             pieces.extend(tokens.pieces)
 
-        texts = [prompt for prompt in request.prompts if not isinstance(prompt, tuple)]
+        texts = [prompt for prompt in request.prompts if isinstance(prompt, str | PromptText)]
         await served.engine.tokenize(texts, special=True, begin=True, take=take, pieces=True, client=caller.client)
         model = served.loaded
         head = NativeHead(

@@ -25,9 +25,9 @@ class ChatOptions:
     """True to send a call as `function_call`."""
     service_tier: bool
     """True to add the service tier, which is `default` whichever the request asks for."""
-    timings_per_token: bool
+    timings_per_token: bool = False
     """True to add timings to each chunk."""
-    return_progress: bool
+    return_progress: bool = False
     """True to send the progress of the prompt in a stream."""
     like_llama_server: bool = False
     """True for the content `null` in the first delta, and a fingerprint that begins with `b`, as llama-server's."""

@@ -24,9 +24,9 @@ class CompletionOptions:
     """True to add the timings."""
     include_usage: bool
     """True to end a stream with its usage."""
-    timings_per_token: bool
+    timings_per_token: bool = False
     """True to add timings to each chunk."""
-    return_progress: bool
+    return_progress: bool = False
     """True to send the progress of the prompts in a stream."""
     like_llama_server: bool = False
     """True for a fingerprint that begins with `b`, as llama-server's."""
