@@ -28,7 +28,7 @@ from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
-from gateway.middleware.origin import OriginGuard, ReadableResponses
+from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
@@ -163,7 +163,7 @@ class _Parts:
             Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
         )
         scoped = RequestScope(
-            RateLimitHeaders(app, limiter),
+            RateLimitHeaders(self._preflighted(app), limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
             encoder_for=encoder_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
@@ -173,3 +173,8 @@ class _Parts:
             observer=journal,
         )
         return ReadableResponses(scoped, settings.allow_origin)
+
+    def _preflighted(self, app: ASGIApp) -> ASGIApp:
+        """Return the application with llama-server's answers to preflight requests, if that is set."""
+        settings = self._settings
+        return OpenPreflight(app, settings.allow_origin) if settings.answers_like == "llama-server" else app

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
@@ -66,7 +67,9 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 own.chat_template,
                 serving.preparer,
                 fallback=own.default_chat_template,
-                parse_special=own.parse_special,
+                defaults=TemplateDefaults(
+                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                ),
             ),
             generations=Generations(
                 engine,
