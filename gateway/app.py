@@ -12,6 +12,7 @@ from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
@@ -29,7 +30,7 @@ from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
-from gateway.middleware.origin import OriginGuard, ReadableResponses
+from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
@@ -147,8 +148,11 @@ def create_apis(
     )
     options = RouteOptions(slots=not settings.no_slots, props=settings.props, save_path=settings.slot_save_path)
     shown = metrics if settings.metrics_port is None else None
-    own_api = llama_server_api(models, health, shown, streams, options)
-    described = (openai_api(models, store, background), generate_api(models), own_api)
+    openai = openai_api(models, store, background)
+    variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
+    own_api = llama_server_api(models, health, shown, variant, streams, options)
+    first = openai if settings.answers_like == "openai" else variant
+    described = (first, generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 
@@ -175,7 +179,7 @@ class _Parts:
         table = routes(apis, self.preparer, self.streams)
         app = OriginGuard(Starlette(routes=table, exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin)
         scoped = RequestScope(
-            RateLimitHeaders(app, limiter),
+            RateLimitHeaders(self._preflighted(app), limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
             encoder_for=encoder_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
@@ -185,3 +189,8 @@ class _Parts:
             observer=journal,
         )
         return ReadableResponses(scoped, settings.allow_origin)
+
+    def _preflighted(self, app: ASGIApp) -> ASGIApp:
+        """Return the application with llama-server's answers to preflight requests, if that is set."""
+        settings = self._settings
+        return OpenPreflight(app, settings.allow_origin) if settings.answers_like == "llama-server" else app

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
@@ -47,7 +48,9 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
     adapted = [one.adapted(adapter, _serve_adapted(one, adapter, serving)) for one, adapter in pairs]
     embeds = next((at for at, one in enumerate(settings.served) if one.embeds_only), 0)
-    return Models(models, {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds]}, adapted)
+    defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds]}
+    alone = all(one.embeds_only for one in settings.served[1:])
+    return Models(models, defaults, adapted, any_name=alone and settings.answers_like == "llama-server")
 
 
 def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
@@ -64,7 +67,9 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 own.chat_template,
                 serving.preparer,
                 fallback=own.default_chat_template,
-                parse_special=own.parse_special,
+                defaults=TemplateDefaults(
+                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                ),
             ),
             generations=Generations(
                 engine,

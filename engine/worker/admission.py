@@ -311,7 +311,7 @@ def _check_input(tokens: Collection[int], model: Model, longest: int) -> None:
 
 def _too_long_to_embed(longest: int, count: str) -> RequestError:
     return RequestError(
-        f"This model embeds texts of {longest} tokens at most. However, an input has {count} tokens.",
+        f"An input is too large: this model embeds texts of {longest} tokens at most. However, it has {count} tokens.",
         param="input",
         code="context_length_exceeded",
     )

@@ -1,6 +1,6 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -88,6 +88,7 @@ class ChatModel:
         special_tokens: Mapping[str, int] = _NO_TOKENS,
         control_names: Collection[str] = (),
         parse_special: bool = False,
+        variables: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """Compile the model's chat templates.
 
@@ -99,13 +100,14 @@ class ChatModel:
             special_tokens: ids of the model's special tokens by their names.
             control_names: names that are plain in the client's texts.
             parse_special: the default of `Conversation.parse_special`.
+            variables: returns the variables of the templates that conversations may replace.
 
         Raises:
             RequestError: if a template cannot be compiled.
         """
 
         def compiled(source: str) -> _TemplateFormat:
-            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens)
+            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens, variables=variables)
 
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
@@ -140,7 +142,16 @@ class ChatModel:
 class _TemplateFormat:
     """A chat template, its capabilities, and the output format that it asks the model for."""
 
-    def __init__(self, source: str, *, bos: str, eos: str, special_tokens: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        special_tokens: Mapping[str, int],
+        variables: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._variables = variables
         try:
             self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
@@ -218,6 +229,7 @@ class _TemplateFormat:
             shown = self._capabilities.add_instructions(shown, instructions)
         return self._template.render(
             {
+                **self._variables(),
                 **conversation.template_kwargs,
                 "messages": self._capabilities.adapt(shown),
                 "tools": [_described(tool) for tool in tools] or None,

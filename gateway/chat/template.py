@@ -45,6 +45,11 @@ def _strftime_now(pattern: str) -> str:
     return datetime.now().astimezone().strftime(pattern)
 
 
+def current_dates() -> dict[str, str]:
+    """Return the variables with the current date that llama.cpp gives to templates."""
+    return {"date_string": _strftime_now("%d %b %Y"), "datetime": _strftime_now("%b %d %Y")}
+
+
 def _to_json(
     value: object,
     ensure_ascii: bool = False,

@@ -21,6 +21,8 @@ DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_TOP_K": "40",
     "LLAMA_GATEWAY_TOP_P": "0.95",
     "LLAMA_GATEWAY_MIN_P": "0.05",
+    "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
+    "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
 }
 """Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
 
@@ -40,6 +42,9 @@ _LOCAL_FILE = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _REPOSITORY_FILE = ("-hff", "--hf-file")
 _LAYER_RANGE = "--control-vector-layer-range"
+_REASONING = ("-rea", "--reasoning")
+_OFF = ("off", "disabled", "false", "0")
+_TEMPLATE_VARIABLES = "--chat-template-kwargs"
 
 
 class LineError(Exception):
@@ -85,7 +90,7 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
     left = iter([*from_variables(environment), *arguments])
     for argument in left:
         translation.add(_spelled(argument), left)
-    given = ["serve", *translation.model(), *translation.arguments]
+    given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
     return Translated(given, {**DEFAULTS, **environment}, translation.notes)
 
 
@@ -101,6 +106,8 @@ class _Translation:
         self.arguments: list[str] = []
         self.notes: list[str] = []
         self._places: dict[tuple[str, ...], str] = {}
+        self._thinking = "true"
+        self._variables = "{}"
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -108,6 +115,10 @@ class _Translation:
             return
         if place := next((names for names in (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE) if flag in names), None):
             self._places[place] = next(left, "")
+        elif flag in _REASONING:
+            self._thinking = "false" if next(left, "") in _OFF else "true"
+        elif flag == _TEMPLATE_VARIABLES:
+            self._variables = next(left, "")
         elif flag == _LAYER_RANGE:
             self.arguments.append(f"{flag}={next(left, '')}-{next(left, '')}")
         elif flag in _CONVERTED:
@@ -118,6 +129,12 @@ class _Translation:
             self.notes.append(f"{flag} of llama-server has no effect: {_IGNORED[flag]}")
         else:
             self.arguments.append(flag)
+
+    def variables(self) -> list[str]:
+        """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
+        thinking = f'{{"enable_thinking":{self._thinking}'
+        begun = self._variables.lstrip().removeprefix("{")
+        return [f"--chat-template-kwargs={thinking}{'' if begun.lstrip().startswith('}') else ','}{begun}"]
 
     def model(self) -> list[str]:
         """Return the argument of the model. One on the hub comes before a file, as llama-server has it."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from engine import Engine, EngineError, ModelInfo, RequestError, Unavailable
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey, template_key
+from gateway.chat.rendering import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
 
@@ -26,7 +26,7 @@ class ChatPrompts:
         preparer: Preparer,
         *,
         fallback: str | None = None,
-        parse_special: bool = False,
+        defaults: TemplateDefaults = NO_DEFAULTS,
     ) -> None:
         """Take an engine and optional templates.
 
@@ -35,13 +35,13 @@ class ChatPrompts:
             template: replaces the model's template; None keeps it.
             preparer: renders the prompts.
             fallback: the template of a model without one.
-            parse_special: the default of `Conversation.parse_special`.
+            defaults: what requests may replace.
         """
         self._engine = engine
         self._template = template
         self._fallback = fallback
         self._preparer = preparer
-        self._parse_special = parse_special
+        self._defaults = defaults
         self._known: tuple[ModelInfo, TemplateKey] | None = None
 
     async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
@@ -87,7 +87,7 @@ class ChatPrompts:
     def _key(self, model: ModelInfo) -> TemplateKey:
         known = self._known
         if known is None or known[0] is not model:
-            key = template_key(model, self._override(model), parse_special=self._parse_special)
+            key = template_key(model, self._override(model), self._defaults)
             # A restarted engine has the same templates. The preparer knows a template by its object.
             known = self._known = (model, known[1] if known is not None and known[1] == key else key)
         return known[1]

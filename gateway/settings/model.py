@@ -10,7 +10,7 @@ from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.sampling import SamplingSettings
-from gateway.settings.values import readable_template
+from gateway.settings.values import readable_template, template_variables
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
@@ -27,6 +27,11 @@ class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextS
     )
     default_chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
         None, title="FILE", description="chat template for a model whose file has none, in the forms of --chat-template"
+    )
+    chat_template_kwargs: Annotated[str, AfterValidator(template_variables)] = Field(
+        "{}",
+        title="JSON",
+        description='variables of the chat template that requests may replace, such as {"enable_thinking": false}',
     )
     parse_special: bool = Field(
         False,

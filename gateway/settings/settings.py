@@ -36,6 +36,11 @@ class Settings(NetworkSettings, LlamaServerSettings):
     strict_fields: bool = Field(
         False, description="refuse requests with unknown fields instead of reporting them in a header"
     )
+    answers_like: Literal["openai", "llama-server"] = Field(
+        "openai",
+        description="whose details the routes of OpenAI's API have: llama-server adds timings to answers, takes any "
+        "name for its only model, continues a last message of the assistant, and has errors of its own",
+    )
     stored_responses: int = Field(
         1024,
         ge=1,

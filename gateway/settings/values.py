@@ -1,5 +1,6 @@
 """Checks of the settings' values."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,6 +72,17 @@ def readable_template(given: str) -> str:
     return read_template(given)
 
 
+def template_variables(text: str) -> str:
+    """Return the variables of a chat template, a JSON object, as they are."""
+    try:
+        variables = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not valid JSON: {error}") from error
+    if not isinstance(variables, dict):
+        raise ValueError("should be a JSON object")  # noqa: TRY004 (pydantic reports ValueError only)
+    return text
+
+
 def split_items(value: object) -> list[str]:
     """Return all items of one value or several, split at commas."""
     parts = value if isinstance(value, list) else [value]
@@ -130,6 +142,6 @@ def origins(value: object) -> object:
     """Split values at commas and check that each is an origin or `*`."""
     origins = split_items(value)
     for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
+        if origin != "localhost" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor localhost or *")
     return origins

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import requests
+from requests.structures import CaseInsensitiveDict
 
 DESELECTED = ("test_mcp_servers", "test_tools_builtin", "test_proxy", "test_compat_gcp", "test_vision_api")
 """Files of tests for what this server does not have."""
@@ -40,6 +41,14 @@ class Suite:
             start(server, *args, **options)
 
         utils.ServerProcess.start = start_offline
+        make = utils.ServerProcess.make_request
+
+        def make_request(*args: Any, **options: Any) -> Any:
+            result = make(*args, **options)
+            result.headers = CaseInsensitiveDict(result.headers)  # as HTTP has it; the tests have llama-server's case
+            return result
+
+        utils.ServerProcess.make_request = make_request
         request = requests.Session.request
 
         def request_in_time(session: Any, *args: Any, **options: Any) -> Any:

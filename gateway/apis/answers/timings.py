@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from engine import Finished
-from gateway.apis.answers.shapes import Timings
+from engine import Finished, FinishReason, Text
+from gateway.apis.answers.shapes import PromptProgress, Timings
 
 
 def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timings:
@@ -35,6 +35,37 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
         "draft_n_accepted": sum(end.accepted for end in ends),
         "truncated": any(end.discarded for end in ends),
     }
+
+
+class RunningTimings:
+    """Times of one choice of a stream until now. The request asks the engine for `progress` and `token_ids`."""
+
+    def __init__(self) -> None:
+        self.predicted = 0
+        """Number of generated tokens."""
+        self._cached = self._processed = 0
+        self._prompt_seconds = 0.0
+
+    def read(self, event: Text) -> PromptProgress | None:
+        """Take the next event of the choice. Return the progress of its prompt if the event is about the prompt."""
+        self.predicted += len(event.details)
+        if event.progress is None:
+            return None
+        progress = event.progress
+        self._cached, self._processed, self._prompt_seconds = progress.cached, progress.processed, progress.seconds
+        return {
+            "total": progress.total,
+            "cache": progress.cached,
+            "processed": progress.processed,
+            "time_ms": progress.seconds * 1000,
+        }
+
+    def timings(self, decode_seconds: float) -> Timings:
+        """Return the times after decode steps of that duration."""
+        costs = self._prompt_seconds, decode_seconds
+        return timings(
+            [self._processed], [Finished(0, "", FinishReason.LENGTH, self.predicted, self._cached, (), None, *costs)]
+        )
 
 
 def _ratio(amount: float, per: float) -> float:

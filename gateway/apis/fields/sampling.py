@@ -257,11 +257,10 @@ class ReportFields(Fields):
 
     return_token_ids: bool = False
     timings: bool = False
-    timings_per_token: bool = Field(False, json_schema_extra={"const": False})
 
-    @field_validator("timings_per_token")
-    @classmethod
-    def _at_the_end_only(cls, wanted: bool) -> bool:
-        if wanted:
-            raise ValueError("is not supported: timings adds them once, at the end")
-        return wanted
+
+class StreamReportFields(Fields):
+    """llama-server's options for extra fields of the events of a stream."""
+
+    timings_per_token: bool = Field(False, description="Timings in each event of a stream.")
+    return_progress: bool = Field(False, description="Events with the progress of the prompt in a stream.")

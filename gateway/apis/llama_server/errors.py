@@ -1,12 +1,13 @@
 """Errors in llama-server's shape."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, NotRequired
 
 import orjson
 from pydantic import Field
 
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.middleware.errors import Problem
+from gateway.middleware.errors import FIRST_SERVER_ERROR, Problem
 
 CONTEXT_EXCEEDED = "context_length_exceeded"
 _TYPES = {
@@ -49,8 +50,17 @@ class LlamaServerErrorAnswer(JsonObject):
 
 def encode_error(problem: Problem) -> bytes:
     """Return `{"error": {"code", "message", "type"}}`."""
-    kind = _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "server_error")  # noqa: PLR2004
-    if problem.code == CONTEXT_EXCEEDED:
-        kind = "exceed_context_size_error"
-    error = {"code": problem.status, "message": problem.message, "type": kind, **problem.figures}
+    kind = _TYPES.get(
+        problem.status, "invalid_request_error" if problem.status < FIRST_SERVER_ERROR else "server_error"
+    )
+    error: dict[str, str | int] = {"code": problem.status, "message": problem.message, "type": kind}
+    if problem.code == CONTEXT_EXCEEDED and problem.figures:
+        error |= {"type": "exceed_context_size_error", "message": _too_long(problem.figures), **problem.figures}
     return orjson.dumps({"error": error})
+
+
+def _too_long(figures: Mapping[str, int]) -> str:
+    return (
+        f"request ({figures['n_prompt_tokens']} tokens) exceeds the available context size "
+        f"({figures['n_ctx']} tokens), try increasing it"
+    )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 from pydantic import Field
 
-from gateway.apis.answers.shapes import Count, JsonObject, Logprob, Time, Timings
+from gateway.apis.answers.shapes import Count, JsonObject, Logprob, PromptProgress, Timings
 from gateway.apis.llama_server.generation_settings import GenerationSettings
 
 Byte: TypeAlias = Annotated[int, Field(ge=0, le=255)]
@@ -29,15 +29,6 @@ class ChosenProb(TokenProb):
     top_probs: NotRequired[list[TokenProb]]
 
 
-class ReadPrompt(JsonObject):
-    """Tokens of a prompt: all, those found in the cache, and those read until now. The time is that of the reading."""
-
-    total: Count
-    cache: Count
-    processed: Count
-    time_ms: Time
-
-
 class NativePart(JsonObject):
     """An event of a stream: one token with its text, or the progress of the prompt."""
 
@@ -49,7 +40,7 @@ class NativePart(JsonObject):
     tokens_predicted: Count
     tokens_evaluated: Count
     timings: NotRequired[Timings]
-    prompt_progress: NotRequired[ReadPrompt]
+    prompt_progress: NotRequired[PromptProgress]
     completion_probabilities: NotRequired[list[ChosenProb]]
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from engine import GenerationRequest
-from gateway.apis.llama_server.completion.prompts import MixedPrompt
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
+from gateway.apis.llama_server.prompts import MixedPrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import orjson
 
 from engine import Finished, FinishReason, Text, TokenDetail
-from gateway.apis.answers.timings import timings
+from gateway.apis.answers.shapes import PromptProgress
+from gateway.apis.answers.timings import RunningTimings, timings
 from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeCompletion, NativePart, StopType
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.probabilities import probabilities
@@ -120,43 +121,30 @@ class _Choice:
         self._prompt_tokens = prompt_tokens
         self._predicted = 0
         self._text: list[str] = []
-        self._cached, self._prompt_seconds = 0, 0.0
+        self._running = RunningTimings()
 
     def parts(self, event: Text | Finished) -> Iterator[NativePart | NativeAnswer]:
         """Yield the parts of one event."""
-        if isinstance(event, Text) and event.progress is not None:
-            yield from self._progress(event)
+        progress = self._running.read(event) if isinstance(event, Text) else None
+        if progress is not None:
+            yield from self._progress(progress)
             return
         self._text.append(event.text)
         for text, details in _by_token(event.text, event.details):
             self._predicted += len(details)
-            part = self._part(text, details)
-            if self._head.options.timings_per_token:
-                self._time(part, event.decode_seconds)
-            yield part
+            yield self._part(text, details, event.decode_seconds)
         if isinstance(event, Finished):
             whole = completion(self._head, self._prompt_tokens, event, "".join(self._text))
             whole["content"] = ""
             yield chosen(whole, self._head.options.response_fields)
 
-    def _progress(self, event: Text) -> Iterator[NativePart]:
-        progress = event.progress
-        if progress is None:
-            return
-        self._cached, self._prompt_seconds = progress.cached, progress.seconds
+    def _progress(self, progress: PromptProgress) -> Iterator[NativePart]:
         if self._head.options.return_progress:
-            part = self._part("", ())
-            part["prompt_progress"] = {
-                "total": progress.total,
-                "cache": progress.cached,
-                "processed": progress.processed,
-                "time_ms": progress.seconds * 1000,
-            }
-            if self._head.options.timings_per_token:
-                self._time(part, 0.0, read=progress.processed)
+            part = self._part("", (), 0.0)
+            part["prompt_progress"] = progress
             yield part
 
-    def _part(self, text: str, details: Sequence[TokenDetail]) -> NativePart:
+    def _part(self, text: str, details: Sequence[TokenDetail], decode_seconds: float) -> NativePart:
         part: NativePart = {
             "index": self._index,
             "content": text,
@@ -166,15 +154,11 @@ class _Choice:
             "tokens_predicted": self._predicted,
             "tokens_evaluated": self._prompt_tokens,
         }
+        if self._head.options.timings_per_token:
+            part["timings"] = self._running.timings(decode_seconds)
         if details and self._head.has_probs:
             part["completion_probabilities"] = [probabilities(one, sampled=self._head.sampled) for one in details]
         return part
-
-    def _time(self, part: NativePart, decode_seconds: float, *, read: int | None = None) -> None:
-        """Add the timings until now."""
-        costs = self._prompt_seconds, decode_seconds
-        so_far = Finished(self._index, "", FinishReason.LENGTH, self._predicted, self._cached, (), None, *costs)
-        part["timings"] = timings([self._prompt_tokens if read is None else read], [so_far])
 
 
 def _by_token(text: str, details: Sequence[TokenDetail]) -> Iterator[tuple[str, Sequence[TokenDetail]]]:

@@ -1,5 +1,8 @@
 """Endpoint of llama-server's `/completion`, which is `/completions`, too."""
 
+from dataclasses import replace
+from typing import Any
+
 from engine import GenerationRequest
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
@@ -7,14 +10,16 @@ from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCom
 from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
 from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answer
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
-from gateway.apis.llama_server.completion.tokens import tokenised
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
 from gateway.apis.llama_server.generation_settings import generation_settings
+from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 from gateway.serving.served import Served
+
+_ANSWER: Any = NativeAnswers
 
 
 class NativeCompletionEndpoints:
@@ -27,7 +32,7 @@ class NativeCompletionEndpoints:
         """Return one whole text, an array of several, or a stream with an event for each token."""
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model)
-        request, texts = await tokenised(served, caller, asked)
+        request, texts = await _tokenised(served, caller, asked)
         return await answer_native(served, caller, asked, request, texts)
 
 
@@ -56,6 +61,29 @@ async def answer_native(
     return JsonReply(answers if len(answers) > 1 else answers[0])
 
 
+async def _tokenised(
+    served: Served, caller: Caller, call: NativeCompletionCall
+) -> tuple[GenerationRequest, tuple[str, ...]]:
+    """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
+    reader = PromptReader(served, caller)
+    prompts = [await reader.prompt(prompt) for prompt in call.prompts]
+    request = replace(
+        await with_biases(reader, call), id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
+    )
+    return request, tuple(text for _, text in prompts)
+
+
+async def with_biases(reader: PromptReader, call: NativeCompletionCall) -> GenerationRequest:
+    """Return the engine's request with the biases of each token of the biased texts."""
+    if not call.biased_texts:
+        return call.request
+    texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
+    pairs = zip(texts.ids, call.biased_texts, strict=True)
+    biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
+    sampling = call.request.sampling
+    return replace(call.request, sampling=replace(sampling, logit_bias=sampling.logit_bias + biases))
+
+
 def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of `/completion`."""
     create = NativeCompletionEndpoints(models).create
@@ -68,7 +96,7 @@ def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
             body=NativeCompletionBody,
             prepare=prepare_native_completion,
             handler=create,
-            answer=NativeAnswers,
+            answer=_ANSWER,
             events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
             ends_with_done=False,
             refusals=QUEUED,

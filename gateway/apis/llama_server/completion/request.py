@@ -11,9 +11,9 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplerName, SamplingFields
 from gateway.apis.fields.stream import StreamOptions
-from gateway.apis.llama_server.completion.prompts import MixedForms, MixedPrompt, read_mixed_prompts
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
 from gateway.apis.llama_server.generation_settings import BAN
+from gateway.apis.llama_server.prompts import MixedForms, MixedPrompt, read_mixed_prompts
 
 MAX_PROBS = 2**10
 MAX_MILLISECONDS = 2**40
@@ -58,6 +58,16 @@ def _stops(value: object) -> tuple[str, ...]:
     return tuple(filter(None, stops))
 
 
+Biases: TypeAlias = Annotated[
+    tuple[Bias, ...],
+    BeforeValidator(_biases, json_schema_input_type=BiasForms),
+    Field(
+        json_schema_extra={"default": {}},
+        description="By token ids, or by texts for each of their tokens. `false` bans a token.",
+    ),
+]
+
+
 class NativeSamplingFields(SamplingFields):
     """Sampling fields with llama-server's defaults and its wider bounds."""
 
@@ -96,9 +106,7 @@ class NativeSamplingFields(SamplingFields):
 class NativeCompletionBody(NativeSamplingFields, GrammarFields):
     """The body of a `/completion` request."""
 
-    logit_bias: Annotated[  # type: ignore[assignment]
-        tuple[Bias, ...], BeforeValidator(_biases, json_schema_input_type=BiasForms)
-    ] = Field((), json_schema_extra={"default": {}}, description="By token ids, or by texts for each of their tokens.")
+    logit_bias: Biases = ()  # type: ignore[assignment]
     model: str | None = None
     prompt: Annotated[tuple[MixedPrompt, ...], BeforeValidator(read_mixed_prompts, json_schema_input_type=MixedForms)]
     n_predict: int | None = Field(None, ge=-1, le=MAX_INT, description="-1: up to the end of the slot.")

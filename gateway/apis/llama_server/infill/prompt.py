@@ -7,15 +7,13 @@ that its KV cells are found in the cache.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
 
-from engine import GenerationRequest, TokenRun, all_plain
 from gateway.apis.llama_server.infill.request import InfillCall
-from gateway.middleware.caller import Caller
+from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.errors import NO_RETRY, Problem, RefusedError
-from gateway.serving.served import Served
 
 MOST_BEFORE, MOST_AFTER = 1536, 512
 """Tokens of the text before and after the gap that are used: those of llama-server with its default batch."""
@@ -75,41 +73,11 @@ def _extra(marks: Mapping[str, int], texts: Texts) -> Iterable[int]:
     return chain(project, parts, (*file, *texts.file) if file else ())
 
 
-async def infill_request(served: Served, caller: Caller, call: InfillCall) -> tuple[GenerationRequest, str]:
-    """Return the engine's request and the text of its prompt.
-
-    Waits for the engine, where clients take turns.
-
-    Raises:
-        RefusedError: The model has no tokens for a gap (501).
-        EngineError: As `Engine.tokenize` raises it.
-    """
-    marks = served.loaded.fill_tokens
-    check_infills(marks)
-    texts = await _tokenised(served, caller, call, named="file" in marks)
-    request = call.completion.request
-    limit = request.default_max_tokens if request.max_tokens is None else request.max_tokens
-    room = served.loaded.context - min(limit or 0, served.loaded.context // 2) - 1
-    tokens = infill_tokens(marks, texts, room)
-    text = await served.engine.detokenize(tokens, special=True, client=caller.client)
-    return replace(request, id=caller.request_id, prompts=(tuple(tokens),)), text.decode(errors="replace")
-
-
-async def _tokenised(served: Served, caller: Caller, call: InfillCall, *, named: bool) -> Texts:
+async def infill_texts(reader: PromptReader, call: InfillCall, *, named: bool) -> Texts:
+    """Return the tokens of the texts of a request. `named` if the model has a token before the name of a file."""
     headings = [f"{name}\n" if named else _SNIPPET for name, _ in call.extra]
     parts = [_PROJECT, _FILE, call.prefix, call.prompt, call.suffix, *headings, *(text for _, text in call.extra)]
-    found: list[list[int]] = [[] for _ in parts]
-    begin: list[int] = []
-
-    def take(tokens: TokenRun) -> None:
-        found[tokens.text].extend(tokens.ids)
-
-    def take_begin(tokens: TokenRun) -> None:
-        begin.extend(tokens.ids)
-
-    engine, client = served.engine, caller.client
-    await engine.tokenize([""], special=True, begin=True, take=take_begin, client=client)
-    await engine.tokenize([all_plain(part) for part in parts], special=False, begin=False, take=take, client=client)
-    project, file, prefix, prompt, suffix, *extra = found
+    begin = (await reader.texts([""], begin=True)).ids[0]
+    project, file, prefix, prompt, suffix, *extra = (await reader.texts(parts, begin=False, plain=True)).ids
     pairs = list(zip(extra[: len(headings)], extra[len(headings) :], strict=True))
     return Texts(begin=begin, project=project, file=file, prefix=prefix, prompt=prompt, suffix=suffix, extra=pairs)

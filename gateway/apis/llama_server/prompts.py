@@ -23,10 +23,14 @@ _FORMS = "should be a string, token ids, an array of strings and token ids, or a
 _MEDIA = "multimodal_data"
 
 
-def read_mixed_prompts(value: object) -> tuple[MixedPrompt, ...]:
+def read_mixed_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[MixedPrompt, ...]:
     """Return the prompts in a field.
 
     An array of strings only is one prompt for each. With token ids among the strings, it is one prompt.
+
+    Args:
+        value: a field of a request.
+        limit: maximum number of prompts.
 
     Raises:
         ValueError: for an empty value or another type. pydantic reports it.
@@ -35,8 +39,8 @@ def read_mixed_prompts(value: object) -> tuple[MixedPrompt, ...]:
         return (_prompt(value),)
     if not value:
         raise ValueError("should not be empty")
-    if len(value) > MAX_CHOICES:
-        raise ValueError(f"should have at most {MAX_CHOICES} prompts")
+    if len(value) > limit:
+        raise ValueError(f"should have at most {limit} prompts")
     return tuple(map(_prompt, value))
 
 
@@ -52,9 +56,18 @@ def _prompt(value: object) -> MixedPrompt:
             if others.get(_MEDIA):
                 raise ValueError(f"{_MEDIA}: this server's models take text only")
             return (text,)
+        case {"content": list(parts)} if parts:
+            return ("".join(map(_text, parts)),)
         case list() if value:
             return tuple(_parts(value))
     raise ValueError(_FORMS)
+
+
+def _text(part: object) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+    raise ValueError("content: should have parts of text only")
 
 
 def _parts(value: list[object]) -> list[Part]:
