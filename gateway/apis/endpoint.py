@@ -72,6 +72,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Type of the JSON in the stream's events, if the endpoint can stream."""
     ends_with_done: bool = True
     """True if a successful stream ends in `[DONE]`."""
+    optional_body: bool = False
+    """True if an empty body stands for an object without fields."""
     query: tuple[Described, ...] = field(default=(), hash=False)
     """Query parameters, as OpenAPI parameter objects."""
     refusals: frozenset[int] = frozenset()

@@ -33,7 +33,8 @@ def _serve(
         caller.exchange.route = endpoint.path
         if not has_body(endpoint):
             return await endpoint.handler(Call(http, caller, None))
-        prepared = await preparer.read(caller, endpoint, caller.body.take())
+        body = caller.body.take()
+        prepared = await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
         name = http.headers.get(HEADER)
         if streams is None or not streams.enabled or not name or endpoint.events is None:
             return await endpoint.handler(Call(http, caller, prepared))

@@ -126,7 +126,7 @@ def _described(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> Described:
         described["parameters"] = parameters
     if has_body(endpoint):
         content = {"application/json": {"schema": schemas.schema_for(endpoint.body)}}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": not endpoint.optional_body, "content": content}
     answers = {endpoint.status: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
     return {**described, "responses": {str(int(status)): answer for status, answer in answers.items()}}
 

@@ -13,6 +13,7 @@ from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.openai.endpoints import aliases
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.llama_server.props import props_endpoints
+from gateway.apis.llama_server.slot_actions import slot_actions_endpoints
 from gateway.apis.llama_server.slots import slots_endpoints
 from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
@@ -38,6 +39,7 @@ def llama_server_api(
         *tokenize_endpoints(models),
         *health_endpoints(health),
         *slots_endpoints(models, options),
+        *slot_actions_endpoints(models, options),
         *props_endpoints(models, options, metrics=metrics is not None),
         *lora_adapters_endpoints(models),
         *streams_endpoints(streams),
