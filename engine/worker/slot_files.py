@@ -4,7 +4,6 @@ A header of three 32-bit numbers (magic, version, number of words), the tokens a
 writes a small header before the tokens, which is skipped.
 """
 
-import os
 import struct
 import threading
 from collections.abc import Callable
@@ -117,13 +116,15 @@ def write_state(path: Path, state: SlotState) -> int:
     try:
         with part.open("wb") as file:
             file.writelines(data)
-        os.replace(part, path)
+        part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise RequestError(
-            f"the file cannot be written: {error.strerror}", code="file_error", param="filename"
-        ) from error
+        raise _file_error("written", error) from error
     return sum(map(len, data))
+
+
+def _file_error(done: str, error: OSError) -> RequestError:
+    return RequestError(f"the file cannot be {done}: {error.strerror}", code="file_error", param="filename")
 
 
 def read_state(path: Path) -> tuple[SlotState, int]:
@@ -135,7 +136,7 @@ def read_state(path: Path) -> tuple[SlotState, int]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RequestError(f"the file cannot be read: {error.strerror}", code="file_error", param="filename") from error
+        raise _file_error("read", error) from error
     try:
         magic, version, count = _HEADER.unpack_from(data)
         words = struct.unpack_from(f"={count}i", data, _HEADER.size)

@@ -55,9 +55,7 @@ class SlotStates:
         self._apply()
         if state.tokens:
             if not self._runner.write_cells(seq_id, state.cells, len(state.tokens)):
-                raise RequestError(
-                    "the file does not fit this model or its slots", code="invalid_file", param="filename"
-                )
+                raise RequestError("the file does not fit this model", code="invalid_file", param="filename")
             self._contents.fill(slot, state.tokens, partition)
         return len(state.tokens)
 
