@@ -12,7 +12,14 @@ from engine.config import EngineConfig
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.table import ModelTable, ServedModel, models_in
-from gateway.settings.values import check_model_name, folder, model_place, readable_gguf_if_any, readable_model
+from gateway.settings.values import (
+    check_model_name,
+    folder,
+    model_place,
+    readable_gguf_if_any,
+    readable_model,
+    split_items,
+)
 
 _ENGINE = EngineConfig(model="")
 _OF_THE_MAIN_MODEL: dict[str, object] = {
@@ -66,7 +73,7 @@ class EngineSettings(ModelSettings):
         None,
         min_length=1,
         title="NAME",
-        description="name of the model for clients; default: that of the file, or of the repository on the hub",
+        description="name of the model for clients, and further ones behind commas; default: that of the file, or of the repository on the hub",
     )
     embedding_model: Annotated[Path | None, AfterValidator(readable_gguf_if_any)] = Field(
         None,
@@ -93,7 +100,7 @@ class EngineSettings(ModelSettings):
         """Refuse models that a request could not tell apart, and a server without a model."""
         if not self.served:
             raise ValueError(f"--models-dir {str(self.models_dir)!r}: there is no GGUF file in this folder")
-        if self.alias is not None and self.served[0].name != self.alias:
+        if self.alias is not None and self.served[0].name != self.served_name:
             raise ValueError("--alias is for one --model FILE, and not for models with names")
         counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
         if twice := [name for name, count in counts.items() if count > 1]:
@@ -108,19 +115,28 @@ class EngineSettings(ModelSettings):
     @property
     def served_name(self) -> str:
         """Name of the model of `--model` for clients."""
-        return self.alias or (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
+        return (
+            self._names[0]
+            if self.alias
+            else (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
+        )
 
     @property
     def all_slots(self) -> int:
         """Number of the slots of all models."""
         return sum(model.settings.slots for model in self.served)
 
+    @property
+    def _names(self) -> list[str]:
+        """Names in `alias`."""
+        return split_items(self.alias or "")
+
     @cached_property
     def served(self) -> tuple[ServedModel, ...]:
         """Models that the server serves. The first is the default of requests without a name."""
         models = []
         if "model" in self.model_fields_set or not (self.models or self.models_dir):
-            models.append(ServedModel(self.served_name, self.model, self.for_model()))
+            models.append(ServedModel(self.served_name, self.model, self.for_model(), tuple(self._names[1:])))
         for name, table in self.models.items():
             models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
         if self.models_dir is not None:
