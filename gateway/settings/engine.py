@@ -73,7 +73,8 @@ class EngineSettings(ModelSettings):
         None,
         min_length=1,
         title="NAME",
-        description="name of the model for clients, and further ones behind commas; default: that of the file, or of the repository on the hub",
+        description="name of the model for clients, and further ones behind commas; default: that of the file, or of "
+        "the repository on the hub",
     )
     embedding_model: Annotated[Path | None, AfterValidator(readable_gguf_if_any)] = Field(
         None,
@@ -115,11 +116,9 @@ class EngineSettings(ModelSettings):
     @property
     def served_name(self) -> str:
         """Name of the model of `--model` for clients."""
-        return (
-            self._names[0]
-            if self.alias
-            else (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
-        )
+        if self.alias:
+            return self._names[0]
+        return self.model.name if isinstance(self.model, HubReference) else self.model.stem
 
     @property
     def all_slots(self) -> int:
