@@ -21,6 +21,7 @@ DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_TOP_K": "40",
     "LLAMA_GATEWAY_TOP_P": "0.95",
     "LLAMA_GATEWAY_MIN_P": "0.05",
+    "LLAMA_GATEWAY_CHAT_TEMPLATE_KWARGS": '{"enable_thinking":true}',
     "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
     "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
 }
@@ -106,8 +107,8 @@ class _Translation:
         self.arguments: list[str] = []
         self.notes: list[str] = []
         self._places: dict[tuple[str, ...], str] = {}
-        self._thinking = "true"
-        self._variables = "{}"
+        self._thinking = ""
+        self._variables = ""
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -132,9 +133,11 @@ class _Translation:
 
     def variables(self) -> list[str]:
         """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
-        thinking = f'{{"enable_thinking":{self._thinking}'
-        begun = self._variables.lstrip().removeprefix("{")
-        return [f"--chat-template-kwargs={thinking}{'' if begun.lstrip().startswith('}') else ','}{begun}"]
+        if not self._thinking and not self._variables:
+            return []
+        given = (self._variables or "{}").strip().removeprefix("{")
+        comma = "" if given.lstrip().startswith("}") else ","
+        return [f'--chat-template-kwargs={{"enable_thinking":{self._thinking or "true"}{comma}{given}']
 
     def model(self) -> list[str]:
         """Return the argument of the model. One on the hub comes before a file, as llama-server has it."""
