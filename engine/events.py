@@ -319,6 +319,8 @@ class ModelInfo:
     """True if a text goes on when its slot is full: tokens behind the first ones are discarded."""
     infills: bool = False
     """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
+    fill_tokens: dict[str, int] = field(default_factory=dict)
+    """Ids of the tokens around a gap: `prefix`, `suffix`, `middle`, and of a project: `repository`, `file`."""
     chat_template: str | None = None
     """Jinja chat template in the GGUF file, if any."""
     tool_template: str | None = None

@@ -192,6 +192,8 @@ class GenerationRequest:
     """True to send text as it is generated; otherwise each choice arrives complete in its `Finished`."""
     cache_prompt: bool = True
     """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
+    slot: int | None = None
+    """`seq_id` of the slot to use if it is free; None lets the engine choose. An id without a slot is None."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
     adapters: tuple[tuple[int, float], ...] | None = None
@@ -234,6 +236,17 @@ class GenerationRequest:
     def parts(self) -> int:
         """Number of choices. Each one ends independently."""
         return len(self.prompts) * self.n
+
+
+class SlotAction(StrEnum):
+    """What to do with the cells of a slot."""
+
+    SAVE = "save"
+    """Write them to a file."""
+    RESTORE = "restore"
+    """Replace them by those in a file."""
+    ERASE = "erase"
+    """Drop them, and what begins alike in host memory."""
 
 
 EmbeddingInput: TypeAlias = str | tuple[int, ...]

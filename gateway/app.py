@@ -13,6 +13,7 @@ from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.llama_server.openai.endpoints import like_llama_server
+from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
@@ -22,6 +23,7 @@ from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
+from gateway.metrics.llama_cpp import LlamaCppCollector
 from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import CountedResponses, ServerMetrics
 from gateway.middleware.authentication import Authenticator, no_authentication
@@ -30,6 +32,7 @@ from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
+from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.registry import Serving, create_models
@@ -73,6 +76,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; open while the application serves."""
+    streams: ResumableStreams
+    """Streams that outlive their clients; open while the application serves."""
     observers: list[RecordObserver]
     """Observers of the records of all requests for a model."""
     metrics_app: ASGIApp
@@ -94,6 +99,7 @@ class Gateway:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
             await stack.enter_async_context(self.background.open())
+            await stack.enter_async_context(self.streams.open())
             yield
 
 
@@ -115,17 +121,18 @@ def create_gateway(
     models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
-    observers.append(requests.observe)
+    llama_cpp = LlamaCppCollector(models.all)
+    observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
-    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
-    background, apis = create_apis(models, settings, health, metrics)
+    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server, llama_cpp]))
+    background, apis = create_apis(models, settings, health, metrics, parts.streams)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
+    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints
+    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
     store = ResponseStore(
@@ -139,9 +146,11 @@ def create_apis(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
+    options = RouteOptions(slots=not settings.no_slots, props=settings.props, save_path=settings.slot_save_path)
+    shown = metrics if settings.metrics_port is None else None
     openai = openai_api(models, store, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
-    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None, variant)
+    own_api = llama_server_api(models, health, shown, variant, streams, options)
     first = openai if settings.answers_like == "openai" else variant
     described = (first, generate_api(models), own_api)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
@@ -155,13 +164,20 @@ class _Parts:
         self._clock = equipment.clock
         self.preparer = equipment.preparer or InlinePreparer(strict=settings.strict_fields)
         """Prepares requests."""
+        self.streams = ResumableStreams(
+            StreamLimits(
+                timeout=settings.request_timeout,
+                most=settings.resumable_streams,
+                running=settings.background_responses,
+            )
+        )
+        """Streams that outlive their clients."""
 
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
         settings = self._settings
-        app = OriginGuard(
-            Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
-        )
+        table = routes(apis, self.preparer, self.streams)
+        app = OriginGuard(Starlette(routes=table, exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin)
         scoped = RequestScope(
             RateLimitHeaders(self._preflighted(app), limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),

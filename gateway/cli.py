@@ -23,6 +23,7 @@ from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.engine import EngineSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.sampling import SamplingSettings
@@ -52,6 +53,7 @@ _GROUPS = {
     "sampling with each model": SamplingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
+    "llama-server's routes": LlamaServerSettings,
     "requests, responses and program": Settings,
 }
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""

@@ -13,6 +13,7 @@ from engine.core.drafts.speculation import Speculator
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
+from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
@@ -46,6 +47,7 @@ class Scheduler:
         self._prompts: list[Sequence] = []
         self._crowded = False
         self._outbox = Outbox()
+        self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
         self._counters = Counters()
 

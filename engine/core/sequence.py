@@ -105,7 +105,7 @@ class Sequence:
         self.request = request
         self.choice = choice
         self.adapters = adapter_set(request.adapters or ())
-        self._partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
+        self._partition = partition_of(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
         self.discarded = self.computed = self.cached = self.work = self.charged = 0
@@ -302,6 +302,6 @@ class Sequence:
         )
 
 
-def _partition(name: str, adapters: AdapterSet) -> str:
+def partition_of(name: str, adapters: AdapterSet = ()) -> str:
     """Return the cache partition of a set of adapters. The text before the first bar is never a part of a name."""
     return f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"

@@ -116,6 +116,7 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
         shifts=config.context_shift,
         infills=tokenizer.infills,
+        fill_tokens=tokenizer.fill_tokens,
         chat_template=_template(handle, None),
         tool_template=_template(handle, _TOOL_TEMPLATE),
         bos=tokenizer.bos,

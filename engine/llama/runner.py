@@ -115,6 +115,14 @@ class LlamaRunner(Runner):
         self._cells.forget(forget)
 
     @override
+    def read_cells(self, seq_id: int) -> bytes:
+        return self._cells.read(seq_id)
+
+    @override
+    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        return self._cells.write(seq_id, cells, tokens)
+
+    @override
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Its duration is that of the decode, without the draws.
 

@@ -208,10 +208,12 @@ def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
 
     Without the partition, response times would reveal other callers' prompts.
     """
-    partition = request.cache_partition
-    if caller.cache_partition:
-        partition = f"{caller.cache_partition} {partition}"
-    return replace(in_turns_of(request, caller), cache_partition=partition)
+    return replace(in_turns_of(request, caller), cache_partition=partition_of(caller, request.cache_partition))
+
+
+def partition_of(caller: Caller, salt: str = "") -> str:
+    """Return the partition of the prompt cache for a caller and the salt of a request."""
+    return f"{caller.cache_partition} {salt}" if caller.cache_partition else salt
 
 
 class GenerationSource:

@@ -148,6 +148,9 @@ VALUES = {
     "body_limit": "1000",
     "body_budget": "2000",
     "strict_fields": "true",
+    "no_slots": "true",
+    "resumable_streams": "5",
+    "props": "true",
     "stored_responses": "5",
     "stored_bytes": "5000",
     "background_limit": "5",
@@ -171,6 +174,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "default_chat_template": "chatml",
         "embedding_model": str(model),
         "models_dir": str(tmp_path),
+        "slot_save_path": str(tmp_path),
         "lora": f"fr={model}:0.5",
         "control_vector": str(model),
     }

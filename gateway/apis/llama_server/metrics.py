@@ -1,10 +1,13 @@
 """Endpoint `/metrics`: the metrics of the server and its engines for Prometheus."""
 
+import time
 from types import NoneType
 
 from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
 from gateway.metrics.exposition import Exposition
+
+_STARTED = "process-start-time-unix"
 
 
 class MetricsEndpoints:
@@ -12,11 +15,12 @@ class MetricsEndpoints:
 
     def __init__(self, exposition: Exposition) -> None:
         self._exposition = exposition
+        self._started = int(time.time())
 
     async def get(self, call: Call[None]) -> TextReply:
         """Return all metrics as text, or in the format of OpenMetrics for a client that accepts it."""
         page = self._exposition.page(",".join(call.http.headers.getlist("accept")))
-        return TextReply(page.text, headers={"content-type": page.content_type})
+        return TextReply(page.text, headers={"content-type": page.content_type, _STARTED: str(self._started)})
 
 
 def metrics_endpoints(metrics: MetricsEndpoints) -> tuple[AnyEndpoint, ...]:

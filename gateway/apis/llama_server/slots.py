@@ -8,7 +8,9 @@ from engine import QueuedRequest, SlotInfo
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
+from gateway.serving.served import Served
 
 
 class Slot(JsonObject):
@@ -38,15 +40,16 @@ QueueList: TypeAlias = list[Queued]
 class SlotsEndpoints:
     """Handlers for the lists of slots and of waiting requests. The engine answers even during a long step."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, options: RouteOptions) -> None:
         self._models = models
+        self._options = options
 
     async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
         """Return one object per slot, with the ids of those requests only that have the caller's credentials.
 
         Raises `Unavailable` while the engine is down, or the model not loaded.
         """
-        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
+        served = self._served(call)
         slots, _metrics = await served.engine.inspect()
         return JsonReply(
             [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
@@ -57,10 +60,15 @@ class SlotsEndpoints:
 
         Raises `Unavailable` as `list` does.
         """
-        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
+        served = self._served(call)
         has_sent = partial(served.generations.has_sent, call.caller)
         waiting = await served.engine.queue()
         return JsonReply([_encode_queued(one, shown=has_sent(one.request_id)) for one in waiting])
+
+    def _served(self, call: Call[None]) -> Served:
+        if not self._options.slots:
+            raise refused("slots endpoint", "--slots")
+        return self._models.find(call.caller, call.http.query_params.get("model")).loaded()
 
 
 def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
@@ -84,9 +92,9 @@ def _encode_queued(one: QueuedRequest, *, shown: bool) -> Queued:
     }
 
 
-def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of slots and of the queue."""
-    endpoints = SlotsEndpoints(models)
+    endpoints = SlotsEndpoints(models, options)
     slots = Endpoint(
         method="GET",
         path="/slots",
@@ -96,6 +104,7 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.list,
         answer=list[Slot],
+        refusals=NOT_ALLOWED,
     )
     queue = Endpoint(
         method="GET",
@@ -106,5 +115,6 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.queue,
         answer=QueueList,
+        refusals=NOT_ALLOWED,
     )
     return slots, queue

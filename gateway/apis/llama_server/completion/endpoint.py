@@ -33,27 +33,32 @@ class NativeCompletionEndpoints:
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model)
         request, texts = await _tokenised(served, caller, asked)
-        request = served.generations.with_defaults(request)
-        model = served.loaded
-        head = NativeHead(
-            model=served.name,
-            context=model.context,
-            settings=generation_settings(
-                request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
-            ),
-            prompts=texts,
-            n=request.n,
-            options=asked.options,
-        )
-        if request.stream:
-            encode = NativeChunks(head).encode
-            source = served.generations.stream(
-                caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION
-            )
-            return EventStream(source, end=b"", status=source.status)
-        result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
-        answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
-        return JsonReply(answers if len(answers) > 1 else answers[0])
+        return await answer_native(served, caller, asked, request, texts)
+
+
+async def answer_native(
+    served: Served, caller: Caller, asked: NativeCompletionCall, request: GenerationRequest, texts: tuple[str, ...]
+) -> JsonReply[NativeAnswers] | EventStream:
+    """Run the engine's request, and return one whole text, an array of several, or a stream."""
+    request = served.generations.with_defaults(request)
+    model = served.loaded
+    head = NativeHead(
+        model=served.name,
+        context=model.context,
+        settings=generation_settings(
+            request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
+        ),
+        prompts=texts,
+        n=request.n,
+        options=asked.options,
+    )
+    if request.stream:
+        encode = NativeChunks(head).encode
+        source = served.generations.stream(caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION)
+        return EventStream(source, end=b"", status=source.status)
+    result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
+    answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
+    return JsonReply(answers if len(answers) > 1 else answers[0])
 
 
 async def _tokenised(
@@ -62,18 +67,21 @@ async def _tokenised(
     """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
     reader = PromptReader(served, caller)
     prompts = [await reader.prompt(prompt) for prompt in call.prompts]
-    biases = call.request.sampling.logit_bias
-    if call.biased_texts:
-        texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
-        pairs = zip(texts.ids, call.biased_texts, strict=True)
-        biases += tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
     request = replace(
-        call.request,
-        id=caller.request_id,
-        prompts=tuple(tuple(ids) for ids, _ in prompts),
-        sampling=replace(call.request.sampling, logit_bias=biases),
+        await with_biases(reader, call), id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
     )
     return request, tuple(text for _, text in prompts)
+
+
+async def with_biases(reader: PromptReader, call: NativeCompletionCall) -> GenerationRequest:
+    """Return the engine's request with the biases of each token of the biased texts."""
+    if not call.biased_texts:
+        return call.request
+    texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
+    pairs = zip(texts.ids, call.biased_texts, strict=True)
+    biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
+    sampling = call.request.sampling
+    return replace(call.request, sampling=replace(sampling, logit_bias=sampling.logit_bias + biases))
 
 
 def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

@@ -136,7 +136,7 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
         max_length=MAX_RESPONSE_FIELDS,
         description="Fields to return, and `outer/inner` for one field of an object. Empty: all.",
     )
-    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Slot to prefer. Cached prompts are found in any slot.")
+    id_slot: int = Field(-1, ge=-1, le=MAX_INT, description="Slot to use if it is free.")
     n_cache_reuse: int = Field(0, ge=0, le=MAX_INT, description="Prompts are cached by equal beginnings only.")
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -180,5 +180,6 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
             token_ids=self.stream or self.return_tokens,
             progress=self.stream and (self.return_progress or self.timings_per_token),
             indent=self.n_indent,
+            slot=None if self.id_slot < 0 else self.id_slot,
             line_seconds=self.t_max_predict_ms / 1000 if self.t_max_predict_ms > 0 else None,
         )
