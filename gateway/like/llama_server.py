@@ -168,6 +168,11 @@ def _memory(mebibytes: str) -> list[str]:
     return [] if mebibytes == "-1" else [f"--cache-ram={mebibytes}"]
 
 
+def _template(text: str) -> list[str]:
+    """Convert the name or the text of a chat template. A text without Jinja gets an empty comment, to look like one."""
+    return [f"--chat-template={'{##}' if ' ' in text else ''}{text}"]
+
+
 def _host(host: str) -> list[str]:
     """Convert an address, or the path of a Unix socket."""
     return [f"--unix-socket={host}" if host.endswith(".sock") else f"--host={host}"]
@@ -196,6 +201,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-a", "--alias"), _first),
     "--sleep-idle-seconds": _number("--idle-unload"),
     "--host": _host,
+    "--chat-template": _template,
     "--api-key-file": _keys,
     "--repack": lambda _: ["--repack=on"],
     "--log-disable": lambda _: ["--log-level=error"],
