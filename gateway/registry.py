@@ -51,8 +51,13 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     adapted = [one.adapted(adapter, _serve_adapted(one, adapter, serving)) for one, adapter in pairs]
     embeds = next((at for at, one in enumerate(settings.served) if one.embeds_only), 0)
     defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds]}
-    alone = all(one.embeds_only for one in settings.served[1:])
-    return Models(models, defaults, adapted, any_name=alone and settings.answers_like == "llama-server")
+    return Models(models, defaults, adapted, any_name=_takes_any_name(settings))
+
+
+def _takes_any_name(settings: Settings) -> bool:
+    """Return whether requests may use any name for the model, as they may with llama-server if it has only one."""
+    alone = "model" in settings.model_fields_set and all(one.embeds_only for one in settings.served[1:])
+    return alone and settings.answers_like == "llama-server"
 
 
 def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:

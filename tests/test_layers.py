@@ -178,6 +178,14 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
     "gateway.apis.llama_server.metrics": {"gateway.metrics", *SHARED},
+    # It has OpenAI's routes, too, with fields of its own.
+    "gateway.apis.llama_server.openai": {"gateway.apis.llama_server", "gateway.apis.openai", *SHARED},
+    # Its versioned route has OpenAI's answer.
+    "gateway.apis.llama_server.embeddings": {
+        "gateway.apis.llama_server",
+        "gateway.apis.openai.embeddings",
+        *SHARED,
+    },
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",

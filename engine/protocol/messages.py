@@ -6,6 +6,7 @@ A message is a tagged struct: its frame begins with the class name. A new query 
 
 from typing import Generic, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
@@ -210,7 +211,7 @@ class Refused(_Message, frozen=True):
     """`EngineError.code`."""
     param: str | None
     """`EngineError.param`."""
-    figures: dict[str, int]
+    figures: dict[str, int] = msgspec.field(default_factory=dict)
     """`EngineError.figures`."""
 
 

@@ -12,7 +12,7 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
-from gateway.chat.template import ChatTemplate
+from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
 
@@ -227,12 +227,14 @@ class _TemplateFormat:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
             shown = self._capabilities.add_instructions(shown, instructions)
+        described = [_described(tool) for tool in tools]
         return self._template.render(
             {
+                "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
                 **self._variables(),
                 **conversation.template_kwargs,
                 "messages": self._capabilities.adapt(shown),
-                "tools": [_described(tool) for tool in tools] or None,
+                "tools": described or None,
                 "add_generation_prompt": opened,
             }
         )

@@ -50,7 +50,7 @@ def current_dates() -> dict[str, str]:
     return {"date_string": _strftime_now("%d %b %Y"), "datetime": _strftime_now("%b %d %Y")}
 
 
-def _to_json(
+def to_json(
     value: object,
     ensure_ascii: bool = False,
     indent: int | None = None,
@@ -65,7 +65,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[LoopControls, _GenerationTag]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = to_json
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment
 

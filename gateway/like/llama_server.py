@@ -21,6 +21,7 @@ DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_TOP_K": "40",
     "LLAMA_GATEWAY_TOP_P": "0.95",
     "LLAMA_GATEWAY_MIN_P": "0.05",
+    "LLAMA_GATEWAY_CHAT_TEMPLATE_KWARGS": '{"enable_thinking":true}',
     "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
     "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
     "LLAMA_GATEWAY_LORA_APPLY": "true",
@@ -116,8 +117,8 @@ class _Translation:
         self.notes: list[str] = []
         self.without: set[str] = set()
         self._places: dict[tuple[str, ...], str] = {}
-        self._thinking = "true"
-        self._variables = "{}"
+        self._thinking = ""
+        self._variables = ""
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -145,9 +146,11 @@ class _Translation:
 
     def variables(self) -> list[str]:
         """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
-        thinking = f'{{"enable_thinking":{self._thinking}'
-        begun = self._variables.lstrip().removeprefix("{")
-        return [f"--chat-template-kwargs={thinking}{'' if begun.lstrip().startswith('}') else ','}{begun}"]
+        if not self._thinking and not self._variables:
+            return []
+        given = (self._variables or "{}").strip().removeprefix("{")
+        comma = "" if given.lstrip().startswith("}") else ","
+        return [f'--chat-template-kwargs={{"enable_thinking":{self._thinking or "true"}{comma}{given}']
 
     def model(self) -> list[str]:
         """Return the argument of the model. One on the hub comes before a file, as llama-server has it."""
@@ -178,6 +181,11 @@ def _memory(mebibytes: str) -> list[str]:
     return [] if mebibytes == "-1" else [f"--cache-ram={mebibytes}"]
 
 
+def _template(text: str) -> list[str]:
+    """Convert the name or the text of a chat template. A text without Jinja gets an empty comment, to look like one."""
+    return [f"--chat-template={'{##}' if ' ' in text else ''}{text}"]
+
+
 def _host(host: str) -> list[str]:
     """Convert an address, or the path of a Unix socket."""
     return [f"--unix-socket={host}" if host.endswith(".sock") else f"--host={host}"]
@@ -206,6 +214,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-a", "--alias"), _names),
     "--sleep-idle-seconds": _number("--idle-unload"),
     "--host": _host,
+    "--chat-template": _template,
     "--api-key-file": _keys,
     "--repack": lambda _: ["--repack=on"],
     "--log-disable": lambda _: ["--log-level=error"],

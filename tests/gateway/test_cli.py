@@ -61,6 +61,8 @@ VALUES = {
     "alias": "mine",
     "parse_special": "true",
     "lora_apply": "true",
+    "chat_template_kwargs": "{}",
+    "answers_like": "llama-server",
     "host": "::1",
     "port": "0",
     "unix_socket": "/run/gateway.sock",
@@ -319,7 +321,7 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])
 def test_an_invalid_origin_is_refused(model: Path, origin: str) -> None:
     text = complaint("--model", str(model), "--allow-origin", f"*,{origin}")
-    assert text.endswith(f": {origin!r} is not an origin such as https://example.org, nor *")
+    assert text.endswith(f": {origin!r} is not an origin such as https://example.org, nor localhost or *")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import pytest
 
 from tests.llama_server_suite.plugin import Suite
 
-SERVER = f"{shlex.quote(sys.executable)} -m gateway.llama_server"
+SERVER = f"{shlex.quote(sys.executable)} -m gateway serve --like llama-server"
 
 
 def main() -> int:

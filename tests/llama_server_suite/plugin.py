@@ -55,7 +55,7 @@ class Suite:
             options["timeout"] = options.get("timeout") or MOST_SECONDS
             return request(session, *args, **options)
 
-        requests.Session.request = request_in_time  # type: ignore[method-assign]
+        requests.Session.request = request_in_time  # type: ignore[method-assign,assignment]
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Deselect the files that are not for this server."""

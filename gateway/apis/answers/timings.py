@@ -41,14 +41,12 @@ class RunningTimings:
     """Times of one choice of a stream until now. The request asks the engine for `progress` and `token_ids`."""
 
     def __init__(self) -> None:
-        self.predicted = 0
-        """Number of generated tokens."""
+        self._predicted = 0
         self._cached = self._processed = 0
         self._prompt_seconds = 0.0
 
     def read(self, event: Text) -> PromptProgress | None:
-        """Take the next event of the choice. Return the progress of its prompt if the event is about the prompt."""
-        self.predicted += len(event.details)
+        """Return the progress of the choice's prompt, if the event is about the prompt."""
         if event.progress is None:
             return None
         progress = event.progress
@@ -60,11 +58,15 @@ class RunningTimings:
             "time_ms": progress.seconds * 1000,
         }
 
+    def add(self, tokens: int) -> None:
+        """Count generated tokens."""
+        self._predicted += tokens
+
     def timings(self, decode_seconds: float) -> Timings:
         """Return the times after decode steps of that duration."""
         costs = self._prompt_seconds, decode_seconds
         return timings(
-            [self._processed], [Finished(0, "", FinishReason.LENGTH, self.predicted, self._cached, (), None, *costs)]
+            [self._processed], [Finished(0, "", FinishReason.LENGTH, self._predicted, self._cached, (), None, *costs)]
         )
 
 

@@ -38,6 +38,8 @@ class LlamaServerError(JsonObject):
         "exceed_context_size_error",
         "server_error",
     ]
+    param: Annotated[str | None, Field(description="Name of the invalid field.")]
+    reason: Annotated[str | None, Field(description="A stable error code for programs.")]
     n_prompt_tokens: NotRequired[Count]
     n_ctx: NotRequired[Count]
 
@@ -49,11 +51,17 @@ class LlamaServerErrorAnswer(JsonObject):
 
 
 def encode_error(problem: Problem) -> bytes:
-    """Return `{"error": {"code", "message", "type"}}`."""
+    """Return `{"error": {"code", "message", "type"}}`, with what this server knows besides."""
     kind = _TYPES.get(
         problem.status, "invalid_request_error" if problem.status < FIRST_SERVER_ERROR else "server_error"
     )
-    error: dict[str, str | int] = {"code": problem.status, "message": problem.message, "type": kind}
+    error: dict[str, str | int | None] = {
+        "code": problem.status,
+        "message": problem.message,
+        "type": kind,
+        "param": problem.param,
+        "reason": problem.code,
+    }
     if problem.code == CONTEXT_EXCEEDED and problem.figures:
         error |= {"type": "exceed_context_size_error", "message": _too_long(problem.figures), **problem.figures}
     return orjson.dumps({"error": error})

@@ -114,6 +114,10 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
         ("--sleep-idle-seconds -1 -cram -1 -np -1", []),
         ("--log-disable", ["--log-level=error"]),
         ("-cram 5", ["--cache-ram=5"]),
+        ("--chat-template chatml", ["--chat-template=chatml"]),
+        ("--reasoning off", ['--chat-template-kwargs={"enable_thinking":false}']),
+        ("--chat-template-kwargs {}", ['--chat-template-kwargs={"enable_thinking":true}']),
+        ('--chat-template-kwargs {"a":1} -rea on', ['--chat-template-kwargs={"enable_thinking":true,"a":1}']),
     ],
 )
 def test_values_that_mean_something_else_are_converted(line: str, argument: list[str]) -> None:
@@ -166,3 +170,7 @@ def test_defaults_of_llama_server_can_be_ended_by_flags() -> None:
 def test_all_names_of_a_model_are_its_names() -> None:
     [served] = read("--alias two,one").served
     assert (served.name, served.aliases) == ("one", ("two",))
+
+
+def test_a_chat_template_without_jinja_is_a_text() -> None:
+    assert translate(["--chat-template", "Hello, you"], {}).arguments == ["serve", "--chat-template={##}Hello, you"]

@@ -132,6 +132,7 @@ class _Choice:
         self._text.append(event.text)
         for text, details in _by_token(event.text, event.details):
             self._predicted += len(details)
+            self._running.add(len(details))
             yield self._part(text, details, event.decode_seconds)
         if isinstance(event, Finished):
             whole = completion(self._head, self._prompt_tokens, event, "".join(self._text))

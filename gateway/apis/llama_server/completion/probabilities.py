@@ -1,6 +1,7 @@
 """Probabilities of tokens in llama-server's format."""
 
 import math
+from typing import cast
 
 from engine import Alternative, TokenDetail
 from gateway.apis.llama_server.completion.answer import ChosenProb, TokenProb
@@ -11,11 +12,13 @@ def probabilities(detail: TokenDetail, *, sampled: bool) -> ChosenProb:
 
     After the samplers, tokens that cannot be drawn are left out.
     """
-    token = _prob(detail, sampled=sampled)
+    chosen = cast("ChosenProb", _prob(detail, sampled=sampled))
     top = [_prob(one, sampled=sampled) for one in detail.top]
     if sampled:
-        return {**token, "top_probs": [one for one in top if one["prob"] > 0]}
-    return {**token, "top_logprobs": top}
+        chosen["top_probs"] = [one for one in top if one["prob"] > 0]
+    else:
+        chosen["top_logprobs"] = top
+    return chosen
 
 
 def _prob(token: TokenDetail | Alternative, *, sampled: bool) -> TokenProb:

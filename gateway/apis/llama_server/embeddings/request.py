@@ -35,8 +35,8 @@ class NativeEmbeddingBody(Fields):
     model_config = ConfigDict(json_schema_extra={"oneOf": [given("input"), given("content")]})
 
     model: str | None = None
-    input: InputField = ()
-    content: InputField = ()
+    input: InputField | None = None
+    content: InputField | None = None
     embd_normalize: Literal[2] = Field(EUCLIDEAN, description="Vectors have the length 1.")
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1, le=MAX_INT)
@@ -73,7 +73,7 @@ def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
     """Return the request in a body."""
     return NativeEmbeddingCall(
         model=body.model,
-        inputs=body.input or body.content,
+        inputs=body.input or body.content or (),
         native=bool(body.content),
         dimensions=body.dimensions,
         encoding=body.encoding_format,

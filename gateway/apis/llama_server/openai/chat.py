@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NotRequired
 
 from pydantic import Field
-from typing_extensions import override
+from typing_extensions import TypedDict, override
 
 from engine import GenerationRequest, PromptText, TokenRun
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import NativeHead, completion
 from gateway.apis.llama_server.generation_settings import generation_settings
@@ -27,6 +29,13 @@ from gateway.serving.models import Models
 from gateway.serving.served import Served
 
 _PLAIN = NativeOptions(return_tokens=False, return_progress=False, timings_per_token=False, response_fields=())
+
+
+Verbose = TypedDict("Verbose", {"__verbose": NotRequired[NativeCompletion]})
+
+
+class LlamaChatCompletion(ChatCompletion, Verbose):
+    """A whole chat completion. `__verbose` is the same answer as that of `/completion`."""
 
 
 class LlamaChatBody(ChatBody, LimitFields):

@@ -7,7 +7,12 @@ from gateway.apis.endpoint import AnyEndpoint, Api
 from gateway.apis.llama_server.embeddings.endpoint import NativeEmbeddingsEndpoints
 from gateway.apis.llama_server.embeddings.request import NativeEmbeddingBody, prepare_native_embedding
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
-from gateway.apis.llama_server.openai.chat import LlamaChatBody, LlamaChatEndpoints, prepare_llama_chat
+from gateway.apis.llama_server.openai.chat import (
+    LlamaChatBody,
+    LlamaChatCompletion,
+    LlamaChatEndpoints,
+    prepare_llama_chat,
+)
 from gateway.apis.llama_server.openai.completions import LlamaCompletionBody, prepare_llama_completion
 from gateway.serving.models import Models
 
@@ -20,7 +25,12 @@ def like_llama_server(openai: Api, models: Models, *, verbose: bool) -> Api:
     """Return OpenAI's API with llama-server's fields, limits and errors. Answers are `verbose` unasked, too, if set."""
     chat = LlamaChatEndpoints(models, verbose=verbose)
     changes: dict[str, dict[str, Any]] = {
-        "/v1/chat/completions": {"body": LlamaChatBody, "prepare": prepare_llama_chat, "handler": chat.create},
+        "/v1/chat/completions": {
+            "body": LlamaChatBody,
+            "prepare": prepare_llama_chat,
+            "handler": chat.create,
+            "answer": LlamaChatCompletion,
+        },
         "/v1/chat/completions/input_tokens": {"body": LlamaChatBody, "prepare": prepare_llama_chat},
         "/v1/completions": {"body": LlamaCompletionBody, "prepare": prepare_llama_completion},
         "/v1/embeddings": {

@@ -110,6 +110,7 @@ class _Choice:
     def parts(self, event: Text | Finished) -> Iterator[Iterable[bytes]]:
         """Yield a part for each delta."""
         self._unsent += event.details
+        self.running.add(len(event.details))
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
             yield self._encoded(self._part(self._delta(delta)), self._take())

@@ -43,6 +43,7 @@ class CompletionChunks:
             progress = running.read(event) if isinstance(event, Text) else None
             if progress is not None and not self._options.return_progress:
                 continue
+            running.add(len(event.details))
             yield self._head
             yield from self._part(event)
             yield from self._extras(event, progress)
