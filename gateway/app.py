@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from gateway import __version__
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
@@ -151,6 +152,7 @@ def create_apis(
         slots=not settings.no_slots,
         metrics=not settings.no_metrics,
         props=settings.props,
+        build=f"llama-gateway {__version__}",
         save_path=settings.slot_save_path,
     )
     shown = metrics if settings.metrics_port is None else None

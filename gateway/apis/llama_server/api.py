@@ -13,8 +13,8 @@ from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.openai.endpoints import aliases
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.llama_server.props import props_endpoints
-from gateway.apis.llama_server.slot_actions import slot_actions_endpoints
-from gateway.apis.llama_server.slots import slots_endpoints
+from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
+from gateway.apis.llama_server.slots.listing import slots_endpoints
 from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize import tokenize_endpoints
 from gateway.middleware.resumable import ResumableStreams

@@ -20,6 +20,8 @@ class RouteOptions:
     """True to show metrics."""
     props: bool = False
     """True to accept changes of properties."""
+    build: str = ""
+    """Name and version of the program."""
     save_path: Path | None = None
     """Folder of saved slots; None refuses to save and restore them."""
 

@@ -3,7 +3,6 @@
 from types import NoneType
 from typing import Literal
 
-from gateway import __version__
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
@@ -101,7 +100,7 @@ class PropsEndpoints:
                 "chat_template": served.prompts.source(info),
                 "bos_token": info.bos,
                 "eos_token": info.eos,
-                "build_info": f"llama-gateway {__version__}",
+                "build_info": self._options.build,
                 "is_sleeping": False,
             }
         )
