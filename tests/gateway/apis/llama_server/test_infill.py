@@ -51,9 +51,9 @@ BODY = {
 }
 
 
-def infilling(**changes: object) -> FakeEngine:
+def infilling() -> FakeEngine:
     engine = FakeEngine()
-    engine.model = replace(MODEL, fill_tokens={**GAP, **PROJECT}, **changes)
+    engine.model = replace(MODEL, fill_tokens={**GAP, **PROJECT})
     return engine
 
 

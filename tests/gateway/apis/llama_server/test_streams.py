@@ -1,6 +1,6 @@
 """Resumable streams: they go on without their clients, and are read again, only where a client asks for it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,9 +11,12 @@ from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
 from gateway.middleware import resumable
-from gateway.middleware.resumable import HEADER
+from gateway.middleware.caller import Caller
+from gateway.middleware.errors import RefusedError
+from gateway.middleware.resumable import HEADER, ResumableStreams, StreamLimits
+from gateway.middleware.sse import EventStream, NextEvents
 from tests.gateway.application import gateway_of
-from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -198,7 +201,19 @@ async def test_a_long_name_is_a_400() -> None:
 
 
 async def test_a_stream_has_the_time_of_a_request() -> None:
-    engine = FakeEngine(say_nothing)
-    async with serving(engine, request_timeout=0.001) as app:
-        assert (await asking(app).run()).status == 504
-    _ = await get(app, "/health")
+    @asynccontextmanager
+    async def silent() -> AsyncIterator[NextEvents]:
+        async def never() -> Iterable[bytes]:
+            await anyio.sleep_forever()
+            return ()
+
+        yield never
+
+    streams, caller = ResumableStreams(StreamLimits(timeout=0.001, most=1, running=1)), Caller(request_id="r")
+    async with streams.open():
+        streams.keep(streams.caller_of(caller, NAME), NAME, EventStream(silent), {"type": "http"})
+        stream = streams.find(caller.credentials, NAME)
+        assert stream is not None
+        assert await stream.read(0) == b""
+        assert isinstance(stream.failure, RefusedError)
+        assert stream.failure.problem.status == 504
