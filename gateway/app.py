@@ -176,7 +176,7 @@ class _Parts:
             StreamLimits(
                 timeout=settings.request_timeout,
                 most=settings.resumable_streams,
-                running=settings.background_responses,
+                running=max(1, min(settings.resumable_streams // 4, settings.background_responses)),
             )
         )
         """Streams that outlive their clients."""

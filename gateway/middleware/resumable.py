@@ -174,17 +174,7 @@ class ResumableStreams:
         if len(name) > MAX_NAME:
             message = f"{HEADER}: should have at most {MAX_NAME} characters"
             raise RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=message, code="invalid_value"))
-        running = [one for one in self._of(caller.credentials) if not one.ended_at and one.name != name]
-        if len(running) >= self._limits.running:
-            message = f"At most {self._limits.running} resumable streams of one client may run at the same time."
-            problem = Problem(
-                status=HTTPStatus.TOO_MANY_REQUESTS,
-                message=message,
-                type=RATE_LIMIT,
-                code="stream_limit_reached",
-                headers=retry_after(1),
-            )
-            raise RefusedError(problem)
+        self._check_running(caller.credentials, name)
         kept = replace(caller, held=ExitStack())
         caller.held.push(kept.held)
         return kept
@@ -204,14 +194,14 @@ class ResumableStreams:
             scope: Scope of its request.
 
         Raises:
+            RefusedError: Too many streams run (429).
             Unavailable: The server is stopping.
         """
         if self._tasks is None:
             raise Unavailable("The server is shutting down.", code="shutting_down")
+        self._check_running(caller.credentials, name)
         self.drop(caller.credentials, name)
-        if len(self._streams) >= self._limits.most:
-            oldest = min(self._streams.values(), key=lambda one: (not one.ended_at, one.started_at))
-            self.drop(oldest.owner, oldest.name)
+        self._make_room()
         stream = self._streams[caller.credentials, name] = KeptStream(caller.credentials, name, caller.closing)
         own = replace(caller, held=caller.held.pop_all())
         self._tasks.start_soon(self._run, stream, own, response, scope)
@@ -234,6 +224,21 @@ class ResumableStreams:
             stream.closing.reason, stream.closing.cause = "the client ended the stream", Cause.CLIENT_CANCELLED
         stream.scope.cancel()
 
+    def _check_running(self, owner: str, name: str) -> None:
+        running = [one for one in self._of(owner) if not one.ended_at and one.name != name]
+        if len(running) >= self._limits.running:
+            raise _limit_reached(f"At most {self._limits.running} resumable streams of one client may run.")
+
+    def _make_room(self) -> None:
+        """Forget the oldest stream that has ended, if there is no room for another one. A running one stays."""
+        if len(self._streams) < self._limits.most:
+            return
+        ended = [one for one in self._streams.values() if one.ended_at]
+        if not ended:
+            raise _limit_reached(f"At most {self._limits.most} resumable streams may run.")
+        oldest = min(ended, key=lambda one: one.ended_at)
+        self.drop(oldest.owner, oldest.name)
+
     def _of(self, owner: str) -> list[KeptStream]:
         return [one for one in self._streams.values() if one.owner == owner]
 
@@ -254,6 +259,17 @@ class ResumableStreams:
             stream.failure = error
         finally:
             stream.end()
+
+
+def _limit_reached(message: str) -> RefusedError:
+    problem = Problem(
+        status=HTTPStatus.TOO_MANY_REQUESTS,
+        message=message,
+        type=RATE_LIMIT,
+        code="stream_limit_reached",
+        headers=retry_after(1),
+    )
+    return RefusedError(problem)
 
 
 async def _no_message() -> Message:

@@ -80,14 +80,14 @@ def test_an_empty_slot_has_an_empty_file(client: Client, tmp_path: Path) -> None
     assert kept(client, ERASE, 1).tokens == 0
 
 
-def test_a_header_of_llama_server_is_skipped(client: Client, tmp_path: Path) -> None:
+def test_an_older_file_has_the_tokens_only(client: Client, tmp_path: Path) -> None:
     end = generated(client, 1, slot=0)
-    kept(client, SAVE, 0, tmp_path / "plain")
-    data = (tmp_path / "plain").read_bytes()
-    tokens = len(PROMPT) + end.tokens - 1
-    header = struct.pack("=III", MAGIC, VERSION, tokens + 3) + struct.pack("=iii", -1, 1, tokens)
-    (tmp_path / "packed").write_bytes(header + data[12:])
-    assert kept(client, RESTORE, 1, tmp_path / "packed").tokens == tokens
+    kept(client, SAVE, 0, tmp_path / "packed")
+    data, tokens = (tmp_path / "packed").read_bytes(), len(PROMPT) + end.tokens - 1
+    assert struct.unpack_from("=iii", data, 12) == (-1, 1, tokens)
+    words = data[24 : 24 + 4 * tokens]
+    (tmp_path / "plain").write_bytes(struct.pack("=III", MAGIC, VERSION, tokens) + words + data[28 + 4 * tokens :])
+    assert kept(client, RESTORE, 1, tmp_path / "plain").tokens == tokens
 
 
 def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path: Path) -> None:

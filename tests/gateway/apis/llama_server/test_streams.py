@@ -178,6 +178,15 @@ async def test_running_streams_and_kept_ones_are_limited() -> None:
         assert (await read(app)).status == 404
 
 
+async def test_no_running_stream_of_another_client_makes_room() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine, resumable_streams=1) as app:
+        generation = await left_alone(app, engine)
+        other = AsgiCall(app, "/v1/completions", BODY, headers={HEADER: NAME, "authorization": "Bearer other"})
+        assert (await other.run()).json["error"]["code"] == "stream_limit_reached"
+        assert generation.left is None
+
+
 async def test_old_bytes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resumable, "MOST_BYTES", 20)
     async with serving(FakeEngine()) as app:
