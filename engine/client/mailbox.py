@@ -118,7 +118,8 @@ class Mailbox:
             case _ if self.cancelled:
                 pass
             case Text():
-                self.tally.time_text(event, now)
+                if event.progress is None:
+                    self.tally.time_text(event, now)
                 self._events.append(event)
             case Started():
                 self._started = True

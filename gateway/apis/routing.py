@@ -13,6 +13,8 @@ from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
 from gateway.middleware.caller import caller_of
 from gateway.middleware.conventions import Conventions
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
+from gateway.middleware.resumable import HEADER, ResumableStreams
+from gateway.middleware.sse import EventStream
 from gateway.preparation.preparer import Preparer
 
 
@@ -23,9 +25,9 @@ class Router:
     responses.
     """
 
-    def __init__(self, apis: Iterable[Api], preparer: Preparer) -> None:
+    def __init__(self, apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> None:
         """Route to the endpoints of some APIs."""
-        made = routes(apis, preparer)
+        made = routes(apis, preparer, streams)
         self._others = Starlette(routes=made, exception_handlers=EXCEPTION_HANDLERS)
         self._exact: dict[tuple[str, str], Callable[[Request], Any]] = {
             (method, route.path): route.endpoint
@@ -44,23 +46,32 @@ class Router:
             await response(scope, receive, send)
 
 
-def routes(apis: Iterable[Api], preparer: Preparer) -> list[Route]:
+def routes(apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> list[Route]:
     """Return one route per path, so that a 405 lists all methods of the path."""
     paths: dict[str, dict[str, AnyEndpoint]] = {}
     for api in apis:
         for endpoint in api.endpoints:
             paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _serve(methods, preparer), methods=list(methods)) for path, methods in paths.items()]
+    return [Route(path, _serve(methods, preparer, streams), methods=list(methods)) for path, methods in paths.items()]
 
 
-def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[Request], Any]:
+def _serve(
+    methods: Mapping[str, AnyEndpoint], preparer: Preparer, streams: ResumableStreams | None
+) -> Callable[[Request], Any]:
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
         caller.exchange.route = endpoint.path
         if not has_body(endpoint):
             return await endpoint.handler(Call(http, caller, None))
-        return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, caller.body.take())))
+        body = caller.body.take()
+        prepared = await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
+        name = http.headers.get(HEADER)
+        if streams is None or not streams.enabled or not name or endpoint.events is None:
+            return await endpoint.handler(Call(http, caller, prepared))
+        keeper = streams.caller_of(caller, name)
+        response = await endpoint.handler(Call(http, keeper, prepared))
+        return streams.keep(keeper, name, response, http.scope) if isinstance(response, EventStream) else response
 
     return serve
 

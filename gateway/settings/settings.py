@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.values import store_place
 
 
-class Settings(NetworkSettings):
+class Settings(NetworkSettings, LlamaServerSettings):
     """All settings of the operator. Times are in seconds unless the name has another unit."""
 
     request_timeout: float = Field(
@@ -42,6 +43,11 @@ class Settings(NetworkSettings):
     )
     strict_fields: bool = Field(
         False, description="refuse requests with unknown fields instead of reporting them in a header"
+    )
+    answers_like: Literal["openai", "llama-server"] = Field(
+        "openai",
+        description="whose details the routes of OpenAI's API have: llama-server adds timings to answers, takes any "
+        "name for its only model, continues a last message of the assistant, and has errors of its own",
     )
     stored_responses: int = Field(
         1024,

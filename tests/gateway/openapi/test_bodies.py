@@ -73,7 +73,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     ),
     *((CompletionBody, {"prompt": "a", "seed": seed}) for seed in each(-(2**63) - 1, 1.5, True, "1")),
     (CompletionBody, {"prompt": "a", "structured_outputs": {"regex": "a", "structural_tag": {}}}),
-    (CompletionBody, {"prompt": "a", "timings_per_token": True}),
+    (GenerateBody, {"prompt": "a", "timings_per_token": True}),
     *((ChatBody, {"messages": messages}) for messages in each(None, [], {}, [{"role": "bird", "content": "a"}], ["a"])),
     *(
         (ChatBody, {"messages": [{"role": "user", "content": content}]})
