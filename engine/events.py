@@ -1,6 +1,7 @@
 """Events and metrics that the engine sends: a closed set of immutable types."""
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from operator import attrgetter
@@ -17,8 +18,11 @@ class FinishReason(StrEnum):
     LENGTH = "length"
 
 
-class _Event(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True):
-    """Base class of the events. Encodes them as an array of the class name and the fields."""
+class _Event(Struct, frozen=True, tag=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """Base class of the events. Encodes them as an array of the class name and the fields.
+
+    Python's garbage collector leaves them out, because none can be a part of a reference cycle.
+    """
 
 
 class Started(_Event, frozen=True):
@@ -29,7 +33,7 @@ class FirstToken(_Event, frozen=True):
     """First generated token of a request, of any choice. Its text may come later, if it is part of a character."""
 
 
-class Alternative(Struct, frozen=True, array_like=True):
+class Alternative(Struct, frozen=True, array_like=True, gc=False):
     """A candidate token at one position."""
 
     id: int
@@ -40,7 +44,7 @@ class Alternative(Struct, frozen=True, array_like=True):
     """Natural logarithm of its probability under the model's unmodified distribution."""
 
 
-class TokenDetail(Struct, frozen=True, array_like=True):
+class TokenDetail(Struct, frozen=True, array_like=True, gc=False):
     """One token of a choice, sent if the request sets `logprobs` or `token_ids`."""
 
     id: int
@@ -160,8 +164,7 @@ GenerationEvent: TypeAlias = Started | FirstToken | Text | Finished | Failed | R
 Event: TypeAlias = GenerationEvent | Embedded
 
 
-@dataclass(frozen=True, slots=True)
-class EngineMetrics:
+class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     """Gauges of the engine, and its counters since the start of the process."""
 
     slots: int = 0
@@ -221,16 +224,22 @@ class EngineMetrics:
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
-        return EngineMetrics(*map(_add, _values(self), _values(other)))
+        sums: Any = [
+            _add(one, more) if isinstance(one, tuple) else one + more
+            for one, more in zip(_values(self), _values(other), strict=True)
+        ]
+        return EngineMetrics(*sums)
+
+    def without(self, gauges: Iterable[str]) -> "EngineMetrics":
+        """Return the metrics with these values set to 0."""
+        return msgspec.structs.replace(self, **dict.fromkeys(gauges, 0))
 
 
-_values = attrgetter(*(field.name for field in fields(EngineMetrics)))
+_values = attrgetter(*EngineMetrics.__struct_fields__)
 
 
-def _add(one: Any, other: Any) -> Any:  # noqa: ANN401 - of any field
-    if isinstance(one, tuple):
-        return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
-    return one + other
+def _add(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(one, other, fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ class Alone:
             assert self._runner.run(StepPlan((piece,), decode=False)).outcome is Outcome.DONE
             sequence.computed += count
         self._runner.close(sequence)
-        return self._runner._logits(count - 1).copy()
+        logits: Logits = self._runner._context.logits(1)[0].copy()
+        return logits
 
     def _next(self, prompt: str | list[int], path: list[int], text: bytes, wanted: bytes) -> list[tuple[int, bytes]]:
         """Return the tokens that may count as the best and lead to the wanted text, with the text up to their end."""

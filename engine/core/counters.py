@@ -80,15 +80,14 @@ class Counters:
         self.count_step(result.outcome)
         self.step_seconds = result.seconds
         if result.outcome is Outcome.DONE:
-            decoded = sum(chunk.sample for chunk in plan.chunks) if plan.decode else 0
-            drafted = sum(len(chunk.draft) for chunk in plan.chunks)
+            decoded = len(result.draws) if plan.decode else 0
             self.rows_decoded += decoded
-            self.drafts += sum(bool(chunk.draft) for chunk in plan.chunks)
-            self.drafted += drafted
-            if drafted:
+            self.drafted += plan.drafted
+            if plan.drafted:
+                self.drafts += sum(bool(chunk.draft) for chunk in plan.chunks)
                 for drawn in result.draws:
                     self._count_accepted(len(drawn) - 1)
-            self.prompt_tokens += plan.tokens - decoded - drafted
+            self.prompt_tokens += plan.tokens - decoded - plan.drafted
 
     def _count_accepted(self, tokens: int) -> None:
         """Add a draft whose first tokens are accepted."""

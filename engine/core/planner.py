@@ -118,12 +118,15 @@ def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
 def divide(running: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
     """Return the rows of a decode step, and the prompts that need a prompt step, in ascending order of slots."""
     by_slot = sorted(running, key=_by_slot)
-    if all(sequence.pending > 1 for sequence in by_slot):
+    pending = [sequence.pending for sequence in by_slot]
+    if max(pending, default=0) <= 1:
+        return by_slot, []
+    if min(pending) > 1:
         return [], by_slot
     rows: list[Sequence] = []
     prompts: list[Sequence] = []
-    for sequence in by_slot:
-        rides = sequence.pending <= 1 + (0 if sequence.unscored else REMAINDER)
+    for sequence, tokens in zip(by_slot, pending, strict=True):
+        rides = tokens <= 1 + (0 if sequence.unscored else REMAINDER)
         (rows if rides else prompts).append(sequence)
     return rows, prompts
 

@@ -99,7 +99,8 @@ class Scheduler:
     def demand(self) -> Demand:
         """Start sequences in the free slots. Return whether there are rows to decode, and prompts to compute."""
         self._prefix_waiters.resume_ready(self._running)
-        self._admit()
+        if len(self._queue):
+            self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
         waits = self._ledger.store.reading and not ready
@@ -109,8 +110,11 @@ class Scheduler:
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
         """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
         plan = None if turn is None else self._next_step(turn, contended=contended)
+        changes = self._ledger.take_changes()
+        if not self._outbox:
+            return Work(changes, [], plan)
         outbox, self._outbox = self._outbox, Outbox()
-        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
+        return Work((*changes, *outbox.changes), outbox.take_news(), plan)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
@@ -208,12 +212,13 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            self._counters.computed_prompt_tokens += min(chunk.count, sequence.unread)
-            sequence.advance(chunk.count, result.seconds)
-            if sequence.at_checkpoint:
+            self._counters.computed_prompt_tokens += sequence.advance(chunk.count, result.seconds)
+            if sequence.checkpoints and sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
-            if chunk.sample:
+            if chunk.draft:
                 self._accept_all(chunk, drawn, news)
+            elif chunk.sample:
+                self._accept(sequence, drawn[0], news)
             elif sequence.pending == 0:
                 self._finish(sequence, sequence.complete(), news)
         return news

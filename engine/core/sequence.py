@@ -239,14 +239,16 @@ class Sequence:
             raise RuntimeError(f"a sequence cannot go from {self.state.value} to {state.value}")
         self.state = state
 
-    def advance(self, tokens: int, seconds: float) -> None:
-        """Count the next tokens as computed by a step of that duration."""
-        if self.unread:
-            self._prompt_seconds += seconds
-        else:
-            self._decode_seconds += seconds
+    def advance(self, tokens: int, seconds: float) -> int:
+        """Count the next tokens as computed by a step of that duration. Return how many of them are of the prompt."""
+        unread = self._first_generated - self.computed
         self.computed += tokens
         self.work += tokens
+        if unread <= 0:
+            self._decode_seconds += seconds
+            return 0
+        self._prompt_seconds += seconds
+        return min(tokens, unread)
 
     def count_draft(self, drafted: int, accepted: int) -> None:
         """Add the numbers of draft tokens that a step computed, and that were accepted."""
@@ -259,9 +261,10 @@ class Sequence:
         The first `min_tokens` tokens end the choice neither by themselves nor by completing a stop string (as in vLLM),
         unless it is an end token because the grammar allows no other token.
         """
+        generated = self.generated
         sampling = self.request.sampling
-        may_end = self.generated >= sampling.min_tokens
-        if not self.generated:
+        may_end = generated >= sampling.min_tokens
+        if not generated:
             self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
             self._add_echo()
         self.tokens.append(token.id)
@@ -272,7 +275,7 @@ class Sequence:
         self._transcript.add(token, may_stop=may_end)
         if self._transcript.stopped is not None:
             return self._finish(FinishReason.STOP, self._transcript.stopped)
-        if self.generated == self._limit:
+        if generated + 1 == self._limit:
             return self._finish(FinishReason.LENGTH)
         return self._take_text() if self.request.stream else None
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from engine.core.kv.cell_changes import CellChange, Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
@@ -25,7 +26,7 @@ class Close:
 Change: TypeAlias = CellChange | Close
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Tokens of one sequence that a step computes, from the first uncomputed one on.
 
@@ -50,8 +51,8 @@ class Chunk:
     """Number of the sequence's tokens that were computed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seq_id", self.sequence.seq_id)
-        object.__setattr__(self, "start", self.sequence.computed)
+        self.seq_id = self.sequence.seq_id
+        self.start = self.sequence.computed
 
     @property
     def rows(self) -> int:
@@ -71,7 +72,7 @@ class Chunk:
         return self.sequence.tokens[self.start + 1 : min(self.start + self.count + 1, self.sequence.prompt)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepPlan:
     """The plan of one step."""
 
@@ -84,10 +85,15 @@ class StepPlan:
     adapters: AdapterSet = ()
     """The LoRA adapters of all its sequences."""
 
-    @property
+    @cached_property
+    def drafted(self) -> int:
+        """Number of draft tokens to compute."""
+        return sum([len(chunk.draft) for chunk in self.chunks])
+
+    @cached_property
     def tokens(self) -> int:
-        """Number of tokens to compute."""
-        return sum(chunk.rows for chunk in self.chunks)
+        """Number of tokens to compute, draft tokens included."""
+        return sum([chunk.count for chunk in self.chunks]) + self.drafted
 
     @property
     def depth(self) -> int:

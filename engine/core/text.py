@@ -18,6 +18,7 @@ class TextAssembler:
     """The stop string that ended the text."""
 
     def __init__(self, stop: Iterable[str] = ()) -> None:
+        self._unfinished = False
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stop = tuple(stop)
         self._held = ""
@@ -27,7 +28,9 @@ class TextAssembler:
 
     def echo(self, prompt: bytes) -> str:
         """Return the text of a prompt, in which stop strings do not count. `push` may finish its last character."""
-        return self._show(self._decoder.decode(prompt))
+        text = self._decoder.decode(prompt)
+        self._unfinished = bool(self._decoder.getstate()[0])
+        return self._show(text)
 
     def push(self, piece: bytes, *, may_stop: bool = True) -> str:
         """Add a token's bytes and return the text that can be sent now.
@@ -37,9 +40,11 @@ class TextAssembler:
             may_stop: whether a stop string that they complete ends the text and sets `stopped`; otherwise it is plain
                 text.
         """
-        text = self._held + self._decode(piece)
+        text = self._decode(piece)
         if not self._stop:
-            return self._show(text)
+            self.shown += len(text)
+            return text
+        text = self._held + text
         if may_stop and (found := self._find_stop(text)):
             at, self.stopped = found
             self._held = ""
@@ -63,11 +68,17 @@ class TextAssembler:
         The first byte determines the position: the last character that it completes, or else the one it leaves
         unfinished.
         """
-        at = self.shown + len(self._held)
+        self.begin = self.shown + len(self._held)
+        if not self._unfinished:
+            try:
+                return piece.decode()
+            except UnicodeDecodeError:
+                pass  # it begins with a part of a character, or ends with one
         first = self._decoder.decode(piece[:1])
-        unfinished = bool(self._decoder.getstate()[0])
-        self.begin = at + len(first) - (bool(piece) and not unfinished)
-        return first + self._decoder.decode(piece[1:])
+        self.begin += len(first) - (bool(piece) and not self._decoder.getstate()[0])
+        text = first + self._decoder.decode(piece[1:])
+        self._unfinished = bool(self._decoder.getstate()[0])
+        return text
 
     def _find_stop(self, text: str) -> tuple[int, str] | None:
         """Return the position and the text of the first stop string that ends behind the text held so far."""

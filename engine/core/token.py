@@ -1,7 +1,6 @@
 """Results of a row: a drawn token, or the score of a prompt token."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.events import Alternative
 
@@ -9,8 +8,7 @@ Score: TypeAlias = tuple[float, tuple[Alternative, ...]]
 """Log-probability of a prompt token under the model's unchanged distribution, and the most probable alternatives."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A drawn token."""
 
     id: int

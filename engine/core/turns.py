@@ -23,6 +23,9 @@ class Demand(NamedTuple):
     """True if there is work for a bulk step."""
 
 
+NO_DEMAND = Demand(urgent=False, bulk=False)
+
+
 class Turns:
     """Alternates urgent and bulk steps while there is demand for both: an urgent step waits for at most one bulk step.
 

@@ -57,21 +57,37 @@ class Batch:
         """
         if not tokens:
             raise ValueError("a chunk without tokens")
-        begin = int(self.c.n_tokens)
+        rows = self._take_rows(tokens)
+        np.add(self._every_position[: len(tokens)], start, out=self._positions[rows])
+        self._seq_ids[rows] = seq_id
+        self._outputs[rows] = 0
+        self._outputs[rows.stop - 1] = output
+        return rows.stop - 1
+
+    def add_rows(self, tokens: list[int], seq_ids: list[int], positions: list[int], outputs: list[bool]) -> None:
+        """Append one row of each of several sequences.
+
+        Raises:
+            ValueError: there are too many rows, or an id is outside the vocabulary.
+        """
+        rows = self._take_rows(tokens)
+        self._positions[rows] = positions
+        self._seq_ids[rows] = seq_ids
+        self._outputs[rows] = outputs
+
+    def ask(self, rows: range) -> None:
+        """Request an output for rows that were added before."""
+        self._outputs[rows.start : rows.stop] = 1
+
+    def _take_rows(self, tokens: list[int]) -> "slice[int, int, None]":
+        """Append rows with these tokens, and return which ones they are."""
+        begin = self.c.n_tokens
         end = begin + len(tokens)
         if end > len(self._tokens):
             raise ValueError(f"{end} rows in a batch of {len(self._tokens)}")
         rows = slice(begin, end)
         self._tokens[rows] = tokens
-        if (self._tokens[rows].view(np.uint32) >= self._vocabulary).any():
+        if self._tokens[rows].view(np.uint32).max() >= self._vocabulary:
             raise ValueError("a token id outside the vocabulary")
-        np.add(self._every_position[: len(tokens)], start, out=self._positions[rows])
-        self._seq_ids[rows] = seq_id
-        self._outputs[rows] = 0
-        self._outputs[end - 1] = output
         self.c.n_tokens = end
-        return end - 1
-
-    def ask(self, rows: range) -> None:
-        """Request an output for rows that were added before."""
-        self._outputs[rows.start : rows.stop] = 1
+        return rows

@@ -1,10 +1,14 @@
 """A C context: the KV cache, one decode at a time, and its abort."""
 
+import ctypes
 import logging
 import time
-from typing import Self
+from types import SimpleNamespace
+from typing import Self, TypeAlias
 
 import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.core.step import Outcome
@@ -17,11 +21,16 @@ from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
+from engine.sampling.native_calls import short
+
+LogitRows: TypeAlias = NDArray[np.float32]
 
 logger = logging.getLogger(__name__)
 
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
+_set_threads = short(llama_cpp.llama_set_n_threads)
+_get_logits = short(llama_cpp.llama_get_logits)
 
 
 class LlamaContext:
@@ -58,6 +67,9 @@ class LlamaContext:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self._handle: int | None = int(handle)
         self._model = model.handle
+        self._vocabulary = model.info.vocabulary
+        self._logits: LogitRows = np.empty((0, self._vocabulary), np.float32)
+        self._logits_at: tuple[int | None, int] = None, 0
         self._memory = llama_cpp.llama_get_memory(handle)
         self._available = model.adapters
         self._adapters: AdapterSet = ()
@@ -104,7 +116,7 @@ class LlamaContext:
         """
         rows = int(batch.c.n_tokens)
         threads = self._threads.choose(rows)
-        llama_cpp.llama_set_n_threads(self.handle, threads, threads)
+        _set_threads(self.handle, threads, threads)
         began = time.perf_counter()
         with capture_log(logging.WARNING) as lines:
             status = self._decode(batch) if abortable else self._decode_whole(batch)
@@ -130,6 +142,24 @@ class LlamaContext:
         status = self._decode(batch)
         llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
         return status
+
+    def logits(self, outputs: int) -> LogitRows:
+        """Return the logits of the last batch: a row for each output, in the batch's order.
+
+        Valid until the next batch. They may be changed.
+
+        Raises:
+            EngineFault: there are none.
+        """
+        pointer = _get_logits(self.handle)
+        if not pointer:
+            raise EngineFault("llama.cpp gave no logits", code="decode_failed")
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if self._logits_at != (address, outputs):  # llama.cpp seldom moves them
+            array = {"data": (address, False), "shape": (outputs, self._vocabulary), "typestr": "=f4", "version": 3}
+            self._logits = np.asarray(SimpleNamespace(__array_interface__=array))
+            self._logits_at = address, outputs
+        return self._logits
 
     def use_adapters(self, adapters: AdapterSet) -> None:
         """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""

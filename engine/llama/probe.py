@@ -1,6 +1,5 @@
 """A trial of a new context: whether it computes, the size of its states, and how its sequences can go back."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,6 @@ from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateSize, measure, measure_parts, read_state, state_bytes, write_state
-from engine.sampling.candidates import Logits
 
 _ROWS = 32
 """Enough for llama.cpp to choose the kernels of a prompt step."""
@@ -28,7 +26,7 @@ class Probe:
     """True if the cell of the last step could be dropped alone."""
 
 
-def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callable[[int], Logits]) -> Probe:
+def probe(context: LlamaContext, batch: Batch, model: LlamaModel) -> Probe:
     """Decode a small prompt and a single token in slot 0, and leave it empty.
 
     Raises:
@@ -36,12 +34,12 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callab
     """
     rows = min(_ROWS, model.info.context)
     handle = context.handle
-    _decode(context, batch, model, logits, start=0, rows=rows)
+    _decode(context, batch, model, start=0, rows=rows)
     whole, partial = {rows: state_bytes(handle, 0)}, {rows: state_bytes(handle, 0, partial=True)}
     partly = model.traits.needs_checkpoints and not model.recurrent
     earlier = read_state(handle, 0, partial=True) if partly else None
     context.use_adapters(model.adapters.all)
-    _decode(context, batch, model, logits, start=rows, rows=1)
+    _decode(context, batch, model, start=rows, rows=1)
     whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
     drops = model.traits.max_draft > 0 and context.try_remove(0, rows)
     rewinds = earlier is not None and _rewinds(context, earlier, rows)
@@ -60,12 +58,10 @@ def _rewinds(context: LlamaContext, earlier: State, rows: int) -> bool:
     return context.try_remove(0, rows)
 
 
-def _decode(
-    context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callable[[int], Logits], *, start: int, rows: int
-) -> None:
+def _decode(context: LlamaContext, batch: Batch, model: LlamaModel, *, start: int, rows: int) -> None:
     batch.clear()
     tokens = [at % model.info.vocabulary for at in range(start, start + rows)]
-    row = batch.add(tokens, seq_id=0, start=start, output=True)
+    batch.add(tokens, seq_id=0, start=start, output=True)
     context.probe(batch)
-    if not np.isfinite(logits(row)).all():
+    if not np.isfinite(context.logits(1)).all():
         raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")

@@ -1,16 +1,14 @@
 """Runs step plans with llama.cpp: fills the batch, decodes and draws."""
 
-import ctypes
 import logging
 import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from itertools import islice
 from typing import Self
 
-import llama_cpp
-import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
@@ -54,8 +52,8 @@ class LlamaRunner(Runner):
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
         )
+        self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}
-        self._row = ctypes.c_float * model.info.vocabulary
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
@@ -83,7 +81,7 @@ class LlamaRunner(Runner):
         Raises:
             LoadError: the results are no logits.
         """
-        return probe(self._context, self._batch, self._model, self._logits)
+        return probe(self._context, self._batch, self._model)
 
     @override
     def remove(self, removal: Removal) -> None:
@@ -141,7 +139,7 @@ class LlamaRunner(Runner):
             EngineFault: the model can no longer be trusted.
             ValueError: the plan is invalid.
         """
-        rows = self._fill(plan)
+        self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
@@ -150,10 +148,7 @@ class LlamaRunner(Runner):
             self._undo(plan)
         if outcome is not Outcome.DONE:
             return StepResult(outcome, (), seconds)
-        placed = list(zip(plan.chunks, rows, strict=True))
-        scores = tuple(self._score(chunk, row) for chunk, row in placed if chunk.score)
-        draws = tuple(tuple(self._draws(chunk, row)) for chunk, row in placed if chunk.sample)
-        return StepResult(outcome, draws, seconds, scores)
+        return self._read(plan, seconds)
 
     @override
     def abort(self) -> None:
@@ -169,17 +164,26 @@ class LlamaRunner(Runner):
         if sampler:
             sampler.close()
 
-    def _fill(self, plan: StepPlan) -> list[int]:
-        """Write the plan to the batch. Return the row of each chunk's last known token."""
+    def _fill(self, plan: StepPlan) -> None:
+        """Write the plan to the batch."""
         self._batch.clear()
-        return [self._add(chunk) for chunk in plan.chunks]
+        chunks = plan.chunks
+        if plan.tokens > len(chunks) or not plan.decode:
+            for chunk in chunks:
+                self._add(chunk)
+            return
+        self._batch.add_rows(
+            [chunk.sequence.tokens[chunk.start] for chunk in chunks],
+            seq_ids=[chunk.seq_id for chunk in chunks],
+            positions=[chunk.start for chunk in chunks],
+            outputs=[chunk.sample for chunk in chunks],
+        )
 
-    def _add(self, chunk: Chunk) -> int:
+    def _add(self, chunk: Chunk) -> None:
         last = self._batch.add(chunk.tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)
         row = last - len(chunk.draft)
         self._batch.ask(range(row, last))
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
-        return row
 
     def _may_abort(self, plan: StepPlan) -> bool:
         """Return whether an abort would leave other sequences as they are.
@@ -193,62 +197,88 @@ class LlamaRunner(Runner):
         for chunk in plan.chunks:
             self.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
 
-    def _score(self, chunk: Chunk, last_row: int) -> tuple[Score, ...]:
-        """Return the scores of the prompt tokens that follow the rows of a chunk."""
-        first_row = last_row + 1 - chunk.count
-        count = chunk.sequence.request.logprobs or 0
-        return tuple(
-            self._details(LogProbs(self._logits(first_row + at)), token, count) for at, token in enumerate(chunk.scored)
-        )
+    def _read(self, plan: StepPlan, seconds: float) -> StepResult:
+        """Return the scores and draws of a computed plan."""
+        scores: list[tuple[Score, ...]] = []
+        draws: list[tuple[Draw, ...]] = []
+        logits = self._outputs(plan)
+        for chunk in plan.chunks:
+            if chunk.score:
+                count = chunk.sequence.request.logprobs or 0
+                scores.append(
+                    tuple(
+                        self._details(LogProbs(row), token, count)
+                        for token, (row, _) in zip(chunk.scored, logits, strict=False)
+                    )
+                )
+            if chunk.draft:
+                draws.append(self._draws(chunk, list(islice(logits, 1 + len(chunk.draft)))))
+            elif chunk.sample:
+                draws.append((self._draw(chunk.sequence, *next(logits)),))
+        return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores))
 
-    def _draws(self, chunk: Chunk, row: int) -> Iterator[Draw]:
-        """Yield the token after the last known one, and further ones as long as draft tokens are accepted."""
-        for accepted, drafted in enumerate((*chunk.draft, None)):
-            drawn = self._draw(chunk.sequence, row + accepted)
-            yield drawn
-            if isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
-                return
+    def _outputs(self, plan: StepPlan) -> Iterator[tuple[Logits, int]]:
+        """Return the logits of each output of a plan, and the id of the highest one."""
+        count = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
+        if not count:
+            return iter(())
+        logits = self._context.logits(count)
+        return zip(logits, logits.argmax(axis=1).tolist(), strict=True)
 
-    def _draw(self, sequence: Sequence, row: int) -> Draw:
+    def _draws(self, chunk: Chunk, outputs: list[tuple[Logits, int]]) -> tuple[Draw, ...]:
+        """Return the token after the last known one, and further ones as long as draft tokens are accepted."""
+        draws = []
+        for (logits, best), drafted in zip(outputs, (*chunk.draft, None), strict=True):
+            drawn = self._draw(chunk.sequence, logits, best)
+            draws.append(drawn)
+            if drafted is None or isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
+                break
+        return tuple(draws)
+
+    def _draw(self, sequence: Sequence, logits: Logits, best: int) -> Draw:
         """Draw a token for one sequence. Its failure does not affect the other sequences."""
+        count = sequence.request.logprobs
+        unchanged = None if count is None else logits.copy()
         try:
-            logits = self._logits(row)
-            unchanged = None if sequence.request.logprobs is None else logits.copy()
-            token = self._sampler(sequence).draw(_allowed(logits, sequence))
-            if sequence.reasoning:
-                sequence.reasoning.accept(self._model.piece(token, special=True))
+            sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
+            reasoning = sequence.reasoning
+            if reasoning is not None and reasoning.forced is not None:
+                best = _force(logits, reasoning.forced)
+            token = sampler.draw(logits, best)
+            if reasoning is not None:
+                reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
             logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")
-        piece, ends = self._model.piece(token, special=sequence.request.show_special), self._model.ends(token)
-        if unchanged is None or sequence.request.logprobs is None:
-            return Token(token, piece, ends)
-        return Token(token, piece, ends, *self._details(LogProbs(unchanged), token, sequence.request.logprobs))
+        drawn = self._token(token, special=sequence.request.show_special)
+        if unchanged is None or count is None:
+            return drawn
+        logprob, top = self._details(LogProbs(unchanged), token, count)
+        return drawn._replace(logprob=logprob, top=top)
+
+    def _token(self, token: int, *, special: bool) -> Token:
+        """Return a drawn token without details. It is made once."""
+        made = self._tokens[special].get(token)
+        if made is None:
+            piece = self._model.piece(token, special=special)
+            made = self._tokens[special][token] = Token(token, piece, self._model.ends(token))
+        return made
 
     def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
         top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
         return logprobs.of(token), tuple(top)
 
-    def _logits(self, row: int) -> Logits:
-        pointer = llama_cpp.llama_get_logits_ith(self._context.handle, row)
-        if not pointer:
-            raise DrawError("llama.cpp gave no logits")
-        buffer = memoryview(self._row.from_address(ctypes.addressof(pointer.contents)))
-        return np.frombuffer(buffer, np.float32)
-
-    def _sampler(self, sequence: Sequence) -> SequenceSampler:
-        sampler = self._samplers.get(sequence)
-        if sampler is None:
-            sampler = self._samplers[sequence] = SequenceSampler(
-                sequence.request.sampling,
-                sequence.seed,
-                self._shared,
-                prompt=sequence.tokens[: sequence.prompt],
-                stop_tokens=sequence.stop_tokens,
-                constraint=self._constraint(sequence.grammar),
-            )
+    def _open_sampler(self, sequence: Sequence) -> SequenceSampler:
+        self._samplers[sequence] = sampler = SequenceSampler(
+            sequence.request.sampling,
+            sequence.seed,
+            self._shared,
+            prompt=sequence.tokens[: sequence.prompt],
+            stop_tokens=sequence.stop_tokens,
+            constraint=self._constraint(sequence.grammar),
+        )
         return sampler
 
     def _constraint(self, grammar: object | None) -> Constraint | None:
@@ -264,13 +294,11 @@ class LlamaRunner(Runner):
         return Constraint(grammar, self._mask_workers)
 
 
-def _allowed(logits: Logits, sequence: Sequence) -> Logits:
-    """Return the logits, without all others if the reasoning's budget forces a token. Changes them in place."""
-    forced = None if sequence.reasoning is None else sequence.reasoning.forced
-    if forced is not None:
-        logits.fill(-math.inf)
-        logits[forced] = 0.0
-    return logits
+def _force(logits: Logits, token: int) -> int:
+    """Leave only one token possible, because the budget of the reasoning forces it. Return the token."""
+    logits.fill(-math.inf)
+    logits[token] = 0.0
+    return token
 
 
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:

@@ -1,17 +1,22 @@
 """The candidate array of llama.cpp's samplers, filled without a Python loop."""
 
 import ctypes
+from typing import Any
 
 import llama_cpp
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.sampling.chain import SamplerChain
+from engine.sampling.native_calls import short
 
 Logits = NDArray[np.float32]
 Ids = NDArray[np.int32]
 
 _ROW = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data, llama.h
+_FEW = 4096
+"""Candidates that take samplers some ten microseconds at most."""
+_apply_few = short(llama_cpp.llama_sampler_apply)
 
 
 class DrawError(Exception):
@@ -23,9 +28,11 @@ class Candidates:
 
     def __init__(self, vocabulary: int) -> None:
         self.all_ids: Ids = np.arange(vocabulary, dtype=np.int32)
-        self._rows = np.empty(vocabulary, _ROW)
-        self._data = ctypes.cast(self._rows.ctypes.data, llama_cpp.llama_token_data_p)
+        rows = self._rows = np.empty(vocabulary, _ROW)
+        self._ids, self._logits = rows["id"], rows["logit"]
         self._array = llama_cpp.llama_token_data_array()
+        self._data: Any = ctypes.cast(rows.ctypes.data, llama_cpp.llama_token_data_p)
+        self._reference = ctypes.byref(self._array)
 
     def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int:
         """Return the id that a chain selects.
@@ -47,10 +54,12 @@ class Candidates:
     def adjust(self, chain: SamplerChain, ids: Ids, logits: Logits) -> Logits:
         """Return the logits after a chain that keeps all candidates in place. A view, valid until the next call."""
         self._apply(chain, ids, logits)
-        return self._rows["logit"][: len(ids)]
+        return self._logits[: len(ids)]
 
     def _apply(self, chain: SamplerChain, ids: Ids, logits: Logits) -> None:
-        rows = self._rows[: len(ids)]
-        rows["id"], rows["logit"] = ids, logits
-        self._array = llama_cpp.llama_token_data_array(self._data, len(ids), -1, False)
-        llama_cpp.llama_sampler_apply(chain.handle, ctypes.byref(self._array))
+        count = len(ids)
+        self._ids[:count], self._logits[:count] = ids, logits
+        array = self._array
+        array.data, array.size, array.selected, array.sorted = self._data, count, -1, False  # samplers change them all
+        apply = _apply_few if count <= _FEW else llama_cpp.llama_sampler_apply
+        apply(chain.handle, self._reference)

@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 
 import llama_cpp
 
+from engine.sampling.native_calls import short
+
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
+
+_accept = short(llama_cpp.llama_sampler_accept)
 
 
 class SamplerChain:
@@ -41,7 +45,7 @@ class SamplerChain:
 
     def accept(self, token: int) -> None:
         """Add a token to the text that every sampler looks at."""
-        llama_cpp.llama_sampler_accept(self.handle, token)
+        _accept(self.handle, token)
 
     def close(self) -> None:
         """Free the samplers. Repeatable."""

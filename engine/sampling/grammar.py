@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from engine.errors import RequestError
 from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
-from engine.sampling.deep_stack import on_deep_stack
 from engine.sampling.grammar_bounds import (
     GrammarError,
     check_gbnf,
@@ -24,6 +23,7 @@ from engine.sampling.grammar_bounds import (
     inline_schemas,
 )
 from engine.sampling.grammar_cache import GrammarCache
+from engine.sampling.native_calls import on_deep_stack
 
 Mask = NDArray[np.bool_]
 """One flag for each token of the vocabulary."""

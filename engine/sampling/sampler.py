@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from itertools import takewhile
+from typing import NamedTuple, Self
 
 import llama_cpp
 import numpy as np
@@ -56,8 +57,8 @@ class SequenceSampler:
         self._sampling = sampling
         self._constraint = constraint
         self._drawn = 0
-        self._ends = _ids(resources.end_tokens)
-        self._ends_and_stops = _ids({*resources.end_tokens, *stop_tokens})
+        self._ends = _Hidden.of(resources.end_tokens)
+        self._ends_and_stops = _Hidden.of({*resources.end_tokens, *stop_tokens})
         self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
@@ -69,22 +70,19 @@ class SequenceSampler:
                 closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
             )
             self._owned = owned.pop_all()
+        self._greedy = isinstance(self._token_sampler, Greedy)
 
-    def draw(self, logits: Logits) -> int:
-        """Return the next token, from one logit for each token of the vocabulary. Changes the logits in place.
+    def draw(self, logits: Logits, best: int) -> int:
+        """Return the next token. Waits for the grammar's mask.
 
-        Waits for the grammar's mask.
+        Args:
+            logits: one for each token of the vocabulary. They are changed in place.
+            best: the first token with the highest logit, or with a logit that is not a number.
 
         Raises:
             DrawError: no token can be drawn.
         """
-        if self._constraint:
-            np.copyto(logits, -math.inf, where=self._constraint.denied())
-        if self._biases.size:
-            logits[self._bias_ids] += self._biases
-        if self._penalties:
-            self._penalties.apply(logits)
-        token = self._token_sampler.sample(logits, self._best(logits))
+        token = self._token_sampler.sample(logits, self._best(logits, self._adjust(logits, best)))
         self._drawn += 1
         self._token_sampler.accept(token)
         if self._penalties:
@@ -97,24 +95,52 @@ class SequenceSampler:
         """Free the samplers. Repeatable."""
         self._owned.close()
 
-    def _best(self, logits: Logits) -> int:
+    def _adjust(self, logits: Logits, best: int) -> int:
+        """Apply the grammar, the biases and the penalties. Return the best token."""
+        if not (self._constraint or self._penalties or self._biases.size):
+            return best
+        if self._constraint:
+            np.copyto(logits, -math.inf, where=self._constraint.denied())
+        if self._biases.size:
+            logits[self._bias_ids] += self._biases
+        if self._penalties:
+            self._penalties.apply(logits)
+        return int(logits.argmax())
+
+    def _best(self, logits: Logits, best: int) -> int:
         """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
-        suppressed = self._suppressed()
-        before = logits[suppressed] if suppressed.size else None
-        if before is not None:
-            logits[suppressed] = -math.inf
-        best = int(logits.argmax())  # the position of a NaN, if there is one
-        if before is not None and self._constraint and logits[best] == -math.inf:
-            logits[suppressed] = before
-            best = int(logits.argmax())
+        hidden = self._hidden()
+        if best in hidden.tokens or (hidden.tokens and not self._greedy):
+            before = logits[hidden.ids] if self._constraint else None
+            logits[hidden.ids] = -math.inf
+            if best in hidden.tokens:
+                best = int(logits.argmax())
+            if before is not None and logits[best] == -math.inf:
+                logits[hidden.ids] = before
+                best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         return best
 
-    def _suppressed(self) -> Ids:
+    def _hidden(self) -> "_Hidden":
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
         return self._ends if self._sampling.ignore_eos else _NONE
+
+
+class _Hidden(NamedTuple):
+    """Tokens that must not come yet."""
+
+    tokens: frozenset[int]
+    """Their ids."""
+    ids: Ids
+    """The same as an array."""
+
+    @classmethod
+    def of(cls, tokens: Iterable[int]) -> Self:
+        """Return these tokens."""
+        known = frozenset(tokens)
+        return cls(known, _ids(known))
 
 
 def _token_sampler(
@@ -148,4 +174,4 @@ def _ids(tokens: Iterable[int]) -> Ids:
     return np.array(list(tokens), np.int32)
 
 
-_NONE = _ids(())
+_NONE = _Hidden.of(())

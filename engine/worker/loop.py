@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.core.kv.prefix_file import FileService
 from engine.core.lane import Job, Work
-from engine.core.turns import Turns
+from engine.core.turns import NO_DEMAND, Turns
 from engine.errors import LoadError
 from engine.events import EngineMetrics, Event, Released, SlotInfo
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
@@ -153,11 +153,11 @@ class StepLoop:
                 self._run_step(lane, work.plan)
 
     def _plan(self) -> list[tuple[AnyLane, Work[Any]]]:
-        """Return the work of every lane. At most one lane runs a step, if there is demand."""
-        demands = [lane.scheduler.demand() for lane in self._lanes]
+        """Return the work of every lane that has some. At most one lane runs a step, if there is demand."""
+        demands = [lane.scheduler.demand() if lane.scheduler.busy else NO_DEMAND for lane in self._lanes]
         contended = sum(map(any, demands)) > 1
         turns = zip(self._lanes, self._turns.next(demands), strict=True)
-        return [(lane, lane.scheduler.plan(turn, contended=contended)) for lane, turn in turns]
+        return [(lane, lane.scheduler.plan(turn, contended=contended)) for lane, turn in turns if lane.scheduler.busy]
 
     def _run_step(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
         if not self._arm(lane):

@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -24,6 +25,10 @@ from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
 
 logger = logging.getLogger(__name__)
+
+_SWITCH_INTERVAL = 0.0003
+"""Seconds. So long at most the step thread waits for another thread of Python before and after each step, unless
+several want to run."""
 
 
 def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> LoadedModel:
@@ -80,6 +85,7 @@ def main() -> None:
     File descriptor 1 is redirected to standard error, because C libraries print to it. The process ends by `_exit`,
     so that it cannot hang on a thread inside a driver; the operating system frees its resources.
     """
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     gc.freeze()  # a full collection would traverse all imported modules and delay a step
     out = os.dup(1)
     os.dup2(2, 1)

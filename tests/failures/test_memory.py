@@ -16,10 +16,11 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.events import EngineMetrics, Event, Failed, Finished, Released
-from engine.llama import devices, runner
+from engine.llama import context, devices, runner
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
 from engine.request import GenerationRequest, Prompt, Sampling
+from engine.sampling import candidates
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
 from engine.worker.progress import Progress
@@ -192,17 +193,17 @@ def test_a_gateway_that_dies_while_loading_leaves_no_object(handles: Handles, sh
 CONTEXT_CALLS = [
     "llama_decode",
     "llama_synchronize",
-    "llama_get_logits_ith",
     "llama_memory_seq_rm",
     "llama_state_seq_get_size_ext",
     "llama_state_seq_get_data_ext",
     "llama_state_seq_set_data_ext",
-    "llama_sampler_apply",
     "llama_sampler_free",
     "llama_init_from_model",
     "llama_free",
     "llama_model_free",
 ]
+
+SHORT_CALLS = [(context, "_set_threads"), (context, "_get_logits"), (candidates, "_apply_few")]
 
 
 @pytest.mark.usefixtures("handles")
@@ -218,6 +219,8 @@ def test_only_the_step_thread_touches_the_context(monkeypatch: pytest.MonkeyPatc
 
     for name in CONTEXT_CALLS:
         monkeypatch.setattr(llama_cpp, name, noting(name, getattr(llama_cpp, name)))
+    for module, name in SHORT_CALLS:
+        monkeypatch.setattr(module, name, noting(name, getattr(module, name)))
     written: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
     worker = Worker(config(), load, written.put, lambda code: written.put(LoadFailed(str(code))))
     worker.start()
@@ -236,4 +239,4 @@ def test_only_the_step_thread_touches_the_context(monkeypatch: pytest.MonkeyPatc
         if isinstance(message, Step):
             finished += sum(isinstance(event, Finished) for _, event in message.events)
     worker.stop()
-    assert callers == {name: {"steps"} for name in CONTEXT_CALLS}
+    assert callers == {name: {"steps"} for name in (*CONTEXT_CALLS, *(name for _, name in SHORT_CALLS))}

@@ -1,17 +1,13 @@
 """Measurements of an engine that need no answer of its process, over all its processes so far."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from engine.client.measurements.histogram import STEP_TOKENS, TOKEN_GAPS, Histogram
 from engine.events import EngineMetrics
 
-_NO_GAUGES: dict[str, Any] = dict.fromkeys(
-    (
-        *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
-        *("stored_tokens", "embedding_waiting", "adapter_change_seconds"),
-    ),
-    0,
+_GAUGES = (
+    *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
+    *("stored_tokens", "embedding_waiting", "adapter_change_seconds"),
 )
 
 
@@ -37,7 +33,7 @@ class Totals:
 
     def end_process(self) -> None:
         """Keep the counters of the process, which has ended."""
-        self._before = replace(self.metrics(), **_NO_GAUGES)
+        self._before = self.metrics().without(_GAUGES)
         self._latest, self._computed = EngineMetrics(), 0
 
     def metrics(self) -> EngineMetrics:

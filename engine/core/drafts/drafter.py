@@ -1,7 +1,5 @@
 """Draft tokens by prompt lookup (Saxena 2023; vLLM's `ngram` method)."""
 
-from itertools import takewhile
-
 NGRAM = 3
 """Tokens. Where the last n-gram of a text occurred before, the tokens that followed it are the draft."""
 INDEXED_AT_ONCE = 4096
@@ -29,7 +27,8 @@ class NgramDrafter:
     def draft(self, tokens: list[int], most: int) -> list[int]:
         """Return up to `most` tokens that may follow `tokens`, which extend those of the last call."""
         self._read(tokens)
-        self._draft = self._look_up(most)
+        at = self._follows.get(tuple(self._text[-NGRAM:]))
+        self._draft = [] if at is None else self._repeat(at, most)
         return self._draft
 
     def discard(self, tokens: list[int], count: int) -> None:
@@ -42,7 +41,8 @@ class NgramDrafter:
 
     def _read(self, tokens: list[int]) -> None:
         drawn = tokens[len(self._text) - self._ahead :]
-        self._compare(drawn)
+        if self._draft:
+            self._compare(drawn)
         self._text += drawn
         self._index()
 
@@ -55,16 +55,18 @@ class NgramDrafter:
     def _index(self) -> None:
         """Index each n-gram except the last, which has no next token yet. The latest occurrence wins."""
         text, begin = self._text, self._indexed
+        if len(text) - begin == NGRAM + 1:  # as after most steps
+            self._follows[tuple(text[begin:-1])] = begin + NGRAM
+            self._indexed += 1
+            return
         last = min(max(len(text) - NGRAM, begin), begin + INDEXED_AT_ONCE)
         ngrams = zip(*(text[begin + at : last + at] for at in range(NGRAM)), strict=True)
         self._follows.update(zip(ngrams, range(begin + NGRAM, last + NGRAM), strict=True))
         self._indexed = last
 
-    def _look_up(self, most: int) -> list[int]:
-        """Return the tokens that followed the last n-gram; beyond the end of the text they repeat from there."""
-        at = self._follows.get(tuple(self._text[-NGRAM:]))
-        if at is None:
-            return []
-        period = len(self._text) - at
-        following = (self._text[at + step % period] for step in range(most))
-        return list(takewhile(lambda token: token != _BORDER, following))
+    def _repeat(self, at: int, most: int) -> list[int]:
+        """Return the tokens from `at` on; beyond the end of the text they repeat from there."""
+        tokens = self._text[at : at + most]
+        while len(tokens) < most:
+            tokens += tokens[: most - len(tokens)]
+        return tokens[: tokens.index(_BORDER)] if _BORDER in tokens else tokens

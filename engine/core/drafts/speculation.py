@@ -27,6 +27,8 @@ _CREDIT_OF_DRAWN = 1 / 16
 _CREDIT_OF_ACCEPTED = 8.0
 """Credit that tokens earn. So there is one wrong guess in 16 tokens where no guess is right, and where one of nine is
 right they pay for themselves. This bound does not depend on measured times."""
+_ROWS_AT_ONCE = 8
+"""Rows. A look for drafts takes time for each row, so after a step without any, so many rows wait for one more step."""
 
 DraftTokens: TypeAlias = tuple[int, ...]
 
@@ -40,6 +42,7 @@ class Speculator:
         self._times: dict[int, deque[float]] = {}
         self._credit = _CREDIT
         self._guesses = 0
+        self._pause = 0
 
     def observe(self, rows: int, seconds: float, *, drawn: int, accepted: int) -> None:
         """Record the decode step that was planned last.
@@ -60,11 +63,16 @@ class Speculator:
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
         self._guesses = 0
+        if self._pause:
+            self._pause -= 1
+            return [()] * len(rows)
         if not self._may_draft(rows):
             return [()] * len(rows)
-        most = min(self._traits.max_draft, min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
-        length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
+        length = self._best_length(rows, drafts) if any(drafts) else 0
+        if not length:
+            self._pause = len(rows) // _ROWS_AT_ONCE
+            return [()] * len(rows)
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
     def _may_draft(self, rows: list[Sequence]) -> bool:
@@ -74,19 +82,23 @@ class Speculator:
         neighbours = rows[-1].seq_id - rows[0].seq_id < len(rows)
         return neighbours or not self._traits.has_state
 
-    def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
+    def _best_length(self, rows: list[Sequence], drafts: list[list[int]]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""
-        if not any(drafts) or not lengths:
+        most = min(self._traits.max_draft, min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
+        lengths = [length for length in LENGTHS if length <= most]
+        if not lengths:
             return 0
-        speeds = {length: self._expected_speed(rows, drafts, length) for length in lengths}
         if all(row.request.speculative for row in rows):
-            return max(lengths, key=speeds.__getitem__)
+            return max(lengths, key=lambda length: self._expected_speed(rows, drafts, length))
         if len(rows) not in self._times:
             return 0
-        guesses = {length: sum(min(len(draft), length) for draft in drafts) for length in lengths}
-        affordable = [length for length in lengths if guesses[length] <= self._credit]
-        fastest = max((speeds[length] for length in affordable), default=0.0)
-        if fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
+        drafted = list(filter(None, map(len, drafts)))
+        guesses = {length: sum([min(tokens, length) for tokens in drafted]) for length in lengths}
+        enough = len(rows) * (_MIN_GAIN - 1.0)  # if all are right, and the step takes no longer
+        affordable = [length for length in lengths if enough < guesses[length] <= self._credit]
+        speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
+        fastest = max(speeds.values(), default=0.0)
+        if affordable and fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
             best = next(length for length in affordable if speeds[length] >= fastest * _NEARLY)
             self._guesses = guesses[best]
             return best
@@ -94,9 +106,10 @@ class Speculator:
         return 0
 
     def _expected_speed(self, rows: list[Sequence], drafts: list[list[int]], length: int) -> float:
-        tokens = sum(
-            expected_tokens(row.drafter.acceptance_rate if row.drafter else 0.0, min(len(draft), length))
+        tokens = len(rows) + sum(
+            expected_tokens(row.drafter.acceptance_rate, min(len(draft), length)) - 1
             for row, draft in zip(rows, drafts, strict=True)
+            if draft and row.drafter
         )
         return tokens / self._expected_seconds(len(rows), length)
 
@@ -117,7 +130,9 @@ class Speculator:
 
 def expected_tokens(acceptance_rate: float, drafted: int) -> float:
     """Return the tokens that a row yields: its own, and each draft token if all before it are accepted."""
-    return sum(acceptance_rate**accepted for accepted in range(drafted + 1))
+    if acceptance_rate == 1.0:
+        return drafted + 1
+    return (1.0 - acceptance_rate ** (drafted + 1)) / (1.0 - acceptance_rate)
 
 
 def _padded(draft: list[int], length: int, filler: int) -> DraftTokens:

@@ -3,7 +3,7 @@
 All rows of a step have one set, and the first step with another set takes longer. So sets take turns of several steps.
 """
 
-from collections import Counter, deque
+from collections import deque
 from statistics import median
 
 from engine.core.sequence import Sequence
@@ -32,7 +32,7 @@ class AdapterTurns:
         """Start without measurements. `longest` is the maximum time, in seconds, that a set waits for all others."""
         self._longest = longest
         self._current: AdapterSet = ()
-        self._waiting: Counter[AdapterSet] = Counter()
+        self._waiting: dict[AdapterSet, int] = {}
         self._received: dict[AdapterSet, float] = {}
         self._steps = 0
         self._seconds = 0.0
@@ -54,7 +54,9 @@ class AdapterTurns:
 
     def take(self, ready: list[Sequence]) -> list[Sequence]:
         """Return the sequences that the next step may compute: those with the set whose turn it is."""
-        self._waiting = Counter(sequence.adapters for sequence in ready)
+        self._waiting = {}
+        for sequence in ready:
+            self._waiting[sequence.adapters] = self._waiting.get(sequence.adapters, 0) + 1
         if len(self._waiting) > 1:
             self._enter()
             if self._current not in self._received or self._is_over():

@@ -63,12 +63,12 @@ class KVLedger:
     @property
     def active_tokens(self) -> int:
         """Cells of running sequences, and of ended ones until their cells are dropped."""
-        return sum(holder.computed for slot in self.slots if (holder := slot.holder or slot.leaving))
+        return sum([holder.computed for slot in self.slots if (holder := slot.holder or slot.leaving)])
 
     @property
     def cached_tokens(self) -> int:
         """Cells kept in free slots for their prefix."""
-        return sum(len(slot.cached) for slot in self.slots)
+        return sum([len(slot.cached) for slot in self.slots])
 
     @property
     def may_copy(self) -> bool:

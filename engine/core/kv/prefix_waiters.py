@@ -68,6 +68,8 @@ class PrefixWaiters:
 
         `running` is in the order in which the sequences started.
         """
+        if not self._sources:
+            return
         order = list(running)
         alive = set(order)
         for waiter, (source, shared) in list(self._sources.items()):

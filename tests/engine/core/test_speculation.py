@@ -305,3 +305,21 @@ def test_wrong_guesses_are_few_whatever_the_clock_says(rate: float, noise: float
 def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, least: float) -> None:
     accepted, _ = draw_from(Speculator(FakeModel().traits), 8_000, rate, noise)
     assert accepted > least * 8_000
+
+
+def test_the_more_rows_have_no_draft_the_less_often_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(_drafter: NgramDrafter, tokens: list[int], _most: int) -> list[int]:
+        looks.append(len(tokens))
+        return []
+
+    monkeypatch.setattr(NgramDrafter, "draft", look)
+    rows = [Sequence(request(), 0, [1], 100) for _ in range(32)]
+    counts = []
+    for some in (rows[:1], rows[:8], rows):
+        looks.clear()
+        speculator = Speculator(FakeModel().traits)
+        assert all(draft == () for _ in range(20) for draft in speculator.draft(some))
+        counts.append(len(looks) // len(some))
+    assert counts == [20, 10, 4]

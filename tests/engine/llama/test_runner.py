@@ -326,12 +326,12 @@ def test_a_plan_too_wide_or_with_a_foreign_id_does_not_reach_llama_cpp(
 
 
 def test_logits_without_a_number_fail_one_row(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    true_logits = runner._logits
+    true_logits = runner._context.logits
 
-    def logits(row: int) -> Any:
-        return true_logits(row) * np.float32(np.nan if row == 4 else 1)
+    def logits(outputs: int) -> Any:
+        return true_logits(outputs) * np.array([[np.nan], [1]], np.float32)
 
-    monkeypatch.setattr(runner, "_logits", logits)
+    monkeypatch.setattr(runner._context, "logits", logits)
     first, second = compute(runner, (sequence(0, prompt(5)), 5), (sequence(1, prompt(5)), 5))
     assert isinstance(first, DrawFailure)
     assert isinstance(second, Token)
@@ -366,13 +366,13 @@ def test_log_probabilities_are_the_models_own(
     runner: LlamaRunner, model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Any] = []
-    true_logits = runner._logits
+    true_logits = runner._context.logits
 
-    def logits(row: int) -> Any:
-        given.append(true_logits(row).copy())
-        return true_logits(row)
+    def logits(outputs: int) -> Any:
+        given.append(true_logits(outputs)[0].copy())
+        return true_logits(outputs)
 
-    monkeypatch.setattr(runner, "_logits", logits)
+    monkeypatch.setattr(runner._context, "logits", logits)
     changing = Sampling(temperature=2.0, top_k=50, repeat_penalty=1.5, logit_bias=((400, 20.0),))
     grammar = model.compile(Grammar(GrammarKind.REGEX, "[a-z ]{40}"))
     made = sequence(0, prompt(12), changing, grammar=grammar, logprobs=3)
@@ -413,7 +413,7 @@ def test_a_prompts_scores_are_those_of_each_prefix(runner: LlamaRunner, chunks: 
     for length in range(1, 40):
         (draw,) = compute(runner, (sequence(0, tokens[:length], logprobs=2), length))
         assert isinstance(draw, Token)
-        alone.append((log_softmax(runner._logits(length - 1))[tokens[length]], draw.top))
+        alone.append((log_softmax(runner._context.logits(1)[0])[tokens[length]], draw.top))
         runner.remove(Removal(0, 0))
     found = scores(runner, sequence(1, tokens, logprobs=2), *chunks)
     assert [score for score, _ in found] == pytest.approx([score for score, _ in alone], abs=1e-3)
@@ -508,7 +508,7 @@ def test_a_context_that_cannot_go_back_to_a_partial_state_saves_whole_ones(
 
 
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "_logits", lambda _row: np.full(3, np.nan, np.float32))
+    monkeypatch.setattr(runner._context, "logits", lambda _outputs: np.full((1, 3), np.nan, np.float32))
     with pytest.raises(LoadError, match="a step of 32 tokens"):
         runner.probe()
 

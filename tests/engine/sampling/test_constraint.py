@@ -16,6 +16,7 @@ from engine.sampling.constraint import Constraint
 from engine.sampling.dry import DryTemplates
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
+from tests.engine.sampling.draws import next_token
 from tests.models import model_path
 
 
@@ -92,7 +93,7 @@ class Spelling:
         logits = np.zeros(self.model.info.vocabulary, np.float32)
         logits[list(likely)] = 100.0 - np.arange(len(likely))
         self.workers.work()
-        return self.sampler.draw(logits)
+        return next_token(self.sampler, logits)
 
 
 SHAPES = [
@@ -142,4 +143,4 @@ def test_a_model_without_a_finite_logit_for_any_allowed_token_fails_the_draw(mod
     logits = np.full(model.info.vocabulary, -np.inf, np.float32)
     logits[token(model, b"z")] = 1.0
     with pytest.raises(DrawError, match="no finite logits"):
-        spelling.sampler.draw(logits)
+        next_token(spelling.sampler, logits)

@@ -19,6 +19,7 @@ from engine.sampling.dry import DryTemplates
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
 from tests.c_calls import Handles
+from tests.engine.sampling.draws import next_token
 from tests.models import model_path
 
 CONTEXT = 256
@@ -83,7 +84,7 @@ def test_dry_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> N
         expected = whole.sample(reference, whole.all_ids, logits)
         reference.accept(expected)
         penalised |= expected != int(logits.argmax())
-        assert ours.draw(logits.copy()) == expected
+        assert next_token(ours, logits.copy()) == expected
     assert penalised
     ours.close()
     reference.close()

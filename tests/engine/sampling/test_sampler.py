@@ -22,6 +22,7 @@ from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
 from engine.sampling.sampler_order import DEFAULT
 from tests.c_calls import count_calls
+from tests.engine.sampling.draws import next_token
 
 END = (3, 7)
 CONTEXT = 4096
@@ -161,7 +162,7 @@ def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) ->
             logits = make_logits(vocabulary, step % 5)
             expected, distribution = theirs.draw(logits)
             if sampling.samplers != () or vocabulary <= module._FEW:  # a plain draw in two stages: see below
-                assert ours.draw(logits.copy()) == expected
+                assert next_token(ours, logits.copy()) == expected
                 assert_same(probabilities(candidates._array), distribution, sampling)
         ours.close()
         theirs.chain.close()
@@ -207,7 +208,7 @@ def test_a_plain_draw_in_two_stages_has_the_probabilities_of_one(temperature: fl
     for block in range(-(-LARGE // module._BLOCK)):
         candidates = ScriptedCandidates(LARGE, block)
         sampler = make(sampling, prompt=[], candidates=candidates)
-        assert sampler.draw(logits.copy()) // module._BLOCK == block
+        assert next_token(sampler, logits.copy()) // module._BLOCK == block
         (starts, masses), (ids, inside) = candidates.asked
         assert len(starts) == len(masses)
         assert softmax(masses)[block] * softmax(inside) == pytest.approx(expected[ids], rel=1e-4)
@@ -223,7 +224,7 @@ def test_plain_draws_come_as_often_as_they_should() -> None:
         logits[token] = math.log(share)
     sampler = make(Sampling(), 7, LARGE)
     draws = 2000
-    counts = Counter(sampler.draw(logits.copy()) for _ in range(draws))
+    counts = Counter(next_token(sampler, logits.copy()) for _ in range(draws))
     sampler.close()
     assert counts.keys() <= shares.keys()
     square = sum((counts[token] - draws * share) ** 2 / (draws * share) for token, share in shares.items())
@@ -234,7 +235,7 @@ def test_plain_draws_come_as_often_as_they_should() -> None:
 def test_a_plain_draw_of_a_small_vocabulary_is_llama_cpps(vocabulary: int) -> None:
     ours, theirs = make(Sampling(temperature=0.8), 9, vocabulary), LlamaChain(Sampling(temperature=0.8), 9, vocabulary)
     logits = make_logits(vocabulary, 1)
-    same = [ours.draw(logits.copy()) == theirs.draw(logits)[0] for _ in range(30)]
+    same = [next_token(ours, logits.copy()) == theirs.draw(logits)[0] for _ in range(30)]
     assert all(same) or vocabulary > module._FEW
     ours.close()
     theirs.chain.close()
@@ -245,7 +246,7 @@ def test_a_plain_draw_of_a_small_vocabulary_is_llama_cpps(vocabulary: int) -> No
 def test_extreme_temperatures_draw_a_valid_token(temperature: float, shape: dict[str, Any]) -> None:
     sampler = make(Sampling(temperature=temperature, **shape), 1, LARGE)
     logits = make_logits(LARGE, 1)
-    token = sampler.draw(logits.copy())
+    token = next_token(sampler, logits.copy())
     sampler.close()
     if temperature < 1:
         assert token == logits.argmax()
@@ -257,7 +258,7 @@ def test_greedy_takes_the_likeliest() -> None:
     sampler = make(Sampling(temperature=GREEDY, top_k=5, top_p=0.1, seed=4))
     for seed in range(20):
         logits = make_logits(SMALL, seed)
-        assert sampler.draw(logits.copy()) == logits.argmax()
+        assert next_token(sampler, logits.copy()) == logits.argmax()
     sampler.close()
 
 
@@ -268,7 +269,7 @@ def test_greedy_applies_biases_and_penalties() -> None:
         temperature=GREEDY, ignore_eos=True, logit_bias=((21, 0.5),), frequency_penalty=0.4, repeat_penalty=2.0
     )
     sampler = make(sampling)
-    drawn = [sampler.draw(logits.copy()) for _ in range(3)]
+    drawn = [next_token(sampler, logits.copy()) for _ in range(3)]
     sampler.close()
     # 3 ends the generation; 5 is in the prompt; 20 falls to 5 / 2 - 0.4 and 21 to 4.5 / 2 - 0.4 once drawn.
     assert drawn == [20, 21, 5]
@@ -278,9 +279,9 @@ def test_openais_penalties_count_generated_tokens_only() -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[PROMPT[0]] = 1.0
     sampler = make(Sampling(temperature=GREEDY, frequency_penalty=0.6, presence_penalty=0.3))
-    assert sampler.draw(logits.copy()) == PROMPT[0]
-    assert sampler.draw(logits.copy()) == PROMPT[0], "1.0 - 0.6 - 0.3 is still the most"
-    assert sampler.draw(logits.copy()) != PROMPT[0]
+    assert next_token(sampler, logits.copy()) == PROMPT[0]
+    assert next_token(sampler, logits.copy()) == PROMPT[0], "1.0 - 0.6 - 0.3 is still the most"
+    assert next_token(sampler, logits.copy()) != PROMPT[0]
     sampler.close()
 
 
@@ -289,14 +290,14 @@ def test_the_repeat_penalty_looks_back_over_its_window(last_n: int, penalised: b
     logits = np.zeros(SMALL, np.float32)
     logits[[32, 100]] = 2.0, 1.5
     sampler = make(Sampling(temperature=GREEDY, repeat_penalty=2.0, repeat_last_n=last_n), prompt=[32, 40])
-    assert sampler.draw(logits.copy()) == (100 if penalised else 32)
+    assert next_token(sampler, logits.copy()) == (100 if penalised else 32)
     sampler.close()
 
 
 def draws(seed: int | None, vocabulary: int = SMALL) -> list[int]:
     sampler = make(Sampling(), seed, vocabulary)
     flat = np.zeros(vocabulary, np.float32)
-    drawn = [sampler.draw(flat.copy()) for _ in range(12)]
+    drawn = [next_token(sampler, flat.copy()) for _ in range(12)]
     sampler.close()
     return drawn
 
@@ -323,7 +324,7 @@ def test_logits_without_a_number_fail_the_draw(shape: dict[str, Any], value: flo
     sampler = make(Sampling(**shape), vocabulary=LARGE)
     logits = np.full(LARGE, value, np.float32)
     with pytest.raises(DrawError, match="finite"):
-        sampler.draw(logits)
+        next_token(sampler, logits)
     sampler.close()
 
 
@@ -332,7 +333,7 @@ def test_one_nan_among_good_logits_fails_the_draw() -> None:
     logits = make_logits(SMALL, 0)
     logits[100] = math.nan
     with pytest.raises(DrawError):
-        sampler.draw(logits)
+        next_token(sampler, logits)
     sampler.close()
 
 
@@ -352,12 +353,12 @@ def balance(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 def test_samplers_are_freed_once(balance: Counter[str]) -> None:
     sampler = make(Sampling(top_k=5, repeat_penalty=1.1))
-    sampler.draw(make_logits(SMALL, 0))
+    next_token(sampler, make_logits(SMALL, 0))
     sampler.close()
     sampler.close()
     assert balance["llama_sampler_free"] == 2
     with pytest.raises(ValueError, match="closed"):
-        sampler.draw(make_logits(SMALL, 0))
+        next_token(sampler, make_logits(SMALL, 0))
 
 
 @pytest.mark.parametrize("missing", ["llama_sampler_init_dist", "llama_sampler_init_penalties"])
@@ -374,7 +375,7 @@ def test_samplers_are_freed_when_one_cannot_be_made(
 def test_a_tiny_temperature_draws_the_likeliest_token(temperature: float) -> None:
     logits = make_logits(SMALL, 3)
     with contextlib.closing(make(Sampling(temperature=temperature))) as sampler:
-        assert sampler.draw(logits.copy()) == int(logits.argmax())
+        assert next_token(sampler, logits.copy()) == int(logits.argmax())
 
 
 @pytest.mark.parametrize("shape", [{}, {"samplers": ("nucleus",)}, {"samplers": ("top_k", "mirostat")}], ids=str)
@@ -391,7 +392,7 @@ def test_an_improbable_token_does_not_spoil_typical_sampling() -> None:
     alone = make(Sampling(typical_p=0.5), 3)
     banned = make(Sampling(typical_p=0.5, temperature=1.0, logit_bias=((400, -100.0), (401, -100.0))), 3)
     logits[400:402] = -20.0
-    assert [alone.draw(logits.copy()) for _ in range(30)] == [banned.draw(logits.copy()) for _ in range(30)]
+    assert all(next_token(alone, logits.copy()) == next_token(banned, logits.copy()) for _ in range(30))
     alone.close()
     banned.close()
 
@@ -401,7 +402,7 @@ def test_no_end_before_min_tokens() -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[[END[0], stop, 20]] = 9.0, 8.0, 7.0
     sampler = make(Sampling(temperature=GREEDY, min_tokens=2), stop_tokens=(stop,))
-    assert [sampler.draw(logits.copy()) for _ in range(3)] == [20, 20, END[0]]
+    assert [next_token(sampler, logits.copy()) for _ in range(3)] == [20, 20, END[0]]
     sampler.close()
 
 
@@ -410,5 +411,5 @@ def test_min_tokens_works_with_ignore_eos() -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[[END[0], stop, 20]] = 9.0, 8.0, 7.0
     sampler = make(Sampling(temperature=GREEDY, min_tokens=1, ignore_eos=True), stop_tokens=(stop,))
-    assert [sampler.draw(logits.copy()) for _ in range(2)] == [20, stop]
+    assert [next_token(sampler, logits.copy()) for _ in range(2)] == [20, stop]
     sampler.close()

@@ -1,0 +1,37 @@
+"""Calls of native code that need more than `ctypes` gives: a large stack, or the interpreter's lock."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STACK = 256 * 2**20
+"""Bytes of the stack. Only pages that are used take memory. An overflow would end the process."""
+_starting = threading.Lock()
+
+
+def on_deep_stack(work: Callable[[], T]) -> T:
+    """Run work that recurses deeply in a thread of its own with a large stack. Return its result or raise its error."""
+    with ThreadPoolExecutor(1) as executor:
+        with _starting:
+            before = threading.stack_size(STACK)
+            try:
+                future = executor.submit(work)
+            finally:
+                threading.stack_size(before)
+        return future.result()
+
+
+def short(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a short function of llama.cpp that keeps the interpreter's lock.
+
+    Otherwise `ctypes` releases the lock for each call. Another thread that waits for it takes it then, and may keep it
+    for `sys.getswitchinterval()`, so that a step would wait for other threads at each call.
+    """
+    released = cast("Any", function)
+    held = ctypes.PYFUNCTYPE(released.restype, *released.argtypes)
+    return cast("Callable[P, T]", held(ctypes.cast(released, ctypes.c_void_p).value or 0))
