@@ -288,7 +288,12 @@ def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, leas
 
 def test_the_more_rows_have_no_draft_the_less_often_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(NgramDrafter, "draft", lambda _self, tokens, _most: looks.append(len(tokens)) or [])
+
+    def draft(_drafter: NgramDrafter, tokens: list[int], _most: int) -> list[int]:
+        looks.append(len(tokens))
+        return []
+
+    monkeypatch.setattr(NgramDrafter, "draft", draft)
     rows = [Sequence(request(), 0, [1], 100) for _ in range(32)]
     counts = []
     for some in (rows[:1], rows[:8], rows):

@@ -8,7 +8,7 @@ from engine.sampling.native_calls import short
 
 
 def test_a_short_call_gives_the_same_result() -> None:
-    rows = (llama_cpp.llama_token_data * 3)(*((at, float(at % 2), 0.0) for at in range(3)))
+    rows = (llama_cpp.llama_token_data * 3)(*(llama_cpp.llama_token_data(at, float(at % 2), 0.0) for at in range(3)))
     candidates = llama_cpp.llama_token_data_array(ctypes.cast(rows, llama_cpp.llama_token_data_p), 3, -1, False)
     sampler = llama_cpp.llama_sampler_init_greedy()
     assert sampler
