@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
-from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from operator import add, attrgetter
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -243,10 +243,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
-        sums: Any = [
-            _add(one, more) if isinstance(one, tuple) else one + more
-            for one, more in zip(_values(self), _values(other), strict=True)
-        ]
+        sums = list(map(add, _values(self), _values(other)))
+        sums[_BY_POSITION] = _add(self.accepted_by_position, other.accepted_by_position)
         return EngineMetrics(*sums)
 
     def without(self, gauges: Iterable[str]) -> "EngineMetrics":
@@ -255,6 +253,7 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
 
 _values = attrgetter(*EngineMetrics.__struct_fields__)
+_BY_POSITION = EngineMetrics.__struct_fields__.index("accepted_by_position")
 
 
 def _add(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:

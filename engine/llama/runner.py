@@ -184,7 +184,7 @@ class LlamaRunner(Runner):
             [chunk.sequence.tokens[chunk.start] for chunk in chunks],
             seq_ids=[chunk.seq_id for chunk in chunks],
             positions=[chunk.start for chunk in chunks],
-            outputs=[chunk.sample for chunk in chunks],
+            outputs=[chunk.sample or chunk.score for chunk in chunks],
         )
 
     def _add(self, chunk: Chunk) -> None:
