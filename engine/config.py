@@ -7,6 +7,8 @@ from engine.hardware import Hardware, RopeScaling
 
 KVType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 """A type of the numbers in the KV cache, by llama.cpp's names."""
+PoolingType: TypeAlias = Literal["mean", "cls", "last", "rank"]
+"""Source of the numbers of a text: the mean of its rows, the first row, the last one, or a classifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,15 @@ class EngineConfig:
     prefix_store: int | None = None
     """Bytes of host memory for prefixes evicted from their slots, plus memory for the next one; None takes a share of
     the free memory."""
+    prefix_dir: str | None = None
+    """Directory for prefixes that outlive the engine; None keeps none."""
+    prefix_dir_bytes: int = 32 * 2**30
+    """Maximum number of bytes of all prefix files in the directory, of any model."""
     context_shift: bool = False
     """True to go on when a slot is full: tokens behind the first ones are discarded, and the others move up."""
+    pooling: PoolingType | None = None
+    """Pooling type of a model that computes embeddings or ranks; None takes that of the file. A model that has one does
+    not generate text."""
     queue_limit: int = 256
     """Maximum number of requests that wait for their first slot."""
     flash_attention: bool | None = None

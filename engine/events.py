@@ -169,7 +169,8 @@ class EmbeddingResult:
     """Result of an embedding request."""
 
     vectors: tuple[bytes, ...]
-    """One unit vector per input, in order: `ModelInfo.embedding_size` numbers of little-endian float32."""
+    """Numbers of each input, in order, as little-endian float32: a unit vector of `ModelInfo.embedding_size` numbers,
+    or the scores of a document, of which the first one is its relevance."""
     tokens: tuple[int, ...]
     """Number of tokens of each input."""
 
@@ -312,7 +313,11 @@ class ModelInfo:
     repacked: bool = False
     """True if llama.cpp may have rearranged the weights for the CPU."""
     generates: bool = True
-    """True if the model generates text; otherwise it only computes embeddings."""
+    """True if the model generates text; otherwise it only computes embeddings, or only ranks."""
+    ranks: bool = False
+    """True if the model scores the relevance of documents, and computes no embeddings."""
+    rank_probabilities: bool = False
+    """True if these scores are probabilities; otherwise they are logits."""
     embedding_size: int = 0
     """Dimension of an embedding."""
     shifts: bool = False

@@ -92,6 +92,20 @@ class Grammar:
     """JSON schema as JSON text, regular expression, or grammar."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning:
+    """Place of the model's reasoning in the text of a choice, and its maximum length."""
+
+    budget: int
+    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it."""
+    opening: str
+    """Text before the reasoning. Only whitespace may come before it."""
+    closing: str
+    """Text after the reasoning. Both may be names of control tokens."""
+    opened: bool
+    """True if the prompt ends inside the reasoning, so that the text begins in it."""
+
+
 class PromptText(Struct, frozen=True, tag=True):
     """Text in which some parts are only text: names of control tokens there do not become these tokens."""
 
@@ -201,6 +215,8 @@ class GenerationRequest:
     adapters are never shared."""
     grammar: Grammar | None = None
     """Constraint on the text; None leaves it free."""
+    reasoning: Reasoning | None = None
+    """Limit of the model's reasoning; None sets no limit."""
     speculative: bool | None = None
     """True always computes draft tokens, False never. None computes them where that is measured to be faster and no
     seed requests repeatable results. The text does not change, except by rounding.
@@ -254,13 +270,27 @@ EmbeddingInput: TypeAlias = str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How the inputs of a request, which are documents, are scored."""
+
+    query: str
+    """Query to which the documents are relevant or not."""
+    document_tokens: int | None = None
+    """Number of tokens after which a document is cut, approximately; None sets no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingRequest:
-    """Request to compute one vector for each input."""
+    """Request to compute one vector for each input, or its scores."""
 
     id: str
     """Request id in the logs of both processes; need not be unique."""
     inputs: tuple[EmbeddingInput, ...]
-    """One or several texts, in the order of their vectors."""
+    """One or several texts, in the order of their vectors. Documents to rank are strings."""
+    ranking: Ranking | None = None
+    """How the inputs are scored by a model that ranks; None asks for vectors."""
+    truncates: bool = False
+    """True to cut texts that are too long for the model. A query is never cut, nor are token ids."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
     weight: float = 1.0

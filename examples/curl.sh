@@ -83,6 +83,12 @@ show --no-buffer "$url/v1/completions" -d '{
   "stream": true, "stream_options": {"include_usage": true}
 }'
 
+# Anthropic's messages: whole, streamed, and only counted.
+message='"model": "default", "messages": [{"role": "user", "content": "What is 17 plus 25?"}]'
+show "$url/v1/messages" -d '{'"$message"', "max_tokens": 32, "temperature": 0}'
+show --no-buffer "$url/v1/messages" -d '{'"$message"', "max_tokens": 32, "temperature": 0, "stream": true}'
+show "$url/v1/messages/count_tokens" -d '{'"$message"'}'
+
 # The simple route, whole and streamed.
 show "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 32}'
 show --no-buffer "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 8, "stream": true}'
@@ -104,6 +110,27 @@ show "$url/v1/embeddings" -d '{"input": ["hello", "goodbye"], "dimensions": 4}'
 show "$url/tokenize" -d '{"content": "17+25=42", "with_pieces": true}'
 show "$url/detokenize" -d '{"tokens": [49, 55, 43, 50, 53]}'
 show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!"}]}'
+
+# Re-ranking, in the shapes of Jina, TEI and Cohere. It needs a model with a classifier (Qwen3-Reranker); any
+# other refuses it.
+ranking='{"query": "pets", "documents": ["a cat", "the sun"], "top_n": 1}'
+show "$url/v1/rerank" -d "$ranking"
+show "$url/rerank" -d "$ranking"
+show "$url/reranking" -d "$ranking"
+show "$url/v1/reranking" -d "$ranking"
+show "$url/v2/rerank" -d "$ranking"
+
+# Ollama's API: whole and streamed, as lines of JSON.
+show "$url/api/chat" -d '{"model": "default", "messages": [{"role": "user", "content": "What is 17+25?"}], "stream": false,
+  "options": {"temperature": 0}}'
+show --no-buffer "$url/api/generate" -d '{"model": "default", "prompt": "Hello!", "options": {"num_predict": 3}}'
+show "$url/api/embed" -d '{"model": "default", "input": ["hello", "goodbye"], "dimensions": 4}'
+show "$url/api/embeddings" -d '{"model": "default", "prompt": "hello"}' --output /dev/null
+show "$url/api/tags"
+show "$url/api/ps"
+show "$url/api/show" -d '{"model": "default"}' --output /dev/null
+show "$url/api/version"
+show "$url/"
 
 # An error has OpenAI's shape, and names the wrong field.
 show "$url/v1/completions" -d '{"prompt": "Once upon a time", "temperature": 3}'

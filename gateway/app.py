@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from gateway.apis.anthropic.api import anthropic_api
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
@@ -14,10 +15,12 @@ from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.llama_server.options import RouteOptions
+from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
-from gateway.apis.routing import encoder_for, routes
+from gateway.apis.rerank.api import cohere_api, rerank_api
+from gateway.apis.routing import conventions_for, routes
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
@@ -152,7 +155,9 @@ def create_apis(
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
     own_api = llama_server_api(models, health, shown, variant, streams, options)
     first = openai if settings.answers_like == "openai" else variant
-    described = (first, generate_api(models), own_api)
+    chats = (first, anthropic_api(models), ollama_api(models), generate_api(models))
+    rankers = (rerank_api(models), cohere_api(models))
+    described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 
 
@@ -181,7 +186,7 @@ class _Parts:
         scoped = RequestScope(
             RateLimitHeaders(self._preflighted(app), limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
-            encoder_for=encoder_for(apis),
+            conventions_for=conventions_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
             partition_cache=settings.partition_cache,
             budget=BodyBudget(settings.body_budget, settings.body_limit),

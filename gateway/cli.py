@@ -15,17 +15,19 @@ from pydantic.fields import FieldInfo
 
 from gateway import __version__
 from gateway.arguments import Help, Parser, without_values
-from gateway.habits import ALIASES, add_habits, settings_of
+from gateway.habits import ALIASES, LAYER_RANGE, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.context_shift import ContextShiftSettings
+from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.engine import EngineSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
+from gateway.settings.prefix_files import PrefixFileSettings
 from gateway.settings.sampling import SamplingSettings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -48,9 +50,11 @@ _GROUPS = {
     "models, queue and log": EngineSettings,
     "each model": ModelSettings,
     "KV cache of each model": KVCacheSettings,
+    "cached prompts on disk of each model": PrefixFileSettings,
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
     "sampling with each model": SamplingSettings,
+    "embeddings and re-ranking of each model": EmbeddingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
     "llama-server's routes": LlamaServerSettings,
@@ -232,6 +236,8 @@ def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
         return {"action": "store_const", "const": "true"}
     repeated = field.annotation == tuple[str, ...] or name == "model"
     metavar = field.title or "|".join(_choices(field))
+    if name == LAYER_RANGE:
+        return {"nargs": "+", "metavar": metavar}
     return {"action": "append" if repeated else "store", "metavar": metavar}
 
 

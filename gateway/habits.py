@@ -18,7 +18,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "chat_template": ("--chat-template-file",),
     "lora": ("--lora-scaled",),
     "control_vector": ("--control-vector-scaled",),
-    "slots": ("-np", "--parallel"),
     "threads": ("-t",),
     "threads_batch": ("-tb",),
     "device": ("-dev",),
@@ -104,6 +103,11 @@ def _limit(tokens: str) -> str | None:
     return None if tokens == "-1" else tokens
 
 
+def _automatic(number: str) -> str | None:
+    """Convert -1, which leaves the number to the server."""
+    return None if number == "-1" else number
+
+
 def _scale(factor: str) -> str:
     """Convert the factor of the context to that of the frequencies."""
     try:
@@ -137,6 +141,7 @@ def _hub(repository: str) -> str:
 
 CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
     ("-hf", "-hfr", "--hf-repo"): ("model", _hub),
+    ("-np", "--parallel"): ("slots", _automatic),
     ("-ngl", "--n-gpu-layers"): ("gpu_layers", _layers),
     ("-fit",): ("fit", _switch),
     ("-lm",): ("load_mode", lambda mode: "direct-io" if mode == "dio" else mode),
@@ -161,6 +166,8 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
 }
 """Flags without a value: the setting, and its value."""
 
+LAYER_RANGE = "control_vector_layer_range"
+"""Setting that takes two values on a command line, as in llama-server."""
 _CONTEXT, _LOCK, _COPY = "ctx_size", "mlock", "no_mmap"
 """Names of what only together with other flags makes a setting."""
 
@@ -205,6 +212,8 @@ def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     """
     values = {name: value for name, value in flags.items() if value is not None}
     values.pop("always", None)
+    if LAYER_RANGE in values:
+        values[LAYER_RANGE] = " ".join(values[LAYER_RANGE])
     context = values.pop(_CONTEXT, "0")
     mode = _load_mode(locks=values.pop(_LOCK, False), copies=values.pop(_COPY, False))
     if context != "0":

@@ -37,12 +37,19 @@ async def log_loading(
 
 async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
     """Wait until the model is loaded or has failed, show the progress, and return the state."""
+    await _file_or_progress(engine)
     await _show_progress(name, engine, EngineState.DOWNLOADING)
     await _show_progress(name, engine, EngineState.LOADING)
     status = engine.status
     if status.state is EngineState.FAILED:
-        logger.error("cannot serve %s: %s", name, status.detail)
+        logger.error("cannot serve %s: %s", name, status.cause)
     return status.state
+
+
+async def _file_or_progress(engine: Engine) -> None:
+    """Wait until a download makes progress, or the model's file turns out to be on this machine."""
+    while (status := engine.status).state is EngineState.DOWNLOADING and not status.progress:
+        await engine.status_changed(status)
 
 
 async def _show_progress(name: str, engine: Engine, state: EngineState) -> None:

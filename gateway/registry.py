@@ -48,7 +48,8 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
     adapted = [one.adapted(adapter, _serve_adapted(one, adapter, serving)) for one, adapter in pairs]
     embeds = next((at for at, one in enumerate(settings.served) if one.embeds_only), 0)
-    defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds]}
+    ranks = next((at for at, one in enumerate(settings.served) if one.settings.pooling == "rank"), 0)
+    defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds], Task.RANK: models[ranks]}
     return Models(models, defaults, adapted, any_name=_takes_any_name(settings))
 
 

@@ -5,7 +5,7 @@ import select
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tests.models import model_path
 from tests.prefork import server as fork_server
+from tests.prefork.program import ForkedProgram
 
 ROOT = Path(__file__).parents[1]
 GUARD = 60.0
@@ -23,7 +24,7 @@ FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
 """Flags that override those of every server on a real model, for example `--threads 2 --speculation off`.
 The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
 
-Process: TypeAlias = subprocess.Popen[str]
+Process: TypeAlias = subprocess.Popen[str] | ForkedProgram
 ENGINES = (b"engine.worker.main", b"tests.engine.fake_child")
 FORK_SERVER = fork_server.__name__.encode()
 
@@ -31,8 +32,33 @@ FORK_SERVER = fork_server.__name__.encode()
 @contextmanager
 def program(*arguments: str) -> Iterator[Process]:
     """Run `llama-gateway serve`. Its output is on its `stderr`, which need not be read."""
-    command = [sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments, *FLAGS]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with _until_left(start(_serve(arguments))) as process:
+        yield process
+
+
+@contextmanager
+def program_of_users(*arguments: str) -> Iterator[Process]:
+    """Run `llama-gateway serve` with an interpreter of its own, also in tests."""
+    with _until_left(start_interpreter(_serve(arguments))) as process:
+        yield process
+
+
+def start_interpreter(arguments: Sequence[str]) -> Process:
+    """Start `llama-gateway` as users do."""
+    return subprocess.Popen([sys.executable, "-m", "gateway", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+start = start_interpreter
+"""Starts `llama-gateway`. In tests, `tests.prefork` replaces it."""
+
+
+def _serve(arguments: Sequence[str]) -> list[str]:
+    return ["serve", "--port", "0", *arguments, *FLAGS]
+
+
+@contextmanager
+def _until_left(process: Process) -> Iterator[Process]:
+    with process:
         try:
             yield process
         finally:

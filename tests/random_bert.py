@@ -1,4 +1,4 @@
-"""A real GGUF of random weights for embeddings only: BERT's architecture, in F32."""
+"""A real GGUF of random weights for embeddings or relevance scores only: BERT's architecture, in F32."""
 
 from pathlib import Path
 
@@ -14,11 +14,14 @@ VOCABULARY = len(_SPECIAL) + len(_PIECES)
 
 
 def write_random_bert(path: Path, pooling: gguf.PoolingType = gguf.PoolingType.MEAN) -> None:
-    """Write the file. Its tokens are letters, and every text is enclosed in `[CLS]` and `[SEP]`."""
+    """Write the file. Its tokens are letters, and every text is enclosed in `[CLS]` and `[SEP]`.
+
+    With the pooling RANK it has a classifier.
+    """
     writer = gguf.GGUFWriter(str(path), "bert")
     _describe(writer, pooling)
     _vocabulary(writer)
-    _weights(writer)
+    _weights(writer, classifier=pooling is gguf.PoolingType.RANK)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -52,7 +55,7 @@ def _vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_mask_token_id(4)
 
 
-def _weights(writer: gguf.GGUFWriter) -> None:
+def _weights(writer: gguf.GGUFWriter, *, classifier: bool) -> None:
     rng = np.random.default_rng(0)
 
     def add(name: str, *shape: int) -> None:
@@ -79,3 +82,6 @@ def _weights(writer: gguf.GGUFWriter) -> None:
         add_affine(f"{block}ffn_up", FFN, WIDTH)
         add_affine(f"{block}ffn_down", WIDTH, FFN)
         add_norm(f"{block}layer_output_norm")
+    if classifier:
+        add_affine("cls", WIDTH, WIDTH)
+        add_affine("cls.output", 1, WIDTH)

@@ -45,8 +45,22 @@ TOLD = {
         r"\n200, \d+ bytes\n",
         r"\n200, \d+ bytes of metrics\n",
         r'{"prompt":".*Hello!',
+        r'/v2/rerank .*\n{"message":"this model cannot rank documents"}',
+        r'"message":{"role":"assistant","content":"17\+25=42"}',
+        r'"done":false,.*\n.*"done_reason":"length"',
+        r"Ollama is running",
+        r'"content":\[{"type":"text","text":"17\+25=42"',
+        r"event: content_block_delta",
+        r'/v1/messages/count_tokens .*\n{"input_tokens":\d+}',
         r'"param":"temperature"',
         r'"state":"idle"',
+    ],
+    "ollama_sdk_chat.py": [
+        r"\A17\+25=42\nHello! .*\n  add\({'a': 17, 'b': 25}\) returns 42\nThe answer is 42\.\n\Z",
+    ],
+    "anthropic_sdk.py": [
+        r"\A17\+25=42\nend_turn Usage\(.*\)\n17\+25=42\nMessageTokensCount\(input_tokens=\d+\)\n",
+        r"  add\(17, 25\)\nThe answer is 42\.\n\Z",
     ],
     "openai_sdk_adapters.py": [r"\A[^ ]+: 42\nno adapter: "],
     "openai_sdk_chat.py": [

@@ -27,7 +27,7 @@ async def obtain(download: Download, board: StatusBoard) -> str | None:
     try:
         path = await download(report)
     except LoadError as error:
-        board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0))
+        board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0, error.message))
         return None
     board.post(EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0))
     return path

@@ -1,9 +1,11 @@
 """Status of the engine."""
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
 from engine.client.notifier import Notifier
+from engine.config import EngineConfig
 
 
 class EngineState(StrEnum):
@@ -32,11 +34,13 @@ class EngineStatus:
     state: EngineState
     """State of the engine process."""
     detail: str
-    """Reason for the state, as one sentence."""
+    """Reason for the state, as one sentence. Clients may see it: it names files without their folders."""
     progress: float
     """Loaded share of the model, from 0 to 1."""
     restarts: int
     """Number of processes started after the first one."""
+    cause: str = ""
+    """Reason of a failure for the log, with the full paths of files; empty for other states."""
 
 
 class StatusBoard:
@@ -57,3 +61,12 @@ class StatusBoard:
         while self.latest == known:
             await self._changed.wait()
         return self.latest
+
+
+def without_folders(text: str, config: EngineConfig) -> str:
+    """Return a text with the files of a configuration, and others in their folders, by their names only."""
+    files = [config.model, *config.adapters, *(path for path, _scale in config.control_vectors)]
+    folders = {os.path.dirname(file) for file in files} - {"", "/"}  # noqa: PTH120 - as the engine writes it
+    for folder in sorted(folders, key=len, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    return text

@@ -14,7 +14,7 @@ from engine.client.pace import LoadPace
 from engine.client.process import EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
-from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.client.status import EngineState, EngineStatus, StatusBoard, without_folders
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, ModelInfo
@@ -139,7 +139,7 @@ class Supervisor:
         try:
             process = await EngineProcess.start(self._command)
         except OSError as error:
-            return await self._replace(f"The engine process cannot be started: {error}.")
+            return await self._replace(f"The engine process cannot be started: {error.strerror}.")
         session = _Session(process=process, progress_at=self._clock())
         self._loading.begin(anyio.current_time())
         process.send(Configure(self._config))
@@ -269,13 +269,14 @@ class Supervisor:
 
     async def _replace(self, reason: str, steps: int = 0, ready: float = 0.0) -> bool:
         """Wait for the backoff before the next process. Returns False if no process follows."""
+        detail = without_folders(reason, self._config)
         if self.model is None:
-            self._post(EngineState.FAILED, reason)
+            self.board.post(EngineStatus(EngineState.FAILED, detail, 0.0, self.board.latest.restarts, reason))
             return False
         self._delay = self.limits.backoff(self._delay, steps=steps, ready=ready)
         self._loading.begin(anyio.current_time() + self._delay)
         logger.error("engine process lost", extra={"why": reason, "restart_in_s": self._delay})
-        self._post(EngineState.RESTARTING, reason, restarts=self.board.latest.restarts + 1)
+        self._post(EngineState.RESTARTING, detail, restarts=self.board.latest.restarts + 1)
         await anyio.sleep(self._delay)
         return True
 

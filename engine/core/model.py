@@ -20,6 +20,14 @@ class ModelTraits:
     """Approximate number of tokens below which a smaller prompt step takes no less time."""
     can_trim: bool
     """True if the last cells of a sequence can be dropped alone. If not, a sequence goes back only to a checkpoint."""
+    max_draft: int
+    """Maximum number of draft tokens of a row: so many last cells can be dropped right after the step that computed
+    them, whatever `can_trim` says.
+    """
+    has_state: bool = False
+    """True if sequences have a recurrent state. A step may move the states of others, so that only one with rows in
+    neighbouring slots may have draft tokens.
+    """
     windowed: bool = False
     """True if a copy of cells has only those that a sliding window still shows. Its last ones cannot be dropped alone,
     whatever `can_trim` says.
@@ -60,6 +68,12 @@ class Model(Protocol):
         Args:
             prompt: the text. Names of control tokens become these tokens, except where it is plain.
             begin: as in `tokenize`.
+        """
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Return the token ids of a query and a document for a model that ranks. May take long.
+
+        Names of control tokens in them are plain text.
         """
 
     def infill(self, prefix: str, suffix: str) -> list[int]:

@@ -6,10 +6,10 @@ scheduler): a sequence has known tokens and computed tokens, and each step compu
 
 from collections.abc import Iterable, Iterator
 
-from engine.core.adapter_turns import AdapterTurns
 from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.drafts.speculation import Speculator
+from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
@@ -36,7 +36,7 @@ class Scheduler:
         """
         self._ledger = ledger
         self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
-        self._speculator = Speculator(can_trim=ledger.traits.can_trim)
+        self._speculator = Speculator(ledger.traits)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
         self._adapter_turns = AdapterTurns(step_target)
@@ -46,6 +46,7 @@ class Scheduler:
         self._rows: list[Sequence] = []
         self._prompts: list[Sequence] = []
         self._crowded = False
+        self._reads: int | None = None
         self._outbox = Outbox()
         self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
@@ -54,7 +55,8 @@ class Scheduler:
     @property
     def busy(self) -> bool:
         """True if there is work."""
-        return bool(self._groups or self._outbox or self._ledger.unclean)
+        waits = self._reads == self._ledger.store.reads  # for files, since the last demand
+        return bool((self._groups and not waits) or self._outbox or self._ledger.unclean)
 
     def __contains__(self, key: int) -> bool:
         """Return whether the scheduler owns a request."""
@@ -72,6 +74,7 @@ class Scheduler:
         """Append a request to the queue. `check_room` comes first."""
         self._groups[group.key] = group
         self._queue.add(group)
+        self._reads = None
 
     def cancel(self, key: int) -> Released | None:
         """End a request. No later step computes its rows.
@@ -101,6 +104,8 @@ class Scheduler:
         self._admit()
         ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
+        waits = self._ledger.store.reading and not ready
+        self._reads = self._ledger.store.reads if waits else None
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
@@ -307,3 +312,4 @@ class Scheduler:
             self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
         elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
+            self._ledger.disk.observe_prompt(plan.tokens, result.seconds)

@@ -2,10 +2,12 @@
 
 from bisect import bisect_right
 from enum import Enum
+from hashlib import blake2b
 
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.echo import Echo
 from engine.core.line_limits import LineLimits
+from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.token import Token
 from engine.core.transcript import Transcript
 from engine.core.window import ContextWindow
@@ -67,6 +69,8 @@ class Sequence:
     """The seed of this choice; random if None."""
     grammar: object | None
     """The request's grammar, compiled by `Model.compile`."""
+    reasoning: ReasoningBudget | None
+    """Limit of its reasoning, which the runner asks before each draw."""
     stop_tokens: frozenset[int]
     """Ids that end the choice besides the model's end tokens."""
     echo: Echo | None
@@ -84,6 +88,7 @@ class Sequence:
         limit: int,
         *,
         grammar: object | None = None,
+        reasoning: ReasoningBudget | None = None,
         echo: Echo | None = None,
         prediction: list[int] | None = None,
         checkpoints: tuple[int, ...] = (),
@@ -97,6 +102,7 @@ class Sequence:
             prompt: the prompt's tokens, which choices share.
             limit: the maximum number of generated tokens; with 0 the prompt is computed and no token is drawn.
             grammar: the request's grammar, compiled by `Model.compile`.
+            reasoning: limit of the reasoning of this choice.
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
@@ -114,6 +120,7 @@ class Sequence:
         seed = request.sampling.seed
         self.seed = None if seed is None else (seed + choice) % _SEED_RANGE
         self.grammar = grammar
+        self.reasoning = reasoning
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
         self.checkpoints = checkpoints
@@ -303,5 +310,9 @@ class Sequence:
 
 
 def partition_of(name: str, adapters: AdapterSet = ()) -> str:
-    """Return the cache partition of a set of adapters. The text before the first bar is never a part of a name."""
-    return f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
+    """Return a hash of a cache partition and a set of adapters, because files name it and it may hold a secret.
+
+    The text before the first bar is never a part of a name.
+    """
+    partition = f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
+    return blake2b(partition.encode(), digest_size=16).hexdigest()

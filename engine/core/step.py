@@ -1,11 +1,11 @@
 """One step: the contract between the scheduler, which decides, and a runner, which computes."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, TypeAlias
 
 from engine.core.kv.cell_changes import CellChange, Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.token import Score, Token
 from engine.request import AdapterSet
@@ -197,6 +197,18 @@ class Runner(Protocol):
         Return False if they do not fit. Then the slot is still empty.
         """
 
+    def spill(self, spill: Spill) -> None:
+        """Write saved cells to a file in the background, and report `FileWritten` or `FileGone`. Fast."""
+
+    def spill_slot(self, spill: SpillSlot) -> None:
+        """Write the cells of a slot to a file in the background, and report as `spill`. The cost is that of `save`."""
+
+    def fetch(self, fetch: Fetch) -> None:
+        """Read a file in the background, and report `FileRead`. Fast."""
+
+    def discard(self, discard: Discard) -> None:
+        """Delete a file in the background. Fast."""
+
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step.
 
@@ -212,34 +224,3 @@ class Runner(Protocol):
 
     def close(self, sequence: Sequence) -> None:
         """Free the sampler and all other resources of a sequence, except its cells. Repeatable."""
-
-
-def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
-    """Apply changes in order. Return the keys of the cells that could not be saved, for lack of memory."""
-    lost = []
-    for change in changes:
-        if not isinstance(change, Save):
-            _carry_out(change, runner)
-        elif not runner.save(change):
-            lost.append(change.key)
-    return lost
-
-
-def _carry_out(change: Removal | Shift | Copy | Swap | Restore | Rewind | Forget | Close, runner: Runner) -> None:
-    match change:
-        case Removal():
-            runner.remove(change)
-        case Shift():
-            runner.shift(change)
-        case Copy():
-            runner.copy(change)
-        case Swap():
-            runner.swap(change)
-        case Restore():
-            runner.restore(change)
-        case Rewind():
-            runner.rewind(change)
-        case Forget():
-            runner.forget(change)
-        case Close(sequence):
-            runner.close(sequence)

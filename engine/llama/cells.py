@@ -1,32 +1,41 @@
 """The cells of all slots, and the states that were saved of them in host memory."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from engine.core.kv.cell_changes import Copy, Forget, Restore, Rewind, Save, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.errors import EngineFault
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateMemory, read_state, write_state
+from engine.prefix_files.service import PendingState, PrefixFileService
 
 logger = logging.getLogger(__name__)
+
+_DELETE_SECONDS = 1.0
 
 
 class SlotCells:
     """Copies cells between slots and host memory, and holds the saved ones."""
 
-    def __init__(self, context: LlamaContext, model: LlamaModel) -> None:
-        """Start without saved cells. `context` must outlive this object."""
+    def __init__(self, context: LlamaContext, model: LlamaModel, files: PrefixFileService | None) -> None:
+        """Start without saved cells. `context` must outlive this object. Without `files` no change names a file."""
         self._context = context
         self._model = model
+        self._files = files
         self._memory = StateMemory()
+        self._read: dict[int, tuple[str, PendingState]] = {}
         self.saved: dict[int, State] = {}
         """The saved states by their keys."""
 
     def close(self) -> None:
         """Free all saved cells. Repeatable."""
         self.saved.clear()
+        self._read.clear()
         self._memory.close()
 
     def copy(self, copy: Copy) -> None:
@@ -58,16 +67,64 @@ class SlotCells:
 
     def restore(self, restore: Restore) -> None:
         """Copy saved cells to a slot."""
-        self._fill(restore.seq_id, self.saved[restore.key], restore.tokens)
+        with self._discarding(restore.key):
+            self._fill(restore.seq_id, self._state(restore.key), restore.tokens)
 
     def rewind(self, rewind: Rewind) -> None:
         """Replace the recurrent state, or the cells of the windows; then the other cells can be dropped."""
-        write_state(self._context.handle, rewind.seq_id, self.saved[rewind.key], partial=True)
+        with self._discarding(rewind.key):
+            write_state(self._context.handle, rewind.seq_id, self._state(rewind.key), partial=True)
         self._context.remove(rewind.seq_id, rewind.tokens)
 
     def forget(self, forget: Forget) -> None:
         """Free saved cells."""
         self.saved.pop(forget.key, None)
+        self._read.pop(forget.key, None)
+
+    def spill(self, spill: Spill) -> None:
+        """Write saved cells to a file."""
+        self._service.write(spill.file, self.saved.get(spill.key))
+
+    def spill_slot(self, spill: SpillSlot) -> None:
+        """Copy the cells of a slot, and write them to a file."""
+        try:
+            state = read_state(self._context.handle, spill.seq_id)
+        except (MemoryError, EngineFault) as error:  # the cells did not change
+            logger.warning("a prefix cannot be written: %s", error)
+            self._service.write(spill.file, None)
+        else:
+            self._service.write(spill.file, state)
+
+    def fetch(self, fetch: Fetch) -> None:
+        """Begin to read a file."""
+        self._read[fetch.key] = fetch.file.name, self._service.read(fetch.file, fetch.key)
+
+    def discard(self, discard: Discard) -> None:
+        """Delete a file."""
+        self._service.delete(discard.name)
+
+    @property
+    def _service(self) -> PrefixFileService:
+        if self._files is None:
+            raise RuntimeError("there is no directory of prefixes")
+        return self._files
+
+    def _state(self, key: int) -> State:
+        """Return saved cells. Those that were read from a file are there once the read was reported."""
+        if key in self._read:
+            self.saved[key] = self._read[key][1].result()
+        return self.saved[key]
+
+    @contextmanager
+    def _discarding(self, key: int) -> Iterator[None]:
+        """Delete the file of cells that llama.cpp refuses, so that the next engine does not fail by it, too."""
+        try:
+            yield
+        except EngineFault:
+            if key in self._read:
+                self._service.delete(self._read[key][0])
+                self._service.flush(_DELETE_SECONDS)
+            raise
 
     def read(self, seq_id: int) -> bytes:
         """Return the cells of a slot."""

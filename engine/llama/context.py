@@ -94,8 +94,8 @@ class LlamaContext:
         """True if llama.cpp keeps a KV cache for the model. It does not for a model that cannot be causal."""
         return bool(self._memory)
 
-    def decode(self, batch: Batch) -> Outcome:
-        """Compute a batch and wait for the result.
+    def decode(self, batch: Batch, *, abortable: bool = True) -> Outcome:
+        """Compute a batch and wait for the result, with or without a look at the abort flag.
 
         The messages of an abort or of a full cache are expected and are not logged.
 
@@ -107,8 +107,7 @@ class LlamaContext:
         llama_cpp.llama_set_n_threads(self.handle, threads, threads)
         began = time.perf_counter()
         with capture_log(logging.WARNING) as lines:
-            status = int(llama_cpp.llama_decode(self.handle, batch.c))
-            llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
+            status = self._decode(batch) if abortable else self._decode_whole(batch)
         outcome = _OUTCOMES.get(status)
         if outcome is Outcome.DONE and not self._changed:
             self._threads.observe(rows, time.perf_counter() - began)
@@ -119,6 +118,18 @@ class LlamaContext:
         if outcome is None:
             raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
         return outcome
+
+    def _decode(self, batch: Batch) -> int:
+        status = int(llama_cpp.llama_decode(self.handle, batch.c))
+        llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
+        return status
+
+    def _decode_whole(self, batch: Batch) -> int:
+        """Decode a batch without an abort."""
+        llama_cpp.llama_set_abort_callback(self.handle, llama_cpp.ggml_abort_callback(), None)
+        status = self._decode(batch)
+        llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
+        return status
 
     def use_adapters(self, adapters: AdapterSet) -> None:
         """Compute the next batches with a set of LoRA adapters. The first one then takes longer."""
@@ -193,10 +204,7 @@ class LlamaContext:
         end = self.end_of(seq_id)
         batch.clear()
         batch.add([0], seq_id=seq_id, start=end, output=False)
-        llama_cpp.llama_set_abort_callback(self.handle, llama_cpp.ggml_abort_callback(), None)
-        status = int(llama_cpp.llama_decode(self.handle, batch.c))
-        llama_cpp.llama_synchronize(self.handle)
-        llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
+        status = self._decode_whole(batch)
         if status:
             raise EngineFault(f"llama.cpp could not shift a context (status {status})", code="decode_failed")
         self.remove(seq_id, end)

@@ -1,6 +1,7 @@
 """Properties of a loaded model, read from the metadata in its file."""
 
 import ctypes
+from pathlib import Path
 
 import llama_cpp
 
@@ -10,6 +11,7 @@ from engine.events import ModelInfo
 from engine.hardware import RopeScaling
 from engine.llama.cpu import gains_by_repacking
 from engine.llama.hardware import rope
+from engine.llama.hardware.model_file import read_model_file
 from engine.llama.memory.plan import MemoryPlan
 from engine.llama.tokenizer import Tokenizer
 
@@ -17,6 +19,15 @@ _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _TOOL_TEMPLATE = b"tool_use"  # name of a second template in the file
+_RANK_TEMPLATE = b"rerank"
+_POOLINGS: dict[str, int] = {
+    "mean": llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+    "cls": llama_cpp.LLAMA_POOLING_TYPE_CLS,
+    "last": llama_cpp.LLAMA_POOLING_TYPE_LAST,
+    "rank": llama_cpp.LLAMA_POOLING_TYPE_RANK,
+}
+_SOFTMAX_RANKERS = frozenset({"qwen3", "qwen3vl"})
+"""Architectures whose scores llama.cpp already makes probabilities (`build_pooling` in llama-graph.cpp)."""
 
 
 def repacks(config: EngineConfig) -> bool:
@@ -24,31 +35,31 @@ def repacks(config: EngineConfig) -> bool:
     return gains_by_repacking() if config.repack is None else config.repack
 
 
-def check_usable(handle: int, path: str) -> None:
+def check_usable(handle: int, config: EngineConfig) -> None:
     """Check that the model is of a supported kind.
 
     Raises:
-        LoadError: it can neither generate text token by token nor compute embeddings.
+        LoadError: it can neither generate text token by token nor compute embeddings, or it cannot rank as it should.
     """
+    if ranks(handle, config) and not _has_classifier(config.model):  # llama.cpp would score by anything
+        raise LoadError(f"{config.model} cannot rank: it has no classifier")
     if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
         kind = "has an encoder"
     elif llama_cpp.llama_model_is_diffusion(handle):
         kind = "generates by diffusion"
-    elif pooling(handle) == llama_cpp.LLAMA_POOLING_TYPE_RANK:
-        kind = "only ranks"
     elif llama_cpp.llama_vocab_type(llama_cpp.llama_model_get_vocab(handle)) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
         kind = "has no vocabulary"
     else:
         return
-    raise LoadError(f"{path} can neither generate text token by token nor compute embeddings: it {kind}")
+    raise LoadError(f"{config.model} can neither generate text token by token nor compute embeddings: it {kind}")
 
 
-def generates(handle: int) -> bool:
+def generates(handle: int, config: EngineConfig) -> bool:
     """Return whether a model is made to generate text.
 
-    A model with bidirectional attention or with a pooling type in its file is made for embeddings.
+    A model with bidirectional attention or with a pooling type is made for embeddings, or to rank.
     """
-    return causal(handle) and pooling(handle) <= 0
+    return causal(handle) and pooling(handle, config) <= 0
 
 
 def can_trim(handle: int, *, full_windows: bool) -> bool:
@@ -56,9 +67,12 @@ def can_trim(handle: int, *, full_windows: bool) -> bool:
 
     Not with a recurrent state, and not where the cells before a sliding window are overwritten.
     """
-    if recurrent(handle) or llama_cpp.llama_model_is_hybrid(handle):
-        return False
-    return full_windows or not window(handle)
+    return not has_state(handle) and (full_windows or not window(handle))
+
+
+def has_state(handle: int) -> bool:
+    """Return whether a sequence has a recurrent state, with or without cells of tokens."""
+    return recurrent(handle) or bool(llama_cpp.llama_model_is_hybrid(handle))
 
 
 def recurrent(handle: int) -> bool:
@@ -89,9 +103,25 @@ def causal(handle: int) -> bool:
     return _own_metadata(handle, "attention.causal") != "false"
 
 
-def pooling(handle: int) -> int:
-    """Return llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
+def pooling(handle: int, config: EngineConfig) -> int:
+    """Return llama.cpp's number of the configured pooling type, or of that in the file; 0 or less without a type."""
+    if config.pooling is not None:
+        return _POOLINGS[config.pooling]
     return int(_own_metadata(handle, "pooling_type") or llama_cpp.LLAMA_POOLING_TYPE_UNSPECIFIED)
+
+
+def ranks(handle: int, config: EngineConfig) -> bool:
+    """Return whether a model scores the relevance of documents."""
+    return pooling(handle, config) == llama_cpp.LLAMA_POOLING_TYPE_RANK
+
+
+def _has_classifier(path: str) -> bool:
+    return any(name.startswith("cls.") for name in read_model_file(Path(path)).tensors)
+
+
+def rank_template(handle: int) -> str | None:
+    """Return the template of a query and a document in the model's file, if any."""
+    return _template(handle, _RANK_TEMPLATE)
 
 
 def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tokenizer) -> ModelInfo:
@@ -112,7 +142,9 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         cell_types=(config.kv_type_k, config.kv_type_v),
         architecture=architecture(handle),
         repacked=repacks(config),
-        generates=generates(handle),
+        generates=generates(handle, config),
+        ranks=ranks(handle, config),
+        rank_probabilities=architecture(handle) in _SOFTMAX_RANKERS,
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
         shifts=config.context_shift,
         infills=tokenizer.infills,
@@ -153,6 +185,11 @@ def head_sizes(handle: int) -> tuple[set[int], set[int]]:
 def architecture(handle: int) -> str:
     """Return llama.cpp's name of the architecture."""
     return _metadata(handle, "general.architecture") or ""
+
+
+def scales_positions(handle: int) -> bool:
+    """Return whether the model scales its positions, by factors that may depend on the context."""
+    return _own_metadata(handle, "rope.scaling.type") not in (None, "none")
 
 
 def _own_metadata(handle: int, key: str) -> str | None:

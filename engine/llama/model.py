@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
 from engine.events import ModelInfo
@@ -19,6 +21,7 @@ from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
@@ -48,7 +51,7 @@ class LlamaModel:
     dry: DryTemplates
     """Maker of the DRY samplers."""
     pooling: int
-    """llama.cpp's number of the pooling type in the file; 0 or less if there is no type."""
+    """llama.cpp's number of the pooling type; 0 or less without a type."""
     causal: bool
     """True if a token attends only to earlier ones."""
     recurrent: bool
@@ -80,7 +83,7 @@ class LlamaModel:
         with ExitStack() as resources:
             handle, log = _load(config.model, params, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
-            metadata.check_usable(handle, config.model)
+            metadata.check_usable(handle, config)
             self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
             self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
@@ -93,7 +96,7 @@ class LlamaModel:
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
             self.traits = self._traits(handle, config)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
-            self.pooling = metadata.pooling(handle)
+            self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
             self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer)
@@ -131,21 +134,25 @@ class LlamaModel:
         )
         trained = metadata.extended_context(handle, config.rope)
         with simulation:
-            return plan_memory(config, self.attention, trained, simulation, rooms, windowed=self.window > 0)
+            kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
+            return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
+        has_state = metadata.has_state(handle)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
+            max_draft=self.memory.snapshots if has_state else LENGTHS[-1],
+            has_state=has_state,
             windowed=self.window > 0,
             pool=self.memory.cells if config.kv_unified else None,
         )
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""
-        self.traits = replace(self.traits, can_trim=False)
+        self.traits = replace(self.traits, can_trim=False, max_draft=0)
         self.info = replace(self.info, checkpoints=True)
 
     @property
@@ -158,6 +165,18 @@ class LlamaModel:
         if not self._handle:
             raise ValueError("the model is closed")
         return self._handle
+
+    @property
+    def cell_facts(self) -> list[object]:
+        """Everything on which the meaning of saved cells depends besides the configuration.
+
+        The factors of scaled positions may depend on the context. The size of llama.cpp's libraries tells two builds of
+        one version apart.
+        """
+        library = sum(file.stat().st_size for file in (Path(llama_cpp.__file__).parent / "lib").glob("lib*"))
+        context = self.info.context if metadata.scales_positions(self.handle) else None
+        layout = self.attention.kind, self.memory.full_windows
+        return [llama_cpp.__version__, library, llama_cpp.LLAMA_STATE_SEQ_VERSION, *layout, context]
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -182,6 +201,14 @@ class LlamaModel:
             begin: as in `tokenize`.
         """
         return self._tokenizer.tokenize_parts(prompt, begin=begin)
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Return the token ids of a query and a document for a model that ranks. May take long."""
+        return self._pairs.tokenize(query, document)
+
+    @cached_property
+    def _pairs(self) -> PairPrompt:
+        return PairPrompt(self._tokenizer, metadata.rank_template(self.handle))
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return the token ids of a fill-in-the-middle prompt. May take long.

@@ -24,8 +24,8 @@ class Probe:
     """The size of saved cells."""
     partial: StateSize | None = None
     """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
-    can_trim: bool = True
-    """True if the last cells of a sequence can be dropped alone."""
+    drops: bool = True
+    """True if the cell of the last step could be dropped alone."""
 
 
 def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callable[[int], Logits]) -> Probe:
@@ -43,12 +43,12 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, logits: Callab
     context.use_adapters(model.adapters.all)
     _decode(context, batch, model, logits, start=rows, rows=1)
     whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
-    can_trim = model.traits.can_trim and context.try_remove(0, rows)
+    drops = model.traits.max_draft > 0 and context.try_remove(0, rows)
     rewinds = earlier is not None and _rewinds(context, earlier, rows)
     context.remove(0, 0)
     if rewinds:
-        return Probe(*measure_parts(whole, partial, model.window), can_trim=can_trim)
-    return Probe(measure(whole), can_trim=can_trim)
+        return Probe(*measure_parts(whole, partial, model.window), drops=drops)
+    return Probe(measure(whole), drops=drops)
 
 
 def _rewinds(context: LlamaContext, earlier: State, rows: int) -> bool:

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
@@ -24,6 +26,7 @@ from engine.llama.context import LlamaContext
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
+from engine.prefix_files.service import PrefixFileService
 from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
@@ -40,8 +43,8 @@ _MASK_THREADS = 4
 class LlamaRunner(Runner):
     """Owns the C context, the samplers of its sequences and the saved cells, and frees them once."""
 
-    def __init__(self, model: LlamaModel, config: EngineConfig) -> None:
-        """Create the context, which allocates the KV cache. `model` must outlive the runner.
+    def __init__(self, model: LlamaModel, config: EngineConfig, files: PrefixFileService | None = None) -> None:
+        """Create the context, which allocates the KV cache. `model` and `files` must outlive the runner.
 
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
@@ -57,7 +60,7 @@ class LlamaRunner(Runner):
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context = resources.enter_context(_open_context(model, config))
             self._context.check_generates(config)
-            self._cells = resources.enter_context(closing(SlotCells(self._context, model)))
+            self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -123,6 +126,22 @@ class LlamaRunner(Runner):
         return self._cells.write(seq_id, cells, tokens)
 
     @override
+    def spill(self, spill: Spill) -> None:
+        self._cells.spill(spill)
+
+    @override
+    def spill_slot(self, spill: SpillSlot) -> None:
+        self._cells.spill_slot(spill)
+
+    @override
+    def fetch(self, fetch: Fetch) -> None:
+        self._cells.fetch(fetch)
+
+    @override
+    def discard(self, discard: Discard) -> None:
+        self._cells.discard(discard)
+
+    @override
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step. Its duration is that of the decode, without the draws.
 
@@ -133,7 +152,7 @@ class LlamaRunner(Runner):
         rows = self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
-        outcome = self._context.decode(self._batch)
+        outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:
             self._undo(plan)
@@ -170,6 +189,13 @@ class LlamaRunner(Runner):
         self._batch.ask(range(row + 1 - chunk.count, row + 1 - chunk.count + len(chunk.scored)))
         return row
 
+    def _may_abort(self, plan: StepPlan) -> bool:
+        """Return whether an abort would leave other sequences as they are.
+
+        llama.cpp keeps the recurrent states of a step side by side, and moves those of others out of the way within it.
+        """
+        return len(plan.chunks) == 1 or not self._model.traits.has_state
+
     def _undo(self, plan: StepPlan) -> None:
         """Drop the cells of the physical batches that an aborted step finished."""
         for chunk in plan.chunks:
@@ -197,7 +223,9 @@ class LlamaRunner(Runner):
             logits = self._logits(row)
             unchanged = None if sequence.request.logprobs is None else logits.copy()
             sampler = self._sampler(sequence)
-            token = sampler.draw(logits)
+            token = sampler.draw(_allowed(logits, sequence))
+            if sequence.reasoning:
+                sequence.reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
             return DrawFailure(str(error))
         except Exception:
@@ -247,7 +275,19 @@ class LlamaRunner(Runner):
         return Constraint(grammar, self._mask_workers)
 
 
+def _allowed(logits: Logits, sequence: Sequence) -> Logits:
+    """Return the logits, without all others if the reasoning's budget forces a token. Changes them in place."""
+    forced = None if sequence.reasoning is None else sequence.reasoning.forced
+    if forced is not None:
+        logits.fill(-math.inf)
+        logits[forced] = 0.0
+    return logits
+
+
 def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
     cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
-    params = context_params(config, cells, model.attention, full_windows=model.memory.full_windows)
+    memory = model.memory
+    params = context_params(
+        config, cells, model.attention, full_windows=memory.full_windows, snapshots=memory.snapshots
+    )
     return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")

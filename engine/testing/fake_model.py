@@ -4,6 +4,7 @@ import heapq
 import math
 import re
 
+from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.core.token import Score
 from engine.errors import RequestError
@@ -70,6 +71,7 @@ class FakeModel:
         slots: int = 4,
         context: int = 512,
         can_trim: bool = True,
+        max_draft: int | None = None,
         windowed: bool = False,
         infills: bool = True,
         shifts: bool = False,
@@ -77,6 +79,7 @@ class FakeModel:
         min_prefill_chunk: int = 64,
         adapters: int = 2,
         pool: int | None = None,
+        ranks: bool = False,
     ) -> None:
         self.info = ModelInfo(
             description="fake",
@@ -91,9 +94,13 @@ class FakeModel:
             shifts=shifts,
             eos=NAMES[END].decode(),
             adapters=adapters,
+            generates=not ranks,
+            ranks=ranks,
         )
+        if max_draft is None:
+            max_draft = LENGTHS[-1] if can_trim else 0
         moves = 0 if pool else cells_per_weight_pass
-        self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, pool=pool, windowed=windowed)
+        self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, max_draft, pool=pool, windowed=windowed)
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""
@@ -105,6 +112,10 @@ class FakeModel:
         """Return the tokens of each part, as `tokenize` does."""
         runs = (self.tokenize(part, special=not plain, begin=begin) for part, plain in prompt.parts())
         return [token for run in runs for token in run]
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        """Return both texts, with a control token between them."""
+        return [*query.encode(), SUFFIX, *document.encode()]
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return both texts, each after its control token, if the model was created with these tokens."""

@@ -10,10 +10,12 @@ from itertools import count
 from typing_extensions import override
 
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.prefix_file import Discard, Fetch, FileRead, FileReport, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.request import AdapterSet
+from engine.testing.fake_files import FakeFiles
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
 Script = Callable[[list[int]], int]
@@ -38,6 +40,7 @@ class FakeRunner(Runner):
         self._model = model
         self._rewinds = rewinds and model.traits.needs_checkpoints
         self._floors: dict[int, int] = {}
+        self._drafted: dict[int, int] = {}
         self._script = script
         self._capacity = capacity
         self.cells: dict[int, list[int]] = {}
@@ -52,6 +55,9 @@ class FakeRunner(Runner):
         self._saved_by: dict[int, AdapterSet] = {}
         self.room = sys.maxsize
         """Maximum number of saved cells, partial states included."""
+        self.files = FakeFiles()
+        """The files."""
+        self._reading: set[int] = set()
         self.open: set[Sequence] = set()
         """Sequences with a sampler."""
         self.copied = 0
@@ -68,7 +74,9 @@ class FakeRunner(Runner):
     @override
     def remove(self, removal: Removal) -> None:
         copied = self._model.traits.windowed and removal.start < self._floors.get(removal.seq_id, 0)
-        if removal.start and (copied or not self._model.traits.can_trim):
+        dropped = len(self.cells.get(removal.seq_id, [])) - removal.start
+        drafted = dropped <= self._drafted.pop(removal.seq_id, 0)
+        if removal.start and (copied or not (self._model.traits.can_trim or drafted)):
             raise RuntimeError("this model cannot drop part of a sequence")
         if not removal.start:
             self._floors[removal.seq_id] = 0
@@ -123,6 +131,7 @@ class FakeRunner(Runner):
 
     @override
     def restore(self, restore: Restore) -> None:
+        self._check_read(restore.key)
         saved = self.saved.get(restore.key, [])
         if not 1 <= restore.tokens <= len(saved) or (
             restore.tokens < len(saved) and self._model.traits.needs_checkpoints
@@ -135,6 +144,7 @@ class FakeRunner(Runner):
 
     @override
     def rewind(self, rewind: Rewind) -> None:
+        self._check_read(rewind.key)
         saved, cells = self.checkpoints.get(rewind.key, []), self.cells.get(rewind.seq_id, [])
         if not saved or rewind.tokens != len(saved) or cells[: rewind.tokens] != saved:
             raise RuntimeError(f"slot {rewind.seq_id} never was where the checkpoint {rewind.key} is")
@@ -146,6 +156,38 @@ class FakeRunner(Runner):
         self.saved.pop(forget.key, None)
         self.checkpoints.pop(forget.key, None)
         self._saved_by.pop(forget.key, None)
+        self._reading.discard(forget.key)
+
+    @override
+    def spill(self, spill: Spill) -> None:
+        self._check_read(spill.key)
+        cells = (self.checkpoints if spill.file.partial else self.saved).get(spill.key)
+        self.files.write(spill.file, cells, self._saved_by.get(spill.key, ()))
+
+    @override
+    def spill_slot(self, spill: SpillSlot) -> None:
+        self.files.write(spill.file, self.cells.get(spill.seq_id, []), self._computed_by[spill.seq_id])
+
+    @override
+    def fetch(self, fetch: Fetch) -> None:
+        if fetch.key in self.saved or fetch.key in self.checkpoints:
+            raise RuntimeError(f"cells to read under the key {fetch.key}, which has some")
+        (self.checkpoints if fetch.file.partial else self.saved)[fetch.key] = fetch.file.prefix.tokens
+        self._saved_by[fetch.key] = self.files.computed_by.get(fetch.file.name, ())
+        self._reading.add(fetch.key)
+        self.files.read(fetch.file, fetch.key)
+
+    @override
+    def discard(self, discard: Discard) -> None:
+        self.files.delete(discard.name)
+
+    def take_reports(self) -> list[FileReport]:
+        """Return what became of files. From now on the cells that were read can be used."""
+        reports = self.files.take_reports()
+        for report in reports:
+            if isinstance(report, FileRead) and report.found:
+                self._reading.discard(report.key)
+        return reports
 
     @override
     def read_cells(self, seq_id: int) -> bytes:
@@ -174,6 +216,7 @@ class FakeRunner(Runner):
         if self._capacity is not None and wanted > self._capacity:
             return StepResult(Outcome.NO_ROOM, (), 1.0)
         self._computed_by.update(dict.fromkeys((chunk.seq_id for chunk in plan.chunks), plan.adapters))
+        self._drafted.update((chunk.seq_id, len(chunk.draft)) for chunk in plan.chunks)
         scores = tuple(self._compute(chunk) for chunk in plan.chunks)
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
@@ -197,6 +240,7 @@ class FakeRunner(Runner):
         self.cells[seq_id] = cells
         self._computed_by[seq_id] = adapters
         self._floors[seq_id] = len(cells)
+        self._drafted[seq_id] = 0
         self._place_cells(seq_id)
 
     def _place_cells(self, seq_id: int) -> None:
@@ -211,6 +255,10 @@ class FakeRunner(Runner):
         pool = self._model.traits.pool
         if pool is not None and (used := len(set().union(*self._places.values()))) > pool:
             raise RuntimeError(f"{used} cells in a pool of {pool}")
+
+    def _check_read(self, key: int) -> None:
+        if key in self._reading:
+            raise RuntimeError(f"the cells under the key {key} are still being read")
 
     def _compute(self, chunk: Chunk) -> tuple[Score, ...]:
         """Fill the cells and return the scores of the rows."""
@@ -242,13 +290,17 @@ class FakeRunner(Runner):
     def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
         token = self._choose(sequence, cells)
+        if sequence.reasoning:
+            sequence.reasoning.accept(self._model.piece(token, special=True))
         piece = self._model.piece(token, special=sequence.request.show_special)
         if sequence.request.logprobs is None:
             return Token(token, piece, ends=token == END)
         return Token(token, piece, token == END, *self._score(sequence, cells, token))
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
-        """Return the token of the grammar, else of the script, else the most probable token that is allowed."""
+        """Return the forced token, else that of the grammar or the script, else the most probable one allowed."""
+        if sequence.reasoning and (ending := sequence.reasoning.forced) is not None:
+            return ending
         generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]
@@ -285,7 +337,7 @@ class FakeRunner(Runner):
             raise RuntimeError(f"slot {chunk.seq_id} has other cells than the computed tokens of its sequence")
         if not 1 <= chunk.count <= sequence.pending or len(resident) + len(chunk.tokens) > self._model.info.context:
             raise RuntimeError(f"{len(chunk.tokens)} tokens do not fit in slot {chunk.seq_id}")
-        if chunk.draft and not (chunk.sample and self._model.traits.can_trim):
+        if chunk.draft and not (chunk.sample and len(chunk.draft) <= self._model.traits.max_draft):
             raise RuntimeError(f"draft tokens in slot {chunk.seq_id} without sampling, or that cannot be dropped")
         if chunk.sample and chunk.count < sequence.pending:
             raise RuntimeError(f"sampling in slot {chunk.seq_id} after a token that is not its sequence's last")

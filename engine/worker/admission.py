@@ -1,4 +1,4 @@
-"""Validation and tokenisation of requests, before they are queued.
+"""Validation and tokenisation of generation requests, before they are queued.
 
 A request is first checked for every fault that is found at no cost. What costs more comes later, in pieces: the
 beginnings of long texts, the texts, the grammar.
@@ -9,15 +9,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import fields
 
 from engine.core.echo import make_echo
-from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
+from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
 from engine.request import (
-    EmbeddingInput,
-    EmbeddingRequest,
     GenerationRequest,
     Grammar,
     Infill,
@@ -29,7 +27,7 @@ from engine.request import (
 from engine.worker.checkpoints import find_checkpoints
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 
-_BYTES_PER_TOKEN = 16
+BYTES_PER_TOKEN = 16
 """Upper bound of the average token length of natural text, in bytes."""
 
 
@@ -46,6 +44,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
     grammar = yield from _compile(request.grammar, model)
     yield from _prepare(request.sampling, model)
     prediction = yield from _prediction_tokens(request.prediction, model)
+    ending = model.tokenize(request.reasoning.closing, begin=False) if request.reasoning else []
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
@@ -59,6 +58,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
                 tokens,
                 limit,
                 grammar=grammar,
+                reasoning=ReasoningBudget(request.reasoning, ending) if request.reasoning else None,
                 echo=echo,
                 prediction=prediction,
                 checkpoints=checkpoints,
@@ -67,22 +67,6 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
             for choice in range(request.n)
         ]
     return SequenceGroup(key, request, sequences)
-
-
-def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> Slices[EmbeddingJob]:
-    """Validate and tokenise an embedding request, and return its job.
-
-    Raises:
-        RequestError: The request can never be served.
-    """
-    for one in request.inputs:
-        if not isinstance(one, str):
-            _check_input(one, model, limits.longest)
-    inputs: list[list[int]] = []
-    for one in request.inputs:
-        tokens = yield from _input_tokens(one, model, limits.longest)
-        inputs.append(tokens)
-    return EmbeddingJob(key, request, inputs)
 
 
 def check_ids(tokens: Collection[int], vocabulary: int, param: str) -> None:
@@ -188,7 +172,7 @@ def _size(prompt: Prompt) -> int:
 def _check_beginnings(prompt: Prompt, model: Model) -> Slices[None]:
     context = model.info.context
     for text in _texts(prompt):
-        if (yield from _begins_too_long(text, model, context)):
+        if (yield from begins_too_long(text, model, context)):
             raise RequestError(
                 f"This model's maximum context length is {context} tokens. However, the prompt has at least "
                 f"{context + 1} tokens. Please reduce it.",
@@ -198,12 +182,12 @@ def _check_beginnings(prompt: Prompt, model: Model) -> Slices[None]:
             )
 
 
-def _begins_too_long(text: str, model: Model, limit: int) -> Slices[bool]:
-    """Return True if the beginning of a text alone has too many tokens. It is tokenised in short pieces.
+def begins_too_long(text: str, model: Model, limit: int) -> Slices[bool]:
+    """Return whether the beginning of a text alone has more tokens than a limit. It is tokenised in short pieces.
 
     The pieces must have twice `limit` tokens, so that the tokens next to the cuts make no difference.
     """
-    size = _BYTES_PER_TOKEN * limit
+    size = BYTES_PER_TOKEN * limit
     if len(text) <= size and len(text.encode()) <= size:
         return False
     tokens = 0
@@ -283,35 +267,8 @@ def _prepare(sampling: Sampling, model: Model) -> Slices[None]:
 def _prediction_tokens(text: str, model: Model) -> Slices[list[int]]:
     """Return the tokens of a prediction, cut to the context, because no choice can be longer."""
     limit = model.info.context
-    beginning = text[: limit * _BYTES_PER_TOKEN]
+    beginning = text[: limit * BYTES_PER_TOKEN]
     if not beginning:
         return []
     yield effort_of_text(len(beginning))
     return model.tokenize(beginning, special=False, begin=False)[:limit]
-
-
-def _input_tokens(one: EmbeddingInput, model: Model, longest: int) -> Slices[list[int]]:
-    if not isinstance(one, str):
-        return list(one)
-    if (yield from _begins_too_long(one, model, longest)):
-        raise _too_long_to_embed(longest, f"at least {longest + 1}")
-    yield effort_of_text(len(one))
-    tokens = model.tokenize(one)
-    _check_input(tokens, model, longest)
-    return tokens
-
-
-def _check_input(tokens: Collection[int], model: Model, longest: int) -> None:
-    if not tokens:
-        raise RequestError("an input is empty", param="input", code="empty_input")
-    check_ids(tokens, model.info.vocabulary, "input")
-    if len(tokens) > longest:
-        raise _too_long_to_embed(longest, str(len(tokens)))
-
-
-def _too_long_to_embed(longest: int, count: str) -> RequestError:
-    return RequestError(
-        f"An input is too large: this model embeds texts of {longest} tokens at most. However, it has {count} tokens.",
-        param="input",
-        code="context_length_exceeded",
-    )

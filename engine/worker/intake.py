@@ -118,7 +118,7 @@ class Intake:
         """
         lane = self._lanes.get(type(request))
         if lane is None:
-            raise RequestError("this model only computes embeddings", param="model", code="unsupported_model")
+            raise RequestError("this model does not generate text", param="model", code="unsupported_model")
         return lane
 
     def _queue(self, arrival: Submission, lane: AnyLane, job: Job) -> None:

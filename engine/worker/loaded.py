@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from engine.config import EngineConfig
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingLimits
+from engine.core.kv.ledger import KVLedger
 from engine.core.kv.pooled_ledger import make_ledger
+from engine.core.kv.prefix_file import FileService
+from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
@@ -31,15 +34,27 @@ class LoadedModel:
     """Factory of the embedder, called for the first embedding. Raises `LoadError`."""
     store: PrefixStore | None = None
     """Store that selects the prefixes that outlive their slots; None keeps no prefix."""
+    files: FileService | None = None
+    """Service that reads and writes the prefixes that outlive the engine; None keeps none."""
 
     def lanes(self, config: EngineConfig) -> dict[type[Request], AnyLane]:
         """Return the lane of each kind of request that the model serves."""
         target = config.step_target_ms / 1000
         lanes: dict[type[Request], AnyLane] = {}
         if self.runner is not None:
-            ledger = make_ledger(self.model.info.slots, self.model.traits, self.store)
+            ledger = self._ledger()
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
             lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
         lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
         return lanes
+
+    def _ledger(self) -> KVLedger:
+        """Return the ledger, which receives the reports about files."""
+        info, traits = self.model.info, self.model.traits
+        if self.files is None:
+            return make_ledger(info.slots, traits, self.store)
+        files = PrefixFiles(info.context, can_trim=not traits.needs_checkpoints)
+        ledger = make_ledger(info.slots, traits, self.store, files)
+        self.files.attach(ledger.record)
+        return ledger

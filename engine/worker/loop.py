@@ -2,12 +2,14 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from functools import reduce
 from itertools import chain
 from operator import add
 from typing import Any
 
+from engine.core.kv.prefix_file import FileService
 from engine.core.lane import Job, Work
 from engine.core.turns import Turns
 from engine.errors import LoadError
@@ -105,6 +107,12 @@ class StepLoop:
             orders = [lane.scheduler.queue() for lane in self._lanes]
         return tuple(chain.from_iterable(orders))
 
+    def locked(self, work: Callable[[], None]) -> None:
+        """Call a function that changes a scheduler, and look for work again."""
+        with self._lock:
+            work()
+            self._wake.notify()
+
     def stop(self) -> None:
         """End `run`: abort the running step, and leave the requests as they are."""
         with self._lock:
@@ -122,6 +130,19 @@ class StepLoop:
         while self._wait():
             with self._progress.working():
                 self._step()
+
+    def write_rest(self, files: FileService, seconds: float) -> None:
+        """Write cached cells that are worth it, unless a sequence still runs. Call it after `run`, in its thread."""
+        deadline = time.monotonic() + seconds
+        files.flush(seconds)
+        while time.monotonic() < deadline:
+            with self._lock:
+                works = [(lane, lane.scheduler.plan(None, contended=False)) for lane in self._lanes]
+            if not any(work.changes for _, work in works):
+                return
+            for lane, work in works:
+                lane.carry_out(work.changes, self._lock)
+            files.flush(deadline - time.monotonic())
 
     def _wait(self) -> bool:
         """Wait for work. Returns False after `stop`."""

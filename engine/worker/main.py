@@ -4,16 +4,20 @@ import gc
 import logging
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
 from engine.events import ModelInfo
 from engine.llama import devices
-from engine.llama.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
+from engine.prefix_files.directory import PrefixDirectory
+from engine.prefix_files.fingerprint import fingerprint
+from engine.prefix_files.service import PrefixFileService
 from engine.worker.cpu_share import take_cpu_share
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
@@ -44,13 +48,24 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder.probe()
         model.info = _measured(model.info, gpu_before, 0)
         return LoadedModel(model, None, limits, lambda: embedder)
-    runner = stack.enter_context(LlamaRunner(model, config))
+    files = _open_files(model, config, stack)
+    runner = stack.enter_context(LlamaRunner(model, config, files))
     probed = runner.probe()
-    if not probed.can_trim:
+    if not probed.drops:
         model.require_checkpoints()
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model.info, gpu_before, model.memory.prefix_store)
-    return LoadedModel(model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store)
+    return LoadedModel(
+        model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files
+    )
+
+
+def _open_files(model: LlamaModel, config: EngineConfig, stack: ExitStack) -> PrefixFileService | None:
+    """Return the prefixes on disk, if they are configured."""
+    if config.prefix_dir is None:
+        return None
+    directory = PrefixDirectory(Path(config.prefix_dir), fingerprint(config, model.cell_facts), config.prefix_dir_bytes)
+    return stack.enter_context(closing(PrefixFileService(directory)))
 
 
 def _measured(info: ModelInfo, gpu_before: int | None, prefix_store: int) -> ModelInfo:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from engine.core.changes import carry_out
 from engine.core.kv.slot_contents import SlotContents
-from engine.core.step import Runner, carry_out
+from engine.core.step import Runner
 from engine.errors import RequestError
 
 

@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 EXIT_OK, EXIT_LOAD_FAILED, EXIT_FAULT = 0, 3, 70
 STOP_SECONDS = 2.0
 """Maximum wait for the step thread to free the model after the gateway has ended; then the process exits anyway."""
+FLUSH_SECONDS = 2.5
+"""Maximum wait for prefixes to be written to disk, if they are."""
 
 
 Write = Callable[[FromEngine], None]
@@ -148,14 +150,18 @@ class Worker:
                 thread.join(max(0.0, deadline - time.monotonic()))
             if not any(thread.is_alive() for thread in self._serving.intake_threads):
                 self._serving.loop.stop()
-                self._step_thread.join(STOP_SECONDS)
+                self._step_thread.join(STOP_SECONDS + (FLUSH_SECONDS if self._config.prefix_dir else 0.0))
 
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
             loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
             self._serving = serving = self._serve(loaded)
+            if loaded.files:
+                loaded.files.start(serving.loop.locked)
             self._write(Loaded(loaded.model.info))
             serving.loop.run()
+            if loaded.files:
+                serving.loop.write_rest(loaded.files, FLUSH_SECONDS)
 
     def _serve(self, loaded: LoadedModel) -> _Serving:
         """Start the intake of a loaded model."""

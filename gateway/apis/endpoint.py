@@ -1,6 +1,6 @@
 """Endpoints of an API, from which the application's routes and the OpenAPI document are made."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
@@ -11,7 +11,8 @@ from starlette.requests import Request
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.text_reply import TextReply
 from gateway.middleware.caller import Caller
-from gateway.middleware.errors import EncodeError
+from gateway.middleware.conventions import Conventions, Header, no_headers, unchanged
+from gateway.middleware.errors import EncodeError, Problem
 from gateway.middleware.sse import EventStream
 
 BodyT = TypeVar("BodyT")
@@ -22,6 +23,8 @@ Described: TypeAlias = dict[str, Any]
 """An object in an OpenAPI document."""
 
 
+EVENTS = "text/event-stream"
+"""Media type of server-sent events."""
 NO_SUCH_MODEL = frozenset({404})
 """Refusals of an endpoint that takes the name of a model."""
 QUEUED = frozenset({404, 429})
@@ -70,6 +73,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
     """Type of the JSON in the stream's events, if the endpoint can stream."""
+    stream_media: str = EVENTS
+    """Media type of the stream. One of another type has a JSON object in each line."""
     ends_with_done: bool = True
     """True if a successful stream ends in `[DONE]`."""
     optional_body: bool = False
@@ -95,6 +100,15 @@ class Api:
     """Encoder of the endpoints' errors, including errors before routing."""
     error: Any
     """Type of the JSON that `encode_error` returns."""
+    adapt_problem: Callable[[Problem], Problem] = unchanged
+    """Returns a problem with the API's own status."""
+    headers: Callable[[Sequence[Header]], Iterable[Header]] = no_headers
+    """Returns the API's own headers for a response with these headers."""
+
+    @property
+    def conventions(self) -> Conventions:
+        """Conventions of all responses of the API."""
+        return Conventions(encode_error=self.encode_error, adapt=self.adapt_problem, headers=self.headers)
 
 
 def has_body(endpoint: AnyEndpoint) -> bool:

@@ -1,6 +1,7 @@
 """Starlette routes for the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from starlette.types import ASGIApp
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
 from gateway.middleware.caller import caller_of
-from gateway.middleware.errors import EncodeError
+from gateway.middleware.conventions import Conventions
 from gateway.middleware.resumable import HEADER, ResumableStreams
 from gateway.middleware.sse import EventStream
 from gateway.preparation.preparer import Preparer
@@ -45,14 +46,19 @@ def _serve(
     return serve
 
 
-def encoder_for(apis: Sequence[Api]) -> Callable[[str], EncodeError]:
-    """Return a function that maps a path to the error encoder of its API. Unknown paths have that of the first API."""
-    encoders = {endpoint.path: api.encode_error for api in apis for endpoint in api.endpoints}
-    patterns = [(compile_path(path)[0], encode) for path, encode in encoders.items() if "{" in path]
+def conventions_for(apis: Sequence[Api]) -> Callable[[str], Conventions]:
+    """Return a function that maps a path to the conventions of its API.
 
-    def encoder(path: str) -> EncodeError:
-        if exact := encoders.get(path):
+    Unknown paths have those of a path above them, or of the first API.
+    """
+    known = {endpoint.path: api.conventions for api in apis for endpoint in api.endpoints}
+    patterns = [(compile_path(path)[0], conventions) for path, conventions in known.items() if "{" in path]
+
+    def conventions(path: str) -> Conventions:
+        if exact := known.get(path):
             return exact
-        return next((encode for pattern, encode in patterns if pattern.match(path)), apis[0].encode_error)
+        matching = (found for pattern, found in patterns if pattern.match(path))
+        above = (found for parent, found in known.items() if path.startswith(f"{parent}/"))
+        return next(chain(matching, above), apis[0].conventions)
 
-    return encoder
+    return conventions

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from engine import GenerationRequest, Grammar, GrammarKind, RequestError, TextPrompt, text_of
+from engine import GenerationRequest, Grammar, GrammarKind, Reasoning, RequestError, TextPrompt, text_of
 from gateway.chat.control_names import ControlNames
 from gateway.chat.formats import create, recognize
 from gateway.chat.formats.lark import embedded
@@ -36,6 +36,8 @@ class Conversation:
     """Allow several calls in one answer."""
     grammar: Grammar | None = None
     """Grammar that the answer must match, unless it is a tool call."""
+    reasoning_budget: int | None = None
+    """Maximum number of reasoning tokens; None sets no limit. A model that does not reason ignores it."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -67,11 +69,18 @@ class ChatPrompt:
     """True if the parser needs control tokens in the generated text."""
     parsing: ParserKey
     """Description of the parser of the generated text."""
+    reasoning: Reasoning | None = None
+    """Limit of the reasoning, if the conversation sets one and the model reasons."""
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
         return replace(
-            request, id=request_id, prompts=(self.text,), grammar=self.grammar, show_special=self.show_special
+            request,
+            id=request_id,
+            prompts=(self.text,),
+            grammar=self.grammar,
+            reasoning=self.reasoning,
+            show_special=self.show_special,
         )
 
 
@@ -187,6 +196,7 @@ class _TemplateFormat:
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
             ),
+            self._reasoning(conversation.reasoning_budget, thinking=thinking),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -238,6 +248,12 @@ class _TemplateFormat:
                 "add_generation_prompt": opened,
             }
         )
+
+    def _reasoning(self, budget: int | None, *, thinking: bool) -> Reasoning | None:
+        tags = self._format.reasoning_tags
+        if budget is None or tags is None:
+            return None
+        return Reasoning(budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking)
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.

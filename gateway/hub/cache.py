@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.hub.choice import is_model, parts_of, quant_of
+from gateway.hub.choice import is_model, quant_of
+from gateway.split_file import parts_of
 
 PARTIAL = ".incomplete"
 """End of the name of a blob that is not complete."""

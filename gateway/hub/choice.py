@@ -5,37 +5,31 @@ from collections.abc import Iterable
 
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
+from gateway.split_file import SplitFile, parts_of
 
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 """Quantisations that are taken without a wish, in this order. Without them it is the first model."""
+MOST_NAMED = 20
+"""Models that an error offers by name."""
 _COMPANIONS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
 """In names of GGUF files that are not models of their own: projectors, statistics, draft models."""
-_SPLIT = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>(?!00000)\d{5})\.gguf", re.ASCII | re.IGNORECASE)
 _QUANT = re.compile(r"(?:^|[-.])([A-Za-z0-9_]*\d[A-Za-z0-9_]*)$", re.ASCII)
 
 
 def is_model(name: str) -> bool:
     """Return whether a file is a model, or the first part of one."""
-    split = _SPLIT.fullmatch(name)
+    split = SplitFile.parse(name)
     base = name.rpartition("/")[2].lower()
-    first = split is None or int(split["part"]) == 1
+    first = split is None or split.part == 1
     return first and base.endswith(".gguf") and not any(word in base for word in _COMPANIONS)
 
 
 def quant_of(name: str) -> str | None:
     """Return the quantisation in a file's name, if it has one."""
-    split = _SPLIT.fullmatch(name)
-    stem = split["stem"] if split else name.rpartition(".")[0]
+    split = SplitFile.parse(name)
+    stem = split.stem if split else name.rpartition(".")[0]
     match = _QUANT.search(stem.rpartition("/")[2])
     return match and match[1].upper()
-
-
-def parts_of(name: str) -> list[str]:
-    """Return the names of all parts of a model, in order, by that of the first one."""
-    split = _SPLIT.fullmatch(name)
-    if split is None:
-        return [name]
-    return [f"{split['stem']}-{part:05}-of-{split['parts']}.gguf" for part in range(1, int(split["parts"]) + 1)]
 
 
 def choose(names: Iterable[str], reference: HubReference) -> list[str]:
@@ -62,8 +56,7 @@ def choose(names: Iterable[str], reference: HubReference) -> list[str]:
 def _first(models: list[str], reference: HubReference, present: list[str]) -> str | None:
     """Return the model that the reference names; of several parts the first."""
     if reference.file is not None:
-        split = _SPLIT.fullmatch(reference.file)
-        wanted = f"{split['stem']}-00001-of-{split['parts']}.gguf" if split else reference.file
+        wanted = parts_of(reference.file)[0]
         return wanted if wanted in present else None
     for quant in (reference.quant,) if reference.quant else DEFAULT_QUANTS:
         # Bounded on both sides, so that Q4_XS is not IQ4_XS. A folder may have the name of the quantisation.
@@ -79,4 +72,5 @@ def _offer(models: list[str], repository: str) -> str:
     if not models:
         return "the repository has no GGUF model"
     labels = sorted({quant_of(name) or name for name in models})
-    return f"the repository {repository} has no such model; it has {', '.join(labels)}"
+    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return f"the repository {repository} has no such model; it has {', '.join(labels[:MOST_NAMED])}{more}"

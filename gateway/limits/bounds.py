@@ -29,8 +29,9 @@ def generation_bound(
 
 
 def embedding_bound(request: EmbeddingRequest) -> int:
-    """Return the estimated tokens of all inputs."""
-    return sum(estimate(part) for part in request.inputs)
+    """Return the estimated tokens of all inputs, each with the query."""
+    query = 0 if request.ranking is None else estimate(request.ranking.query)
+    return sum(query + estimate(part) for part in request.inputs)
 
 
 def estimate(prompt: str | PromptText | Infill | tuple[int, ...]) -> int:

@@ -101,7 +101,6 @@ _FAILURES = Family("llama_gateway_failures", "Failed requests, by the code of th
 _REFUSALS = Family("llama_gateway_refusals", "Requests that the engine refused, by the reason.", (*MODEL, "reason"))
 _REPLAYS = Family("llama_gateway_replays", "Requests that were sent to another engine after one had died.")
 _REASONS = {Outcome.CANCELLED: "abort", Outcome.FAILED: "error"}
-_GENERATIONS = {Operation.CHAT, Operation.TEXT_COMPLETION}
 
 
 class _ModelRequests:
@@ -147,7 +146,7 @@ class _ModelRequests:
                 self.failures[(record.cause,)] += 1
             case Outcome.REFUSED:
                 self.refusals[(record.cause,)] += 1
-        if record.operation in _GENERATIONS:
+        if record.operation.generates:
             self._end_generation(record, outcome)
 
     def _end_generation(self, record: RequestRecord, outcome: Outcome) -> None:

@@ -11,10 +11,12 @@ from starlette.types import Scope
 
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
-from gateway.middleware.errors import EncodeError, encode_error
+from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
+CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
+"""Headers by which clients of OpenAI's API and of Anthropic's authenticate."""
 
 
 class Cause(StrEnum):
@@ -55,7 +57,7 @@ class Caller:
     request_id: str
     """Id of the request in headers and logs."""
     credentials: str = ""
-    """Owner of what the request stores: the key's id, or without a key the digest of the `Authorization` headers."""
+    """Owner of what the request stores: the key's id, or without a key the digest of the headers with credentials."""
     key: Key | None = None
     """API key of the request; unset on a server without keys, and on a path that needs none."""
     client: str = ""
@@ -64,8 +66,8 @@ class Caller:
     """Partition of the prompt cache. Requests share cached prompts only within one partition."""
     deadline: float = float("inf")
     """Time on the event loop's clock at which the response must be complete."""
-    encode_error: EncodeError = encode_error
-    """Encoder of errors in the shape of the API that the request's path belongs to."""
+    conventions: Conventions = OPENAI
+    """Conventions of the API that the request's path belongs to."""
     closing: Closing = field(default_factory=Closing)
     """Reason for closing the request early."""
     exchange: Exchange = field(default_factory=Exchange)
@@ -110,13 +112,13 @@ def client_of(scope: Scope) -> str:
 
     The address of a connection over a Unix socket is the user at its other end.
     """
-    if any(name.lower() == b"authorization" for name, _ in scope["headers"]):
+    if any(name.lower() in CREDENTIALS for name, _ in scope["headers"]):
         return digest_of_credentials(scope["headers"])
     address = scope.get("client")
     return address[0] if address else ""
 
 
 def digest_of_credentials(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return a digest of all `Authorization` headers, so that no other part of the program sees the credentials."""
-    given = b"\n".join(value for name, value in headers if name.lower() == b"authorization")
+    """Return a digest of all headers with credentials, so that no other part of the program sees them."""
+    given = b"\n".join(value for name, value in headers if name.lower() in CREDENTIALS)
     return blake2b(given, digest_size=16).hexdigest()

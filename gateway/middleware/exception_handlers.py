@@ -14,9 +14,10 @@ from gateway.middleware.errors import RefusedError, problem_for, response_for
 
 async def handle(request: Request, error: Exception) -> Response:
     """Return the response to a failed request. Starlette raises unexpected errors again, and the server logs them."""
-    caller, problem = caller_of(request.scope), problem_for(error)
+    caller = caller_of(request.scope)
+    problem = caller.conventions.adapt(problem_for(error))
     caller.exchange.error = problem.code or ""
-    return response_for(problem, caller.encode_error)
+    return response_for(problem, caller.conventions.encode_error)
 
 
 EXCEPTION_HANDLERS = dict.fromkeys(

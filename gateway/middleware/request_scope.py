@@ -13,8 +13,9 @@ from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
 from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
+from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
-from gateway.middleware.errors import DEADLINE_PASSED, EncodeError, RefusedError, encode_error
+from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
@@ -23,8 +24,8 @@ from gateway.middleware.request_id import HEADER, current_request_id, request_id
 logger = logging.getLogger(__name__)
 
 
-def _openai_shape(_path: str) -> EncodeError:
-    return encode_error
+def _openai(_path: str) -> Conventions:
+    return OPENAI
 
 
 class RequestScope:
@@ -43,7 +44,7 @@ class RequestScope:
         app: ASGIApp,
         limits: RequestLimits,
         *,
-        encoder_for: Callable[[str], EncodeError] = _openai_shape,
+        conventions_for: Callable[[str], Conventions] = _openai,
         authenticate: Authenticate = no_authentication,
         partition_cache: bool = False,
         budget: BodyBudget | None = None,
@@ -55,7 +56,7 @@ class RequestScope:
         Args:
             app: Serves the requests.
             limits: Limits of each request.
-            encoder_for: Returns the error encoder of the API that a path belongs to.
+            conventions_for: Returns the conventions of the API that a path belongs to.
             authenticate: Returns the API key of a request.
             partition_cache: Share cached prompts only among callers with the same credentials.
             budget: Memory of all bodies; None sets no limit.
@@ -64,7 +65,7 @@ class RequestScope:
         """
         self._app = app
         self._limits = limits
-        self._encoder_for = encoder_for
+        self._conventions_for = conventions_for
         self._authenticate = authenticate
         self._partition_cache = partition_cache
         self._budget = budget or BodyBudget()
@@ -95,9 +96,9 @@ class RequestScope:
             if reply.begun:
                 exchange.error = exchange.error or "internal_error"
                 raise
-            problem = errors.report(error)
+            problem = caller.conventions.adapt(errors.report(error))
             exchange.error = problem.code or ""
-            await errors.response_for(problem, caller.encode_error)(scope, receive, reply.send)
+            await errors.response_for(problem, caller.conventions.encode_error)(scope, receive, reply.send)
         finally:
             caller.release_body()
             caller.held.close()
@@ -136,7 +137,7 @@ class RequestScope:
             client=client_of(scope),
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
-            encode_error=self._encoder_for(scope["path"]),
+            conventions=self._conventions_for(scope["path"]),
             exchange=_exchange(scope, request_id, Content() if self._keep_content else None),
             body=Body(self._budget),
             reply_headers=[(HEADER, request_id.encode())],
@@ -210,7 +211,8 @@ class Reply:
             self.begun = True
             self.caller.exchange.status = message["status"]
             logger.debug("response begins", extra={"status": message["status"]})
-            message = {**message, "headers": [*message.get("headers", ()), *self.caller.reply_headers]}
+            headers = [*message.get("headers", ()), *self.caller.reply_headers]
+            message = {**message, "headers": [*headers, *self.caller.conventions.headers(headers)]}
         elif message["type"] == "http.response.body":
             self._count(message.get("body", b""))
             self.complete = not message.get("more_body", False)

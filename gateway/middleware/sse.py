@@ -1,8 +1,9 @@
 """Response that streams server-sent events."""
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import anyio
@@ -18,10 +19,25 @@ DONE = b"data: [DONE]\n\n"
 FINAL_EVENT_TIMEOUT = 2.0
 """Seconds to send the error event of a cancelled stream."""
 HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # asks nginx not to hold events back
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framing:
+    """Format of a stream. The defaults are those of server-sent events."""
+
+    media: str = "text/event-stream; charset=utf-8"
+    """Media type."""
+    event_end: bytes = b"\n\n"
+    """End of each event."""
+    ping: bytes = KEEP_ALIVE
+    """Bytes after a silence, between two events."""
+
+
+EVENTS = Framing()
+"""Server-sent events."""
 
 NextEvents: TypeAlias = Callable[[], Awaitable[Iterable[bytes]]]
 """Waits for events and returns all that are ready, in pieces that may be encoded as they are sent. Returns an empty
@@ -54,6 +70,7 @@ class EventStream:
         end: bytes = DONE,
         encode_failure: Callable[[Problem], bytes] | None = None,
         status: Callable[[], Awaitable[str]] | None = None,
+        framing: Framing = EVENTS,
     ) -> None:
         """Create a response.
 
@@ -63,14 +80,19 @@ class EventStream:
             end: Bytes after the last event of a successful stream.
             encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
-                line is `KEEP_ALIVE`. Events wait for it, so that it must be quick.
+                line is the ping of the format. Events wait for it, so that it must be quick.
+            framing: Format of the stream.
         """
         self._source = source
         self._keep_alive = keep_alive
         self._end = end
         self._encode_failure = encode_failure
         self._status = status
+        self._framing = framing
+        self._headers = [(b"content-type", framing.media.encode()), *HEADERS]
         self._begun = False
+        self._whole = True
+        self._pieces: Iterator[bytes] = iter(())
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send the whole response. Waits for the source and for the client. Must run inside `RequestScope`."""
@@ -113,23 +135,35 @@ class EventStream:
 
     async def _comment(self) -> bytes:
         status = "" if self._status is None else await self._status()
-        return b": %b\n\n" % status.encode() if status else KEEP_ALIVE
+        return b": %b\n\n" % status.encode() if status else self._framing.ping
 
     async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
-        for block in blocks(events):
+        self._pieces = iter(events)
+        for block in blocks(self._pieces):
             await self._send(block, send)
 
+    def _rest(self) -> bytes:
+        """Return the rest of an event whose first pieces were in the last block."""
+        rest: list[bytes] = []
+        if not self._whole:
+            for piece in self._pieces:
+                rest.append(piece)
+                if piece.endswith(self._framing.event_end):
+                    break
+        return b"".join(rest)
+
     async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
-        problem = errors.report(error)
+        problem = caller.conventions.adapt(errors.report(error))
         caller.exchange.error = problem.code or ""
         if self._encode_failure is not None:
             last_events = self._encode_failure(problem)
         else:
-            last_events = b"data: %b\n\n" % caller.encode_error(problem)
-        await self._send(last_events, send, last=True)
+            last_events = b"data: %b\n\n" % caller.conventions.encode_error(problem)
+        await self._send(self._rest() + last_events, send, last=True)
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:
             self._begun = True
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+            await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        self._whole = data.endswith(self._framing.event_end)
         await send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -10,7 +10,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import AnyEndpoint, Api, Described, has_body
+from gateway.apis.endpoint import EVENTS, AnyEndpoint, Api, Described, has_body
 from gateway.apis.fields.read import MAX_FIELDS
 from gateway.openapi.statuses import DESCRIPTIONS, EVERYWHERE, HEADERS, PROTOCOL, failure, headers
 
@@ -27,8 +27,8 @@ that the model does not support.
 - Other paths are answered with status 404, other methods with 405, both with the same error object. Paths with GET \
 also support HEAD.
 - A client that closes its connection cancels its request.
-- The schema of a stream describes one event. Comment lines may occur between events. A failure before the first event \
-is answered with an error status; a later failure is the last event of the stream."""
+- The schema of a stream describes one event, or one line of JSON. Comment lines may occur between events. A failure \
+before the first event is answered with an error status; a later failure is the last event of the stream."""
 
 SECURITY: Described = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -141,13 +141,15 @@ def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
         return {"description": "Done.", "headers": headers()}
     content = {media: {"schema": schemas.schema_for(endpoint.answer)} for media in endpoint.media}
     if endpoint.events is not None:
-        content["text/event-stream"] = {"schema": _event(endpoint, schemas)}
+        content[endpoint.stream_media] = {"schema": _event(endpoint, schemas)}
     return {"description": "The answer.", "headers": headers(), "content": content}
 
 
 def _event(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
-    """Return the schema of one stream event: its name and its data."""
+    """Return the schema of one stream event, its name and its data, or of one line."""
     schema = schemas.schema_for(endpoint.events)
+    if endpoint.stream_media != EVENTS:
+        return schema
     encoded = {"type": "string", "contentMediaType": "application/json", "contentSchema": schema}
     data = {"anyOf": [encoded, {"const": "[DONE]"}]} if endpoint.ends_with_done else encoded
     return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}

@@ -18,6 +18,7 @@ DESCRIPTIONS = {
     501: "The transfer encoding of the request body is not supported, or the server was started without the route.",
     503: "The engine is not ready, the request waited too long for a slot, or the server is stopping.",
     504: "The request exceeded the server's time limit.",
+    529: "The queue is full, the engine is not ready, or the request waited too long for a slot.",
     505: "The protocol version is not HTTP/1.1 or HTTP/1.0.",
 }
 """Description of each error status."""
@@ -66,7 +67,7 @@ HEADERS: Mapping[str, Described] = {
 _ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
 _BY_STATUS = {
     401: ("www-authenticate",),
-    **dict.fromkeys((429, 503), ("retry-after", "retry-after-ms")),
+    **dict.fromkeys((429, 503, 529), ("retry-after", "retry-after-ms")),
 }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from engine import EngineConfig
 from gateway.hub.reference import SCHEME
-from gateway.residency.gguf import Value, bytes_of, read_header
+from gateway.residency.cells import cell_bytes
+from gateway.residency.gguf import Value, bytes_of, number, read_header
 from gateway.residency.memory import Memory
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,6 @@ STORE_SHARE = 20
 """A model whose prefix store is left to the server may take this part of the budget for it."""
 _LARGEST_STORE = 8 * 2**30
 _BLOCK, _LEAST_CONTEXT = 256, 512
-_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
-"""Bits of a number in the KV cache by its type, with its part of a block's scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +50,17 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     except (OSError, ValueError) as error:
         logger.warning("the memory of %s is estimated by its size alone: %s", path, error)
         header = {}
-    weights, token, offloaded = bytes_of(path), _token_bytes(header, config), _offloaded(config, header, budget)
+    weights, offloaded = bytes_of(path), _offloaded(config, header, budget)
+    each = cell_bytes(header, config.kv_type_k, config.kv_type_v)
     context = config.context
-    if context is None and token:
+    if context is None and each.token:
         share = (budget.gpu if offloaded else budget.host) // CACHE_SHARE
-        context = _context(share // (token * config.slots), _number(header, "context_length"))
+        context = _context(share // (each.token * config.slots), number(header, "context_length"))
     store = min(budget.host // STORE_SHARE, _LARGEST_STORE) if config.prefix_store is None else config.prefix_store
-    cells = -(-(context or 0) // _BLOCK) * _BLOCK * config.slots
-    on_gpu = int((weights + cells * token) * offloaded)
-    need = Memory(host=weights + cells * token - on_gpu + store + PROCESS, gpu=on_gpu + GPU_BUFFERS if offloaded else 0)
+    tokens = -(-(context or 0) // _BLOCK) * _BLOCK
+    loaded = weights + config.slots * (tokens * each.token + each.sequence)
+    on_gpu = int(loaded * offloaded)
+    need = Memory(host=loaded - on_gpu + store + PROCESS, gpu=on_gpu + GPU_BUFFERS if offloaded else 0)
     return Estimate(replace(config, context=context, prefix_store=store), need)
 
 
@@ -70,26 +71,7 @@ def _context(fitting: int, trained: int) -> int:
 
 def _offloaded(config: EngineConfig, header: Mapping[str, Value], budget: Memory) -> float:
     """Return the share of the layers that are on a GPU, from 0 to 1."""
-    layers = _number(header, "block_count")
+    layers = number(header, "block_count")
     if not budget.gpu or not config.gpu_layers:
         return 0.0
     return 1.0 if config.gpu_layers < 0 or not layers else min(config.gpu_layers / layers, 1.0)
-
-
-def _token_bytes(header: Mapping[str, Value], config: EngineConfig) -> int:
-    """Return the bytes of a token's cells, or 0 if the header does not say. It overestimates hybrid models."""
-    layers, heads = _number(header, "block_count"), _number(header, "attention.head_count")
-    if not layers or not heads:
-        return 0
-    head = _number(header, "embedding_length") // heads
-    key, value = (_number(header, f"attention.{part}_length") or head for part in ("key", "value"))
-    bits = key * _BITS[config.kv_type_k] + value * _BITS[config.kv_type_v]
-    given = header.get(f"{header.get('general.architecture')}.attention.head_count_kv", heads)
-    each = [int(one) for one in given] if isinstance(given, tuple) else [int(given)] * layers
-    return int(sum(each) * bits / 8)
-
-
-def _number(header: Mapping[str, Value], key: str) -> int:
-    """Return a number of the architecture, the largest if it has one for each layer; 0 without one."""
-    value = header.get(f"{header.get('general.architecture')}.{key}", 0)
-    return int(max(value, default=0)) if isinstance(value, tuple) else int(value)

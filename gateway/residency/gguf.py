@@ -6,6 +6,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
 
+from gateway.split_file import parts_of
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MOST_KEYS = 4096
@@ -40,15 +42,23 @@ def read_header(path: Path) -> Mapping[str, Value]:
     return values
 
 
+def number(header: Mapping[str, Value], key: str) -> int:
+    """Return a number of the architecture, the largest if it has one for each layer; 0 without one."""
+    value = header.get(f"{header.get('general.architecture')}.{key}", 0)
+    return int(max(value, default=0)) if isinstance(value, tuple) else int(value)
+
+
+def numbers(header: Mapping[str, Value], key: str, layers: int, default: int) -> list[int]:
+    """Return the number of each layer. The file has a list of them, or one for all."""
+    value = header.get(f"{header.get('general.architecture')}.{key}", default)
+    each = value if isinstance(value, tuple) else (value,) * layers
+    return [int(one) for one in each[:layers]]
+
+
 def bytes_of(path: Path) -> int:
     """Return the size of a model: of its file, or of all files of a split one."""
-    head, _, tail = path.stem.partition("-00001-of-")
-    parts = path.parent.glob(f"{_escaped(head)}-*-of-{tail}.gguf") if tail else [path]
-    return sum(part.stat().st_size for part in parts)
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+    parts = map(path.with_name, parts_of(path.name))
+    return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def _read(file: BufferedReader, form: str) -> tuple[int, ...]:

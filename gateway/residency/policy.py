@@ -76,6 +76,10 @@ class Residency:
         if resident.phase in {Phase.UNLOADED, Phase.UNLOADING} and resident.wanted is None:
             resident.wanted, resident.retry_at = self._next_turn(), 0.0
 
+    def keep(self, model: str, seconds: float | None) -> None:
+        """Record a request's wish how long a model stays without requests; None: until another needs its room."""
+        self._residents[model].idle_unload = seconds
+
     def dismiss(self, model: str) -> None:
         """Record the operator's order to unload a model once no request uses it or waits for its load."""
         resident = self._residents[model]

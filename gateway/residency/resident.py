@@ -30,6 +30,8 @@ class Resident:
     """Requests that were granted since it was loaded."""
     loaded_at: float = 0.0
     """Time when it was loaded."""
+    idle_unload: float | None = field(init=False)
+    """Seconds without a request after which it is unloaded, as its terms or a request have it."""
     used_at: float = 0.0
     """Time when its last request left, or when it was loaded."""
     failure: str = ""
@@ -38,6 +40,9 @@ class Resident:
     """Seconds from the last failure until it may be tried again; 0 if the last load did not fail."""
     retry_at: float = 0.0
     """Time from which it may be tried again."""
+
+    def __post_init__(self) -> None:
+        self.idle_unload = self.terms.idle_unload
 
     @property
     def name(self) -> str:
@@ -58,9 +63,9 @@ class Resident:
     @property
     def idle_until(self) -> float | None:
         """Time at which it is unloaded for idleness; unset if it is not."""
-        if self.terms.keep_loaded or self.terms.idle_unload is None or not self.idle:
+        if self.terms.keep_loaded or self.idle_unload is None or not self.idle:
             return None
-        return self.used_at + self.terms.idle_unload
+        return self.used_at + self.idle_unload
 
     def overdue(self, now: float) -> bool:
         """Return True if it has been idle for too long."""

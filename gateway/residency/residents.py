@@ -108,6 +108,16 @@ class Residents:
         self._residency.dismiss(model)
         self._decide()
 
+    def keep(self, model: str, seconds: float | None) -> None:
+        """Keep a model in memory so long after its last request; None: until another needs its room."""
+        self._residency.keep(model, seconds)
+        self._decide()
+
+    def idle_left(self, model: str) -> float | None:
+        """Return the seconds until a model is unloaded for idleness, or None if it is not."""
+        end = self._residency[model].idle_until
+        return None if end is None else max(end - self._clock(), 0.0)
+
     def phase(self, model: str) -> Phase:
         """Return the phase of a model."""
         return self._residency[model].phase
@@ -165,7 +175,7 @@ class Residents:
 
     async def _live(self, model: str, scope: anyio.CancelScope) -> None:
         """Own the engine of a model from its start until its process has ended."""
-        failure = ""
+        failure = cause = ""
         with scope:
             try:
                 async with self._open_engine(model) as engine:
@@ -174,10 +184,11 @@ class Residents:
                     await anyio.sleep_forever()
             except EngineError as error:
                 failure = error.message
+                cause = self.status(model).cause or failure
             finally:
                 self._engines.pop(model, None)
         if failure:
-            logger.error("cannot load the model", extra={"model": model, "why": failure})
+            logger.error("cannot load the model", extra={"model": model, "why": cause})
             self._residency.failed(model, failure, self._clock())
         else:
             logger.info("model unloaded", extra={"model": model})

@@ -68,15 +68,21 @@ class Model:
         before = __version__ if self._base is None else self._base.fingerprint
         return _fingerprint(before, self._identify()[1])
 
+    @property
+    def file(self) -> Path | None:
+        """The GGUF file; unset while a model of the hub is not loaded."""
+        if isinstance(self.place, Path):
+            return self.place
+        engine = self.source.engine
+        return None if engine is None or engine.file is None else Path(engine.file)
+
     def _identify(self) -> tuple[int, str]:
         """Return the time and the identity of the file as it was when it was first seen."""
         if self._identity is None:
-            engine = self.source.engine
-            file = self.place if isinstance(self.place, Path) else None if engine is None else engine.file
-            if file is None:
+            if (file := self.file) is None:
                 return 0, ""
-            state, name = Path(file).stat(), Path(file).name
-            self._identity = int(state.st_mtime), f"{name} {state.st_size} {state.st_mtime_ns}"
+            state = file.stat()
+            self._identity = int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"
         return self._identity
 
     def adapted(self, adapter: Adapter, serve: Serve) -> "Model":

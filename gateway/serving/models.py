@@ -7,9 +7,14 @@ from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.model import Model
 from gateway.serving.served import Served, Task
 
-_EMBEDS = "computes embeddings here, and does not generate text"
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
+
+_OTHER_TASKS = {
+    Task.GENERATE: "computes embeddings here, and does not generate text",
+    Task.EMBED: "generates text here, and computes no embeddings",
+    Task.RANK: "computes embeddings here, and does not rank documents",
+}
 
 
 class Models:
@@ -53,8 +58,7 @@ class Models:
         """
         model = self.find(caller, name, task)
         if task not in model.tasks:
-            other = "generates text here, and computes no embeddings" if task is Task.EMBED else _EMBEDS
-            message = f"The model {model.name!r} {other}."
+            message = f"The model {model.name!r} {_OTHER_TASKS[task]}."
             raise RefusedError(Problem(status=400, message=message, code="unsupported_model", param="model"))
         return await model.hold(caller)
 

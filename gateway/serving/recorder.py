@@ -109,11 +109,11 @@ class Recorder:
 
     @contextmanager
     def embedding(self, caller: Caller, request: EmbeddingRequest) -> Iterator[Recording]:
-        """Record an embedding request that runs inside the context."""
+        """Record a request for embeddings or scores that runs inside the context."""
         record = RequestRecord(
             caller=caller,
             model=self._model,
-            operation=Operation.EMBEDDINGS,
+            operation=Operation.EMBEDDINGS if request.ranking is None else Operation.RERANK,
             choices=request.parts,
             arrived_at=anyio.current_time(),
         )

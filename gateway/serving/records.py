@@ -31,6 +31,13 @@ class Operation(StrEnum):
     """Continuation of a text."""
     EMBEDDINGS = "embeddings"
     """Vectors of texts."""
+    RERANK = "rerank"
+    """Relevance of documents."""
+
+    @property
+    def generates(self) -> bool:
+        """True if it generates text, so that it waits for a slot."""
+        return self in {Operation.CHAT, Operation.TEXT_COMPLETION}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,11 +56,11 @@ class RequestRecord:
     stream: bool = False
     """True if the answer is streamed."""
     choices: int = 1
-    """Number of choices of all prompts, or of inputs to embed."""
+    """Number of choices of all prompts, of inputs to embed, or of documents to rank."""
     max_tokens: int | None = None
     """Maximum number of generated tokens of each choice: its own or the server's; unset without a limit."""
     sampling: Sampling | None = None
-    """Sampling parameters; None for embeddings."""
+    """Sampling parameters; None if it generates no text."""
     arrived_at: float = 0.0
     """Time when the request was sent to the engine."""
     accepted_at: float | None = None
@@ -61,7 +68,7 @@ class RequestRecord:
     accepted: bool = False
     """True once an engine has accepted it, while its caller waited."""
     started_at: float | None = None
-    """Time when its first sequence left the queue. An embedding request has none."""
+    """Time when its first sequence left the queue. A request that generates no text has none."""
     first_token_at: float | None = None
     """Time when its first token arrived from the engine, of any choice. Also known without a stream."""
     ended_at: float = 0.0

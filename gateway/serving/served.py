@@ -19,6 +19,8 @@ class Task(Enum):
     """Generation of text."""
     EMBED = auto()
     """Computation of embeddings."""
+    RANK = auto()
+    """Scoring of documents."""
     TOKENIZE = auto()
     """Conversion between text and tokens."""
 
@@ -69,7 +71,7 @@ class Served:
         return self.engine.model
 
     async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
-        """Wait for the vectors of all inputs and return them. The request takes its turn among clients as the caller's.
+        """Wait for the vectors or scores of all inputs and return them. The request takes its turn as the caller's.
 
         Raises:
             EngineError: the engine refused or failed the request.

@@ -40,6 +40,13 @@ class EngineSource(Protocol):
     def unload(self) -> None:
         """Unload the model once no request uses it. Does not wait."""
 
+    def keep(self, seconds: float) -> None:
+        """Keep the model loaded so long after its last request; negative: until another needs its memory."""
+
+    @property
+    def idle_left(self) -> float | None:
+        """Seconds until the model is unloaded for idleness; None if it is not."""
+
 
 class OpenEngine(EngineSource):
     """An engine that is open as long as the server runs. It is the caller's to wait for its load."""
@@ -72,6 +79,15 @@ class OpenEngine(EngineSource):
     @override
     def unload(self) -> None:
         """Do nothing: see `can_unload`."""
+
+    @override
+    def keep(self, seconds: float) -> None:
+        """Do nothing: see `can_unload`."""
+
+    @property
+    @override
+    def idle_left(self) -> None:
+        return None
 
 
 class EngineOnDemand(EngineSource):
@@ -119,3 +135,12 @@ class EngineOnDemand(EngineSource):
     @override
     def unload(self) -> None:
         self._residents.unload(self._model)
+
+    @override
+    def keep(self, seconds: float) -> None:
+        self._residents.keep(self._model, seconds if seconds >= 0 else None)
+
+    @property
+    @override
+    def idle_left(self) -> float | None:
+        return self._residents.idle_left(self._model)

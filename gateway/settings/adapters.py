@@ -61,7 +61,7 @@ def _named_once(texts: tuple[str, ...]) -> tuple[str, ...]:
 def _layers(text: str | None) -> str | None:
     found = text and _LAYERS.fullmatch(text)
     if text and (not found or int(found[1]) > int(found[2])):
-        raise ValueError("should be the first and the last layer, such as 10-20")
+        raise ValueError("should be the first and the last layer, such as 10 20")
     return text
 
 
@@ -85,8 +85,8 @@ class AdapterSettings(BaseModel):
     )
     control_vector_layer_range: Annotated[str | None, AfterValidator(_layers)] = Field(
         None,
-        title="FIRST-LAST",
-        description="layers to which control vectors are added, from 1; default: all layers",
+        title="FIRST LAST",
+        description="first and last layer to which control vectors are added, from 1; default: all layers",
     )
 
     @property

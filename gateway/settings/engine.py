@@ -12,13 +12,21 @@ from engine.config import EngineConfig
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.table import ModelTable, ServedModel, models_in
-from gateway.settings.values import check_model_name, folder, model_place, readable_gguf_if_any, readable_model
+from gateway.settings.values import (
+    check_model_name,
+    folder,
+    model_name,
+    model_place,
+    readable_model,
+    readable_model_if_any,
+)
 
 _ENGINE = EngineConfig(model="")
 _OF_THE_MAIN_MODEL: dict[str, object] = {
     "lora": (),
     "control_vector": (),
     "context_shift": False,
+    "pooling": None,
     "override_tensor": (),
     **dict.fromkeys(name for name in ModelSettings.model_fields if name.startswith(("rope_", "yarn_"))),
 }
@@ -68,10 +76,13 @@ class EngineSettings(ModelSettings):
         title="NAME",
         description="name of the model for clients; default: that of the file, or of the repository on the hub",
     )
-    embedding_model: Annotated[Path | None, AfterValidator(readable_gguf_if_any)] = Field(
+    embedding_model: Annotated[
+        Path | HubReference | None, BeforeValidator(model_place), AfterValidator(readable_model_if_any)
+    ] = Field(
         None,
-        title="FILE",
-        description="GGUF model for /v1/embeddings, in an engine process of its own; default: the model of --model",
+        title="MODEL",
+        description="GGUF model for /v1/embeddings, in an engine process of its own: a file, or a model of the hub as "
+        "in --model; default: the model of --model",
     )
     partition_cache: bool = Field(
         False,
@@ -108,7 +119,7 @@ class EngineSettings(ModelSettings):
     @property
     def served_name(self) -> str:
         """Name of the model of `--model` for clients."""
-        return self.alias or (self.model.name if isinstance(self.model, HubReference) else self.model.stem)
+        return self.alias or model_name(self.model)
 
     @property
     def all_slots(self) -> int:
@@ -128,7 +139,7 @@ class EngineSettings(ModelSettings):
             found = ((name, path) for name, path in models_in(self.models_dir) if name not in taken)
             models += [ServedModel(name, path, self.for_model()) for name, path in found]
         if self.embedding_model is not None:
-            name = self.embedding_model.stem
+            name = model_name(self.embedding_model)
             name += "-embedding" if any(model.name == name for model in models) else ""
             alone = self.for_model(slots=1, context=None, **_OF_THE_MAIN_MODEL)
             models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))

@@ -7,8 +7,10 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from engine.config import EngineConfig
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.context_shift import ContextShiftSettings
+from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.prefix_files import PrefixFileSettings
 from gateway.settings.sampling import SamplingSettings
 from gateway.settings.values import readable_template, template_variables
 
@@ -16,7 +18,15 @@ _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
-class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextShiftSettings, SamplingSettings):
+class ModelSettings(
+    HardwareSettings,
+    KVCacheSettings,
+    AdapterSettings,
+    ContextShiftSettings,
+    EmbeddingSettings,
+    PrefixFileSettings,
+    SamplingSettings,
+):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
 
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
@@ -159,10 +169,13 @@ class ModelSettings(HardwareSettings, KVCacheSettings, AdapterSettings, ContextS
             "flash_attention": _as_bool(self.flash_attention),
             "step_target_ms": self.step_target_ms,
             "prefix_store": self.prefix_store,
+            "prefix_dir": None if self.prefix_dir is None else str(self.prefix_dir),
+            "prefix_dir_bytes": self.prefix_dir_bytes,
             "kv_type_k": self.kv_type_k,
             "kv_type_v": self.kv_type_v,
             "kv_unified": self.kv_unified,
             "context_shift": self.context_shift,
+            "pooling": self.pooling,
             "adapters": tuple(str(adapter.file) for adapter in self.adapters),
             "control_vectors": self.control_vectors,
             "control_vector_layers": self.control_vector_layers,

@@ -1,6 +1,5 @@
 """Models of the server, each with a name, a file and settings of its own."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from gateway.hub.reference import SCHEME, HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.values import model_names, model_place, readable_gguf, readable_model
+from gateway.split_file import SplitFile
 
-_PART = re.compile(r"-(\d{5})-of-\d{5}$")
 _PROJECTOR = "mmproj"
 """Beginning of the names of files that extend a model by images, and are none themselves."""
 
@@ -62,10 +61,10 @@ def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
         ValueError: A file is no model. The error names it, because no flag does.
     """
     for path in sorted(folder.glob("*.gguf")):
-        part = _PART.search(path.stem)
-        if path.name.startswith(_PROJECTOR) or (part and int(part[1]) != 1):
+        split = SplitFile.parse(path.name)
+        if path.name.startswith(_PROJECTOR) or (split and split.part != 1):
             continue
         try:
-            yield _PART.sub("", path.stem), readable_gguf(path)
+            yield split.stem if split else path.stem, readable_gguf(path)
         except ValueError as error:
             raise ValueError(f"{str(path)!r}: {error}") from error

@@ -60,9 +60,14 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
     return place if isinstance(place, HubReference) else readable_gguf(place)
 
 
-def readable_gguf_if_any(path: Path | None) -> Path | None:
-    """Return what `readable_gguf` does, or None."""
-    return None if path is None else readable_gguf(path)
+def readable_model_if_any(place: Path | HubReference | None) -> Path | HubReference | None:
+    """Return what `readable_model` does, or None."""
+    return None if place is None else readable_model(place)
+
+
+def model_name(place: Path | HubReference) -> str:
+    """Return the default name of a model for clients: that of its file or of its repository."""
+    return place.name if isinstance(place, HubReference) else place.stem
 
 
 def readable_template(given: str) -> str:

@@ -2,7 +2,7 @@
 
 from gateway.middleware.access_log import logger, milliseconds
 from gateway.middleware.exchange import Exchange
-from gateway.serving.records import Operation, RequestRecord
+from gateway.serving.records import RequestRecord
 
 BACKGROUND_ENDED = "background response ended"
 """Message of the line of a background response, which comes after that of its request."""
@@ -20,7 +20,7 @@ def figures_of(record: RequestRecord) -> dict[str, object]:
         "cached_tokens": record.cached_tokens,
         "completion_tokens": record.completion_tokens,
         "wasted_tokens": record.wasted_tokens or None,
-        "queue_ms": None if record.operation is Operation.EMBEDDINGS else milliseconds(record.arrived_at, begun),
+        "queue_ms": milliseconds(record.arrived_at, begun) if record.operation.generates else None,
         "first_token_ms": milliseconds(record.arrived_at, record.first_token_at),
         "release_ms": None if record.release_seconds is None else round(record.release_seconds * 1000, 1),
         "outcome": record.outcome.value,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gateway.serving.records import Operation, RequestRecord
+from gateway.serving.records import RequestRecord
 
 
 class Phase(NamedTuple):
@@ -19,9 +19,8 @@ class Phase(NamedTuple):
 
 def phases_of(record: RequestRecord) -> Iterator[Phase]:
     """Return the phases that a request has reached, in order and without gaps. The last one ends with the request."""
-    if record.operation is Operation.EMBEDDINGS:
-        later = [("embedding", record.accepted_at)]
-    else:
+    later = [("embedding", record.accepted_at)]
+    if record.operation.generates:
         later = [("queue", record.accepted_at), ("prefill", record.started_at), ("decode", record.first_token_at)]
     begins = [("intake", record.arrived_at), *later]
     reached = [(name, begin) for name, begin in begins if begin is not None]

@@ -1,13 +1,15 @@
 """Conversations with a loaded model through its scheduler: what a turn computes, and what it answers."""
 
 import random
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from statistics import mean
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.scheduler import Scheduler
-from engine.core.step import carry_out
 from engine.core.turns import Turns
 from engine.events import Finished, TokenDetail
 from engine.request import GenerationRequest, PromptText, Sampling
@@ -19,6 +21,7 @@ from tests.engine.driver import at_once
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 ROUNDING = 0.05
 """Difference of log-probabilities that comes from rounding. Other tokens before an answer make more than 0.5."""
+GUARD = 60
 REASONING = 10
 """Characters at the beginning of an answer that the next prompt leaves out."""
 
@@ -49,14 +52,25 @@ class Chat:
 class Served:
     """A model behind its scheduler, as the engine process runs it."""
 
-    def __init__(self, stack: ExitStack, family: str, *, slots: int = 3, store: int = 2**26) -> None:
+    def __init__(
+        self, stack: ExitStack, family: str, *, slots: int = 3, store: int = 2**26, prefix_dir: str | None = None
+    ) -> None:
         config = EngineConfig(
-            model=str(family_model(family)), slots=slots, context=1024, threads=1, prefix_store=store, speculation=False
+            model=str(family_model(family)),
+            slots=slots,
+            context=1024,
+            threads=1,
+            prefix_store=store,
+            prefix_dir=prefix_dir,
+            speculation=False,
         )
         self.loaded = load(config, lambda _share: None, stack)
         scheduler = self.loaded.lanes(config)[GenerationRequest].scheduler
         assert isinstance(scheduler, Scheduler)
         self.scheduler = scheduler
+        self._reports = SimpleQueue[Callable[[], None]]()
+        if self.loaded.files:
+            self.loaded.files.start(self._reports.put)
         self._turns = Turns(1)
         self._key = 0
         self._finished: dict[int, Finished] = {}
@@ -88,8 +102,21 @@ class Served:
                     self._finished[key] = event
 
     def drain(self) -> None:
-        while self.scheduler.busy:
-            self.step()
+        """Step until there is no work, and all files are read and written."""
+        while self._deliver() or self.scheduler.busy:
+            if self.scheduler.busy:
+                self.step()
+
+    def _deliver(self) -> bool:
+        """Record what became of files; wait for reads, and for writes if there is no other work."""
+        if self.loaded.store and self.loaded.store.reading:
+            self._reports.get(timeout=GUARD)()
+        elif self.loaded.files and not self.scheduler.busy:
+            self.loaded.files.flush(GUARD)
+        any_reports = not self._reports.empty()
+        while not self._reports.empty():
+            self._reports.get()()
+        return any_reports
 
     def finished(self, key: int) -> Finished:
         self.drain()

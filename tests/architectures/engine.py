@@ -81,8 +81,8 @@ class Engine:
         return self.scheduler._ledger
 
     @property
-    def can_trim(self) -> bool:
-        return self.loaded.model.traits.can_trim
+    def max_draft(self) -> int:
+        return self.loaded.model.traits.max_draft
 
     def add(self, prompt: list[int], tokens: int, **fields: Any) -> int:
         """Queue a request for so many greedy tokens. Return its key."""

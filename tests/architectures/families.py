@@ -97,8 +97,8 @@ _MAMBA: Parameters = {
     "ssm.inner_size": 2 * WIDTH,
     "ssm.state_size": 16,
     "ssm.time_step_rank": 8,
-    "ssm.group_count": 1,
 }
+_MAMBA_2: Parameters = {**_MAMBA, "ssm.group_count": 1}
 _NO_ATTENTION: Parameters = {"attention.head_count": 0, "attention.head_count_kv": 0, "feed_forward_length": 0}
 _EVERY_SECOND: Parameters = {"attention.head_count_kv": [0, HEADS // 2] * (LAYERS // 2)}
 _RWKV: Parameters = {
@@ -130,11 +130,11 @@ FAMILIES = (
     _family("qwen-3-next", "qwen3next", _EXPERTS, _DELTA, memory=Memory.HYBRID),
     _family("qwen-3.5", "qwen35", _DELTA, {"rope.dimension_sections": [8, 4, 4, 0]}, memory=Memory.HYBRID),
     _family("lfm-2", "lfm2", _EVERY_SECOND, {"shortconv.l_cache": 3}, memory=Memory.HYBRID),
-    _family("granite-hybrid", "granitehybrid", _MAMBA, _EVERY_SECOND, memory=Memory.HYBRID),
+    _family("granite-hybrid", "granitehybrid", _MAMBA_2, _EVERY_SECOND, memory=Memory.HYBRID),
     _family("jamba", "jamba", _MAMBA, _EVERY_SECOND, memory=Memory.HYBRID),
-    _family("falcon-h1", "falcon-h1", _MAMBA, memory=Memory.HYBRID),
+    _family("falcon-h1", "falcon-h1", _MAMBA_2, memory=Memory.HYBRID),
     _family("mamba", "mamba", _MAMBA, _NO_ATTENTION, memory=Memory.RECURRENT),
-    _family("mamba-2", "mamba2", _MAMBA, _NO_ATTENTION, memory=Memory.RECURRENT),
+    _family("mamba-2", "mamba2", _MAMBA_2, _NO_ATTENTION, memory=Memory.RECURRENT),
     _family("rwkv-7", "rwkv7", _RWKV, memory=Memory.RECURRENT),
 )
 

@@ -7,7 +7,11 @@ from operator import itemgetter
 import pytest
 
 from engine.config import EngineConfig
-from tests.architectures.engine import Answer, Engine
+from engine.core.sequence import Sequence
+from engine.core.step import Chunk, StepPlan
+from engine.core.token import Token
+from engine.request import GenerationRequest
+from tests.architectures.engine import GREEDY, Answer, Engine, aborting
 from tests.architectures.families import CONTEXT, FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 from tests.architectures.prompts import prompt
@@ -130,6 +134,32 @@ def test_an_aborted_step_leaves_its_neighbours_and_its_slot_right(engine: Engine
     check_all(engine, keys, expected)
 
 
+def test_a_cancelled_step_leaves_the_states_right_that_it_moves(engine: Engine) -> None:
+    expected = ids(engine.uncached(prompt(47, 40), 2))
+    request = GenerationRequest(id="r", prompts=((1,),), sampling=GREEDY)
+    rows: dict[int, Sequence] = {}
+    for slot in (0, 2, 1):  # the state of slot 2 is between those of the others
+        rows[slot] = Sequence(request, 0, prompt(45 + slot, 40), 4)
+        rows[slot].seq_id = slot
+        compute(engine, [rows[slot]])
+    with aborting(engine.runner, 1):
+        engine.runner.run(StepPlan(tuple(Chunk(rows[slot], 1, sample=True) for slot in (0, 1)), decode=True))
+    compute(engine, [rows[2]])
+    assert rows[2].tokens[40:] == expected
+    for row in rows.values():
+        engine.runner.close(row)
+
+
+def compute(engine: Engine, rows: list[Sequence]) -> None:
+    """Compute all known tokens of sequences, and draw a token for each."""
+    chunks = tuple(Chunk(row, row.pending, sample=True) for row in rows)
+    result = engine.runner.run(StepPlan(chunks, decode=True))
+    for row, [drawn] in zip(rows, result.draws, strict=True):
+        assert isinstance(drawn, Token)
+        row.advance(row.pending, 0.0)
+        row.accept(drawn)
+
+
 def test_the_next_turn_of_a_conversation_is_answered_as_without_a_cache(engine: Engine) -> None:
     turns = new = prompt(50, 150)
     for seed in range(51, 54):
@@ -168,7 +198,7 @@ def test_draft_tokens_do_not_change_the_answer(engine: Engine) -> None:
     keys = [engine.add(one, 40, speculative=True, prediction=prediction) for one in prompts]
     engine.drain()
     check_all(engine, keys, expected)
-    assert (sum(engine.finished(key).drafted for key in keys) > 0) == engine.can_trim
+    assert (sum(engine.finished(key).drafted for key in keys) > 0) == (engine.max_draft > 0)
 
 
 def test_a_prefix_from_host_memory_is_as_good_as_a_computed_one(engine: Engine) -> None:

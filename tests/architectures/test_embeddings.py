@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
 from engine.core.step import Outcome
-from engine.llama.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
 from tests.architectures.families import FAMILIES

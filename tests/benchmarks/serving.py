@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 import signal
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -71,3 +74,25 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def connect(port: int) -> http.client.HTTPConnection:
+    """Connect as soon as the port listens."""
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            time.sleep(0.002)
+        else:
+            return connection
+
+
+def wait_until_loaded(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        if "listening on" in line:
+            return
+        lines.append(line)
+    raise RuntimeError(f"the program ended: {''.join(lines)}")

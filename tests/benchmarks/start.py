@@ -20,7 +20,7 @@ import time
 from dataclasses import astuple, dataclass
 from threading import Timer
 
-from tests.benchmarks.serving import GUARD, free_port
+from tests.benchmarks.serving import GUARD, connect, free_port, wait_until_loaded
 
 PARTS = ("gateway answers", "model loaded", "first token")
 
@@ -32,28 +32,6 @@ class Start:
     answers: float
     loaded: float
     token: float
-
-
-def connect(port: int) -> http.client.HTTPConnection:
-    """Connect as soon as the port listens."""
-    while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
-        try:
-            connection.connect()
-        except ConnectionRefusedError:
-            time.sleep(0.002)
-        else:
-            return connection
-
-
-def wait_until_loaded(process: subprocess.Popen[str]) -> None:
-    assert process.stderr is not None
-    lines = []
-    for line in process.stderr:
-        if "listening on" in line:
-            return
-        lines.append(line)
-    raise RuntimeError(f"the program ended: {''.join(lines)}")
 
 
 def wait_for_token(connection: http.client.HTTPConnection) -> None:

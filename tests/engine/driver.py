@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from engine.core.changes import carry_out
 from engine.core.kv.pooled_ledger import make_ledger
+from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.lane import News, Work
 from engine.core.scheduler import Scheduler
-from engine.core.step import StepPlan, carry_out
+from engine.core.step import StepPlan
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest, Prompt
@@ -62,22 +64,27 @@ class Driver:
     queue_limit: int = 1000
     store_budget: int = 0
     rewinds: bool = True
+    on_disk: bool = False
+    key: int = 0
     news: dict[int, list[Event]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.run = self.runner or FakeRunner(self.model, rewinds=self.rewinds)
         self.store = PrefixStore(self.store_budget, bytes_of, partial_bytes_of if self.rewinds else None)
-        self.ledger = make_ledger(self.model.info.slots, self.model.traits, self.store)
+        traits = self.model.traits
+        self.files = PrefixFiles(self.model.info.context, can_trim=not traits.needs_checkpoints)
+        for file in self.run.files.known.values():
+            self.files.add(file)
+        self.ledger = make_ledger(self.model.info.slots, traits, self.store, self.files if self.on_disk else None)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self.turns = Turns(1)
-        self._key = 0
 
     def add(self, *prompts: Prompt, **fields: Any) -> int:
-        self._key += 1
+        self.key += 1
         self.scheduler.check_room(fields.get("client", ""))
-        self.scheduler.add(at_once(admit(self._key, request(*prompts, **fields), self.model)))
-        return self._key
+        self.scheduler.add(at_once(admit(self.key, request(*prompts, **fields), self.model)))
+        return self.key
 
     def cancel(self, key: int) -> None:
         released = self.scheduler.cancel(key) if key in self.scheduler else Released("gone", 0, 0)
@@ -108,12 +115,20 @@ class Driver:
         return work.plan
 
     def drain(self, limit: int = 10_000) -> None:
-        """Step until the scheduler is idle."""
+        """Step until the scheduler is idle, and every file is written and read."""
         for _ in range(limit):
-            if not self.scheduler.busy:
+            if self.scheduler.busy:
+                self.step()
+            elif self.run.files.reports:
+                self.deliver()
+            else:
                 return
-            self.step()
         raise AssertionError(f"still busy after {limit} steps")
+
+    def deliver(self) -> None:
+        """Report what became of files, as their thread does."""
+        for report in self.run.take_reports():
+            self.ledger.record(report)
 
     def text(self, key: int, choice: int = 0) -> str:
         return "".join(e.text for e in self.news[key] if isinstance(e, Text | Finished) and e.choice == choice)

@@ -20,7 +20,7 @@ def main() -> None:
     seconds = float(sys.argv[1])
 
     def load(config: EngineConfig, progress: Callable[[float], None], _stack: ExitStack) -> LoadedModel:
-        model = FakeModel(slots=config.slots, context=config.context or 65_536)
+        model = FakeModel(slots=config.slots, context=config.context or 65_536, ranks=config.pooling == "rank")
         runner = FakeRunner(model)
         embedder = FakeEmbedder(cells=65_536)
 

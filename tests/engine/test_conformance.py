@@ -8,18 +8,20 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.model import Model
+from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
-from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan, carry_out
+from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
 from engine.events import Finished, Text
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import GenerationRequest, Reasoning, Sampling
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
@@ -282,6 +284,16 @@ def test_a_draw_has_the_logprobs_of_a_score(pair: Pair) -> None:
         assert token.logprob is not None
         drawn.append((token.logprob, token.top))
         tokens = [*tokens, token.id]
+
+
+def test_the_tokens_that_end_the_reasoning_are_forced(pair: Pair) -> None:
+    model, runner = pair
+    ending = model.tokenize("</think>", begin=False)
+    limited = sequence(pair, 0)
+    limited.reasoning = ReasoningBudget(Reasoning(budget=2, opening="<think>", closing="</think>", opened=True), ending)
+    free = decode(runner, sequence(pair, 1), 2)
+    assert decode(runner, limited, 2 + len(ending)) == [*free, *ending]
+    assert limited.reasoning.forced is None
 
 
 def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:

@@ -4,18 +4,16 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
+from urllib.parse import quote
 
 import orjson
-from jsonschema import Draft202012Validator
-from jsonschema.protocols import Validator
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator, Registry
 
 from gateway.openapi.document import describe
 from tests.gateway.application import apis
 
 NAME = "urn:llama-gateway"
-EVENTS = "text/event-stream"
+EVENTS, JSON_LINES = "text/event-stream", "application/x-ndjson"
 
 
 def check(method: str, path: str, status: int, headers: Mapping[str, str], content: bytes) -> None:
@@ -36,6 +34,9 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], conte
     place = (*place, "content", kind, "schema")
     if kind == EVENTS and "properties" in _at(place):
         _check_events(place, content)
+    elif kind == JSON_LINES:
+        for line in content.splitlines():
+            validator(place).validate(orjson.loads(line))
     elif method != "HEAD":
         validator(place).validate(orjson.loads(content) if kind == "application/json" else content.decode())
 
@@ -90,8 +91,11 @@ def _at(place: tuple[str, ...]) -> Any:
 
 
 @cache
-def validator(place: tuple[str, ...]) -> Validator:
+def validator(place: tuple[str, ...]) -> Draft202012Validator:
     pointer = "/".join(step.replace("~", "~0").replace("/", "~1") for step in place)
-    registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document()))
-    schema = {"$ref": f"{NAME}#/{pointer.replace('{', '%7B').replace('}', '%7D')}"}
-    return Draft202012Validator(schema, registry=registry)
+    return Draft202012Validator({"$ref": f"{NAME}#/{quote(pointer)}"}, registry=_registry())
+
+
+@cache
+def _registry() -> Registry:
+    return Registry([(NAME, document())])

@@ -178,6 +178,11 @@ def vector_of(index: int) -> tuple[float, ...]:
     return (0.6, 0.0, 0.0, -0.8) if index % 2 else (0.5, 0.5, 0.5, 0.5)
 
 
+def score_of(index: int) -> float:
+    """Return the fake's score of the document of this index."""
+    return (-1.0, 2.0, 0.5)[index % 3]
+
+
 class FakeEngine:
     """A ready engine. `script` answers each request; `refusal`, if set, refuses each.
 
@@ -320,7 +325,9 @@ class FakeEngine:
             embedding.left = None if error is self.refusal else why()
             raise
         on_end(embedding.summary())
-        vectors = tuple(struct.pack("<4f", *vector_of(index)) for index in range(len(request.inputs)))
+        numbers = vector_of if request.ranking is None else lambda index: (score_of(index), 0.0)
+        rows = (numbers(index) for index in range(len(request.inputs)))
+        vectors = tuple(struct.pack(f"<{len(row)}f", *row) for row in rows)
         return EmbeddingResult(vectors, tuple(len(part) for part in request.inputs))
 
     async def _answer(self) -> None:

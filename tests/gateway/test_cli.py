@@ -7,8 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import SettingsError, flag_fields, read_settings
+from gateway.cli import TABLES, SettingsError, flag_fields, read_settings
 from gateway.hub.reference import HubReference
+from gateway.settings import Settings
 
 
 @pytest.fixture
@@ -31,6 +32,10 @@ def complaint(*arguments: str, **environment: str) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_every_setting_but_the_tables_is_a_flag() -> None:
+    assert flag_fields().keys() == Settings.model_fields.keys() - {TABLES}
 
 
 def test_defaults_of_the_engine_are_the_engines_own(model: Path) -> None:
@@ -106,7 +111,10 @@ VALUES = {
     "step_target_ms": "50",
     "speculation": "off",
     "context_shift": "true",
+    "pooling": "last",
     "prefix_store": "1000",
+    "prefix_dir": "/prefixes",
+    "prefix_dir_bytes": "2000",
     "partition_cache": "true",
     "queue_limit": "9",
     "keep_loaded": "true",
@@ -197,6 +205,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.partition_cache
     assert by_flags.parse_special
     assert by_flags.engine_config().prefix_store == 1000
+    assert by_flags.engine_config().prefix_dir == "/prefixes"
+    assert by_flags.engine_config().prefix_dir_bytes == 2000
     assert by_flags.allow_origin == ("https://a.example",)
     assert by_flags.chat_template == "{{ messages[0].content }}"
 
@@ -492,6 +502,14 @@ def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
     config = settings.engine_config(embeds)
     assert (config.model, config.slots, config.context, embeds.embeds_only) == (str(model), 1, None, True)
     assert len(read_settings(["serve"], {}).served) == 1
+
+
+def test_an_embedding_model_may_be_one_of_the_hub() -> None:
+    settings = read_settings(["serve", "--embedding-model", "hf:user/embed-GGUF:Q8_0"], {})
+    embeds = settings.served[-1]
+    assert (embeds.name, embeds.embeds_only) == ("embed-GGUF", True)
+    assert settings.engine_config(embeds).model == "hf:user/embed-GGUF:Q8_0"
+    assert complaint("--embedding-model", "hf:user").startswith("--embedding-model 'hf:user': should be hf:user/repo")
 
 
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import EngineConfig
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
 from gateway.llama_server_flags import ALWAYS, answers
@@ -117,6 +118,11 @@ VALUES = [
     ("-c 4096 -np 4", "context", 1024),
     ("-c 4096 --slots 4", "context", 1024),
     ("-c 0 -np 4", "context", None),
+    ("-np -1", "slots", EngineConfig(model="").slots),
+    ("--parallel 3", "slots", 3),
+    ("-c 4096 -np -1", "context", 4096),
+    ("--control-vector-layer-range 3 12", "control_vector_layers", (3, 12)),
+    ("--control-vector-layer-range 3-12", "control_vector_layers", (3, 12)),
 ]
 
 
@@ -125,6 +131,7 @@ def test_a_value_of_another_form_is_converted(flags: str, name: str, value: obje
     assert getattr(read(*flags.split()), name) == value
 
 
+LAYERS = "should be the first and the last layer, such as 10 20"
 WRONG = [
     ("-ngl x", "--gpu-layers 'x': should be a valid integer, unable to parse string as an integer"),
     ("-c x -np 2", "--context 'x': should be a valid integer, unable to parse string as an integer"),
@@ -136,6 +143,8 @@ WRONG = [
     ("--rope-scale 0", "argument --rope-scale: '0' is not a factor; --rope-freq-scale takes 1 by it"),
     ("-lv x", "--log-level 'x': should be 'debug', 'info', 'warning' or 'error'"),
     ("-hf a", "--model 'hf:a': should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf"),
+    ("--control-vector-layer-range 3 4 5", "--control-vector-layer-range '3 4 5': " + LAYERS),
+    ("--control-vector-layer-range 3", "--control-vector-layer-range '3': " + LAYERS),
     ("-c 4 --context 4", "--context is given twice, once as a flag of llama-server"),
     ("--mlock --load-mode mmap", "--load-mode is given twice, once as a flag of llama-server"),
 ]

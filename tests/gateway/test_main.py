@@ -16,7 +16,7 @@ from gateway.__main__ import warn_of_strangers
 from gateway.keys.ring import KeyRing
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
-from tests.program import program, said
+from tests.program import program, program_of_users, said
 
 BACKENDS = ["trio", "asyncio"]
 
@@ -37,9 +37,10 @@ def test_the_installed_command_is_this_program() -> None:
 
 
 def test_a_wrong_flag_is_one_line_and_2() -> None:
-    code, lines = ended("--slots", "many")
+    with program_of_users("--slots", "many") as process:
+        _, text = process.communicate(timeout=60)
     reason = "should be a valid integer, unable to parse string as an integer"
-    assert (code, lines) == (2, [f"llama-gateway: --slots 'many': {reason}"])
+    assert (process.returncode, text) == (2, f"llama-gateway: --slots 'many': {reason}\n")
 
 
 def test_a_file_that_is_no_model_is_one_line_and_2(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
-    with program("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
+    with program_of_users("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
         line = said(process, "listening on http://127.0.0.1:")
         assert f"serving {model_path().stem} (" in line
         assert "2 slots of " in line

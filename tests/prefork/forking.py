@@ -1,4 +1,4 @@
-"""Replacement of `anyio.open_process` that forks the project's own processes."""
+"""Replacement of `anyio.open_process`, and of the program's start, that forks the project's own processes."""
 
 import json
 import os
@@ -14,14 +14,17 @@ import anyio
 from anyio.abc import Process
 
 from engine.client.process import child_environment, command_for
+from tests import program
 from tests.prefork import server
 from tests.prefork.process import ForkedProcess, PipeReader, PipeWriter
+from tests.prefork.program import ForkedProgram
 
 PREPARED: Mapping[str, Sequence[str]] = {
     "engine.worker.main": (),
     "tests.engine.fake_child": (),
     "tests.engine.client.scripted_child": (),
     "gateway.preparation.workers.forkserver": ("gateway.app",),
+    "gateway.__main__": ("gateway.app", "gateway.serve", "anyio._backends._asyncio", "anyio._backends._trio"),
 }
 """Modules whose `main` is run in forks, each with the modules that the process imports later."""
 
@@ -41,12 +44,7 @@ class ForkServers:
         self, module: str, arguments: Sequence[str], *, stdin: int, stdout: int, env: Mapping[str, str]
     ) -> ForkedProcess:
         """Run `main` of a module in a new process. `stdin` and `stdout` are as of `subprocess`."""
-        if module not in self._controls:
-            self._controls[module] = self._stack.enter_context(_fork_server(module))
-        request = json.dumps({"arguments": [*arguments], "environment": {**env}}).encode()
-        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as passed:
-            passed.enter_context(theirs)
             writer = reader = None
             if stdin == subprocess.PIPE:
                 stdin, ours = os.pipe()
@@ -59,8 +57,31 @@ class ForkServers:
             elif stdout == subprocess.DEVNULL:
                 stdout = os.open(os.devnull, os.O_WRONLY)
                 passed.callback(os.close, stdout)
-            socket.send_fds(self._controls[module], [request], [stdin, stdout, STDERR, theirs.fileno()])
+            channel = self._request(module, arguments, env, [stdin, stdout, STDERR])
         return ForkedProcess(channel, writer, reader)
+
+    def fork_program(self, arguments: Sequence[str]) -> ForkedProgram:
+        """Run `llama-gateway` in a new process, with its standard error in a pipe."""
+        null = os.open(os.devnull, os.O_RDWR)
+        stderr, theirs = os.pipe()
+        try:
+            channel = self._request("gateway.__main__", arguments, os.environ, [null, null, theirs])
+        finally:
+            os.close(null)
+            os.close(theirs)
+        return ForkedProgram(channel, stderr)
+
+    def _request(
+        self, module: str, arguments: Sequence[str], env: Mapping[str, str], standard: Sequence[int]
+    ) -> socket.socket:
+        """Ask the fork server of a module for a process with these files, and return the channel of its reports."""
+        if module not in self._controls:
+            self._controls[module] = self._stack.enter_context(_fork_server(module))
+        request = json.dumps({"arguments": [*arguments], "environment": {**env}}).encode()
+        channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self._controls[module], [request], [*standard, theirs.fileno()])
+        return channel
 
 
 @contextmanager
@@ -75,7 +96,7 @@ def _fork_server(module: str) -> Iterator[socket.socket]:
 
 @contextmanager
 def forked_processes() -> Iterator[None]:
-    """Fork what `anyio.open_process` would start, if its command runs a module of `PREPARED`."""
+    """Fork what `tests.program` starts, and what `anyio.open_process` does if its command runs one of `PREPARED`."""
     start = anyio.open_process
     with ExitStack() as stack:
         servers = ForkServers(stack)
@@ -96,7 +117,10 @@ def forked_processes() -> Iterator[None]:
                 command, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=start_new_session, env=env
             )
 
-        with patch.object(anyio, "open_process", open_process):
+        with (
+            patch.object(anyio, "open_process", open_process),
+            patch.object(program, "start", servers.fork_program),
+        ):
             yield
 
 

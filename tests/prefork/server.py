@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import logging
 import os
 import selectors
 import signal
@@ -13,6 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 REPORT = struct.Struct("=i")
 """Layout of a report on a child's channel: first its process id, then its exit code, negative for a signal."""
@@ -23,8 +25,8 @@ MAX_REQUEST = 2**17
 class Server:
     """Forks children as requested on a socket. Its end is the end of all children."""
 
-    def __init__(self, control: socket.socket, main: Callable[[], object]) -> None:
-        """Prepare for requests on `control`, which keeps their boundaries. Each child runs `main`."""
+    def __init__(self, control: socket.socket, main: Callable[[], Any]) -> None:
+        """Prepare for requests on `control`, which keeps their boundaries. Each child runs `main`: its exit code."""
         self._control = control
         self._main = main
         self._selector = selectors.DefaultSelector()
@@ -80,8 +82,8 @@ class Server:
             sys.argv[1:] = arguments
             os.environ.clear()
             os.environ.update(environment)
-            self._main()
-            code = 0
+            code = self._main() or 0
+            logging.shutdown()  # as the interpreter would: lines of the log may wait
         except BaseException:  # noqa: BLE001 - shown as the interpreter would
             traceback.print_exc()
         finally:

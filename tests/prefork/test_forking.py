@@ -8,9 +8,11 @@ import pytest
 
 from engine.client.process import command_for
 from gateway.preparation.workers import forkserver
+from tests import program
 from tests.engine import fake_child
 from tests.prefork.forking import PREPARED
 from tests.prefork.process import ForkedProcess
+from tests.prefork.program import ForkedProgram
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +45,14 @@ async def test_another_program_is_started() -> None:
     process = await anyio.open_process(["/bin/true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=None)
     assert not isinstance(process, ForkedProcess)
     assert await process.wait() == 0
+
+
+def test_the_program_is_forked() -> None:
+    with program.start(["serve", "--slots", "many"]) as process:
+        assert isinstance(process, ForkedProgram)
+        _, output = process.communicate(program.GUARD)
+    assert (process.poll(), process.returncode) == (2, 2)
+    assert output.startswith("llama-gateway: --slots 'many': ")
 
 
 def test_the_prepared_modules_are_those_that_run() -> None:

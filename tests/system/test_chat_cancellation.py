@@ -1,4 +1,4 @@
-"""Clients that leave the chat in any phase, by chat completions or responses: all their state is freed."""
+"""Clients that leave the chat in any phase, by chat completions, responses or messages: all their state is freed."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.system.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"]),
-    pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"]),
+    pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"]),
 ]
 
 TEMPLATE = "{{ messages[-1].content }}"
@@ -23,6 +23,14 @@ PHASES: dict[str, dict[str, dict[str, Any]]] = {
     "/v1/responses": {
         "prefill": {"input": LONG_PROMPT, "max_output_tokens": 5},
         "decode": {"input": "Once", "max_output_tokens": MANY},
+    },
+    "/v1/messages": {
+        "prefill": {
+            "model": "default",
+            "messages": [{"role": "user", "content": LONG_PROMPT}],
+            "max_tokens": 5,
+        },
+        "decode": {"model": "default", "messages": [{"role": "user", "content": "Once"}], "max_tokens": MANY},
     },
 }
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.models import model_path
-from tests.program import GUARD, engines_of, must_end, program, said, serving_program
+from tests.program import GUARD, engines_of, must_end, program_of_users, said, serving_program
 from tests.system.served import completion
 
 STATES: dict[str, dict[str, Any]] = {
@@ -28,7 +28,7 @@ def until_in(state: str, port: int) -> None:
 
 def test_a_loading_engine_ends_with_its_killed_gateway() -> None:
     """The engine is stopped by a signal, so that it is surely still loading when the gateway dies."""
-    with program("--model", str(model_path())) as process:
+    with program_of_users("--model", str(model_path())) as process:
         said(process, "loading")
         while not (engines := engines_of(process.pid)):
             assert process.poll() is None

@@ -7,6 +7,7 @@ differs: a step with more rows takes longer and may yield more tokens.
 from collections import deque
 from typing import TypeAlias
 
+from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE
 
@@ -33,13 +34,9 @@ DraftTokens: TypeAlias = tuple[int, ...]
 class Speculator:
     """Chooses draft lengths by the measured time of a step and by the acceptance rates of its rows."""
 
-    def __init__(self, *, can_trim: bool) -> None:
-        """Start without measurements.
-
-        Args:
-            can_trim: whether the cells of rejected draft tokens can be dropped; if not, there are no draft tokens.
-        """
-        self._can_trim = can_trim
+    def __init__(self, traits: ModelTraits) -> None:
+        """Start without measurements. `traits` are those of the model."""
+        self._traits = traits
         self._times: dict[int, deque[float]] = {}
         self._credit = _CREDIT
         self._guesses = 0
@@ -63,12 +60,19 @@ class Speculator:
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
         """
         self._guesses = 0
-        if not self._can_trim or any(row.pending > 1 for row in rows):
+        if not self._may_draft(rows):
             return [()] * len(rows)
-        most = min(min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
+        most = min(self._traits.max_draft, min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
         length = self._best_length(rows, drafts, [length for length in LENGTHS if length <= most])
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
+
+    def _may_draft(self, rows: list[Sequence]) -> bool:
+        """Return whether the next step may have draft tokens. `rows` are in ascending order of their slots."""
+        if not self._traits.max_draft or any(row.pending > 1 for row in rows):
+            return False
+        neighbours = rows[-1].seq_id - rows[0].seq_id < len(rows)
+        return neighbours or not self._traits.has_state
 
     def _best_length(self, rows: list[Sequence], drafts: list[list[int]], lengths: list[int]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""

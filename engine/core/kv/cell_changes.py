@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from engine.core.kv.prefix_file import FileChange
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -92,4 +94,4 @@ class Forget:
     """The key of the cells; without effect if they could not be saved."""
 
 
-CellChange: TypeAlias = Removal | Shift | Copy | Swap | Save | Restore | Rewind | Forget
+CellChange: TypeAlias = Removal | Shift | Copy | Swap | Save | Restore | Rewind | Forget | FileChange

@@ -3,17 +3,16 @@
 from collections.abc import Iterable
 
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Shift, Swap
+from engine.core.kv.disk_tier import DiskTier
 from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_file import FileReport, FileWritten
+from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
-from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S
-from engine.core.kv.slot import Slot
+from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
+from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
 
-WORTH_COPYING = 16
-"""Tokens. Fewer are computed as fast as they are copied."""
-COPY_COST = 64
-"""Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
 COPIED_AT_ONCE = 4096
 """Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
 
@@ -29,15 +28,20 @@ class KVLedger:
     """Every slot, by `seq_id`."""
     store: PrefixStore
     """The saved prefixes."""
+    disk: DiskTier
+    """The prefixes in files."""
     traits: ModelTraits
     """The traits of the model."""
     reused: int
     """Number of cells that sequences have reused."""
 
-    def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> None:
-        """Create free, empty slots. Without a `store` no cells are saved."""
+    def __init__(
+        self, slots: int, traits: ModelTraits, store: PrefixStore | None = None, files: PrefixFiles | None = None
+    ) -> None:
+        """Create free, empty slots. Without a `store` no cells are saved; without `files` none are written to disk."""
         self.slots = [Slot(seq_id) for seq_id in range(slots)]
         self.store = PrefixStore(0, int) if store is None else store
+        self.disk = DiskTier(self.store, files, traits)
         self.traits = traits
         self.reused = 0
         self._finder = ReuseFinder(self.store, traits)
@@ -83,10 +87,10 @@ class KVLedger:
         best = self.best_source(sequence)
         source = self._finder.best_slot(self.slots, wanted)
         extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
-        slot = self._wished(sequence) or self._place(source.source if source and extends else None)
+        slot = self._wished(sequence) or place(self.slots, source.source if source and extends else None)
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
-        if best and _pays(best.source, best.tokens - shared):
+        if best and pays(best.source, best.tokens - shared):
             self._use(best)  # the save below must not evict it
         if kept:
             self._use(kept)
@@ -96,13 +100,26 @@ class KVLedger:
         sequence.begin_at(shared)
         self.reused += shared
 
+    def fetch(self, sequence: Sequence) -> bool:
+        """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""
+        best = self.best_source(sequence)
+        changes = self.disk.fetch(self.slots, _wanted(sequence), max(sequence.computed, best.tokens if best else 0))
+        self._changes += changes
+        return bool(changes)
+
+    def record(self, report: FileReport) -> None:
+        """Record what became of a file. After a failed write, the next one is tried with the next request."""
+        self._changes += self.disk.record(report)
+        if isinstance(report, FileWritten):
+            self._spill_if_idle()
+
     def copy_prefix(self, sequence: Sequence) -> bool:
         """Copy the beginning of a sequence's prompt from another slot or the store to its slot, if that saves enough.
 
         Return False if it must wait for a later step: enough is copied before this one, or the source is being saved.
         """
         best = self.best_source(sequence)
-        if best is None or not _pays(best.source, best.tokens - sequence.computed):
+        if best is None or not pays(best.source, best.tokens - sequence.computed):
             return True
         if not self.may_copy or self._saved_only(best) is None:
             return False
@@ -211,6 +228,7 @@ class KVLedger:
 
     def take_changes(self) -> tuple[CellChange, ...]:
         """Return the cell changes to apply before the next step, in order. From now on they count as applied."""
+        self._spill_if_idle()
         changes = tuple(self._changes)
         self._changes.clear()
         self._copied = 0
@@ -231,9 +249,15 @@ class KVLedger:
             return
         elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
-        if lost >= WORTH_SAVING and _pays(slot, lost):
+        if lost >= WORTH_SAVING and pays(slot, lost):
             self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=not self.traits.needs_checkpoints)
+            self._changes += self.disk.spill_saved()
             self._copied += slot.size
+
+    def _spill_if_idle(self) -> None:
+        """Write cached cells to a file. While sequences run, the copy would delay them."""
+        if not self.held:
+            self._changes += self.disk.spill_idle(self.slots)
 
     def _keep(self, slot: Slot, kept: Reuse[Slot] | None) -> int:
         """Drop the cells of a free slot, except those to reuse. Return how many stay."""
@@ -298,27 +322,6 @@ class KVLedger:
         """Return the slot that a request names, if it is free."""
         wish = sequence.request.slot
         return self.slots[wish] if wish in self._free else None
-
-    def _place(self, source: Slot | None) -> Slot:
-        """Choose the free slot with most held neighbours; then the source itself; then an empty or the oldest one.
-
-        Neighbouring `seq_id`s share one weight pass, so an isolated slot costs every step a weight pass of its own.
-        """
-
-        def cost(slot: Slot) -> tuple[int, bool, int, int]:
-            return -self._neighbours(slot), slot is not source, slot.used if slot.cached else 0, slot.seq_id
-
-        return min((self.slots[seq_id] for seq_id in self._free), key=cost)
-
-    def _neighbours(self, slot: Slot) -> int:
-        """Return how many of the two adjacent slots are held."""
-        beside = (slot.seq_id - 1, slot.seq_id + 1)
-        return sum(0 <= at < len(self.slots) and self.slots[at].holder is not None for at in beside)
-
-
-def _pays(source: PrefixSource, tokens: int) -> bool:
-    """Return whether so many tokens are worth a copy of all cells of a source."""
-    return tokens >= max(WORTH_COPYING, source.size // COPY_COST)
 
 
 def _wanted(sequence: Sequence) -> Prefix:

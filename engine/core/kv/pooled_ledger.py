@@ -8,6 +8,7 @@ from engine.core.kv.cell_changes import CellChange
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.pool import CellPool
 from engine.core.kv.prefix import StoredPrefix
+from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
@@ -24,9 +25,11 @@ class PooledLedger(KVLedger):
     limits. If sequences outgrow the cache, the scheduler preempts the youngest.
     """
 
-    def __init__(self, slots: int, traits: ModelTraits, store: PrefixStore | None, pool: CellPool) -> None:
+    def __init__(
+        self, slots: int, traits: ModelTraits, store: PrefixStore | None, files: PrefixFiles | None, pool: CellPool
+    ) -> None:
         """Create free, empty slots that share the cells of a pool."""
-        super().__init__(slots, traits, store)
+        super().__init__(slots, traits, store, files)
         self._pool = pool
         self._recorded = 0
 
@@ -85,8 +88,10 @@ class PooledLedger(KVLedger):
         self._recorded = len(self._changes)
 
 
-def make_ledger(slots: int, traits: ModelTraits, store: PrefixStore | None = None) -> KVLedger:
+def make_ledger(
+    slots: int, traits: ModelTraits, store: PrefixStore | None = None, files: PrefixFiles | None = None
+) -> KVLedger:
     """Return the ledger of a cache of this kind."""
     if traits.pool is None:
-        return KVLedger(slots, traits, store)
-    return PooledLedger(slots, traits, store, CellPool(traits.pool))
+        return KVLedger(slots, traits, store, files)
+    return PooledLedger(slots, traits, store, files, CellPool(traits.pool))

@@ -5,10 +5,14 @@ from itertools import islice
 
 from engine.core.kv.cell_changes import CellChange, Forget, Restore, Rewind, Save
 from engine.core.kv.prefix import Prefix, StoredPrefix
+from engine.core.kv.prefix_file import Fetch, PrefixFile
 from engine.core.kv.prefix_index import PrefixIndex
 
 WORTH_SAVING = 128
 """Tokens. Fewer are recomputed in about one prompt step, and most short requests never come again."""
+NEEDED_CHECKPOINTS = 2
+"""Checkpoints of a conversation that its next turn needs: its prompt may differ from this one behind the last message,
+or behind the one before."""
 MOST_CHECKPOINTS = 8
 """Checkpoints of one conversation. The next turn needs the last two; earlier ones serve edits further back, and others
 that begin alike."""
@@ -29,6 +33,8 @@ class PrefixStore:
     """Tokens saved so far."""
     restored: int
     """Tokens restored so far."""
+    reads: int
+    """Reads of files that have ended."""
 
     def __init__(
         self, budget: int, bytes_of: Callable[[int], int], partial_bytes_of: Callable[[int], int] | None = None
@@ -45,14 +51,16 @@ class PrefixStore:
         self._bytes_of = bytes_of
         self._partial_bytes_of = partial_bytes_of
         self._prefixes: dict[int, StoredPrefix] = {}  # least recently used first
-        self._index = PrefixIndex()
-        self._checkpoints = PrefixIndex()
+        self._index = PrefixIndex[StoredPrefix]()
+        self._checkpoints = PrefixIndex[StoredPrefix]()
         self._last_key = 0
         self._last_saved = 0
+        self._reading: set[int] = set()
         self.bytes = 0
         self.tokens = 0
         self.saved = 0
         self.restored = 0
+        self.reads = 0
 
     def __iter__(self) -> Iterator[StoredPrefix]:
         """Iterate over all prefixes, the least recently used first."""
@@ -60,7 +68,25 @@ class PrefixStore:
 
     def has_room(self, tokens: int) -> bool:
         """Return whether so many tokens would fit in an empty store."""
-        return self._bytes_of(tokens) <= self._budget
+        return self.fits(self._bytes_of(tokens))
+
+    def fits(self, size: int) -> bool:
+        """Return whether so many bytes would fit in an empty store."""
+        return size <= self._budget
+
+    def bytes_of(self, tokens: int) -> int:
+        """Return the maximum size of so many tokens."""
+        return self._bytes_of(tokens)
+
+    @property
+    def newest(self) -> StoredPrefix:
+        """The entry that was added or used last."""
+        return next(reversed(self._prefixes.values()))
+
+    @property
+    def reading(self) -> bool:
+        """True while an entry is read from a file."""
+        return bool(self._reading)
 
     def __contains__(self, stored: StoredPrefix) -> bool:
         """Return whether a prefix or a checkpoint has not been evicted."""
@@ -68,11 +94,7 @@ class PrefixStore:
 
     def find(self, wanted: Prefix) -> Iterator[StoredPrefix]:
         """Yield the prefix with the longest common part, and the longest one that `wanted` begins with."""
-        nearest = self._index.nearest(wanted)
-        if nearest is not None:
-            yield nearest
-            if nearest.prefix.common(wanted) < nearest.size:
-                yield from islice(self._index.all_within(wanted), 1)
+        return self._index.find(wanted)
 
     def find_checkpoint(self, wanted: Prefix) -> StoredPrefix | None:
         """Return the partial checkpoint with most tokens that `wanted` begins with."""
@@ -89,7 +111,7 @@ class PrefixStore:
 
     def save_checkpoint(self, seq_id: int, prefix: Prefix) -> list[CellChange]:
         """Add a checkpoint of the prefix that a slot holds, unless there is one. Return the changes for the runner."""
-        earlier = list((self._checkpoints if self._partial_bytes_of else self._index).all_within(prefix))
+        earlier = list(self._all_checkpoints(prefix))
         if earlier and earlier[0].size == prefix.size:
             self.use(earlier[0])
             return []
@@ -99,6 +121,13 @@ class PrefixStore:
         forgotten = [self._forget(one) for one in surplus]
         partial = self._partial_bytes_of is not None
         return [*forgotten, *self._save(seq_id, prefix, self._checkpoint_bytes(prefix.size), partial=partial)]
+
+    def last_checkpoints(self, prefix: Prefix) -> Iterator[StoredPrefix]:
+        """Yield the checkpoints that the next turn needs."""
+        return islice(self._all_checkpoints(prefix), NEEDED_CHECKPOINTS)
+
+    def _all_checkpoints(self, prefix: Prefix) -> Iterator[StoredPrefix]:
+        return (self._checkpoints if self._partial_bytes_of else self._index).all_within(prefix)
 
     def has_room_for_checkpoint(self, tokens: int) -> bool:
         """Return whether a checkpoint after so many tokens would fit in an empty store."""
@@ -128,7 +157,20 @@ class PrefixStore:
 
     def is_saved(self, stored: StoredPrefix) -> bool:
         """Return whether a prefix is known to be saved."""
-        return stored.key <= self._last_saved
+        return stored.key <= self._last_saved and stored.key not in self._reading
+
+    def fetch(self, file: PrefixFile) -> list[CellChange]:
+        """Add the prefix of a file, to be read. Return the changes for the runner, evictions first."""
+        stored, evicted = self._admit(file.prefix, file.bytes, partial=file.partial)
+        self._reading.add(stored.key)
+        return [*evicted, Fetch(file, stored.key)]
+
+    def end_read(self, key: int, *, found: bool) -> list[Forget]:
+        """Record that a read has ended. An entry that was not found is removed. Return the changes for the runner."""
+        self.reads += 1
+        self._reading.discard(key)
+        stored = None if found else self._prefixes.get(key)
+        return [self._forget(stored)] if stored else []
 
     def drop_unsaved(self, key: int) -> None:
         """Remove a prefix that the runner could not save, unless it is evicted already."""
@@ -138,12 +180,19 @@ class PrefixStore:
 
     def _save(self, seq_id: int, prefix: Prefix, needed: int, *, partial: bool = False) -> list[CellChange]:
         """Add an entry. Return the changes, evictions first."""
-        changes: list[CellChange] = []
+        stored, evicted = self._admit(prefix, needed, partial=partial)
+        self.saved += stored.cells
+        return [*evicted, Save(stored.key, seq_id, partial)]
+
+    def _admit(self, prefix: Prefix, needed: int, *, partial: bool) -> tuple[StoredPrefix, list[CellChange]]:
+        """Add an entry. Return it, and the evictions that make room for it."""
+        evicted: list[CellChange] = []
         while self._prefixes and self.bytes + needed > self._budget:
-            changes.append(self._forget(next(iter(self))))
+            evicted.append(self._forget(next(iter(self))))
         self._last_key += 1
-        self._add(StoredPrefix(self._last_key, prefix, needed, partial))
-        return [*changes, Save(self._last_key, seq_id, partial)]
+        stored = StoredPrefix(self._last_key, prefix, needed, partial)
+        self._add(stored)
+        return stored, evicted
 
     def forget_alike(self, prefix: Prefix) -> list[CellChange]:
         """Remove all prefixes that begin with this one, or that it begins with. Return the changes for the runner."""
@@ -159,13 +208,13 @@ class PrefixStore:
         self._index_of(stored).add(stored)
         self.bytes += stored.bytes
         self.tokens += stored.cells
-        self.saved += stored.cells
 
     def _remove(self, stored: StoredPrefix) -> None:
         del self._prefixes[stored.key]
+        self._reading.discard(stored.key)
         self._index_of(stored).remove(stored)
         self.bytes -= stored.bytes
         self.tokens -= stored.cells
 
-    def _index_of(self, stored: StoredPrefix) -> PrefixIndex:
+    def _index_of(self, stored: StoredPrefix) -> PrefixIndex[StoredPrefix]:
         return self._checkpoints if stored.partial else self._index

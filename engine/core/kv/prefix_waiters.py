@@ -27,8 +27,14 @@ class PrefixWaiters:
     def start(self, sequence: Sequence, earlier: Iterable[Sequence]) -> None:
         """Copy the longest computed prefix to a sequence, or defer it while another one computes a longer prefix.
 
-        A sequence is also deferred while another one computes the scores of its prompt.
+        A sequence is also deferred while files are read for it, or another one computes the scores of its prompt.
         """
+        if sequence.shares and self._ledger.fetch(sequence):
+            self._sources[sequence] = None, 0
+        else:
+            self._start(sequence, earlier)
+
+    def _start(self, sequence: Sequence, earlier: Iterable[Sequence]) -> None:
         if scorer := _scorer(sequence, earlier):
             self._sources[sequence] = scorer, sequence.prompt - 1
             return
@@ -61,7 +67,7 @@ class PrefixWaiters:
                 del self._sources[waiter]
             elif source not in alive or source.computed >= shared:
                 del self._sources[waiter]
-                self.start(waiter, order[: order.index(waiter)])
+                self._start(waiter, order[: order.index(waiter)])
 
 
 def _scorer(sequence: Sequence, others: Iterable[Sequence]) -> Sequence | None:

@@ -9,6 +9,11 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 
+WORTH_COPYING = 16
+"""Tokens. Fewer are computed as fast as they are copied."""
+COPY_COST = 64
+"""Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
+
 PrefixSource: TypeAlias = Slot | StoredPrefix
 """A place to reuse cells from."""
 S_co = TypeVar("S_co", bound=PrefixSource, covariant=True)
@@ -69,3 +74,8 @@ class ReuseFinder:
 
 def _best(found: Iterable[Reuse[S] | None]) -> Reuse[S] | None:
     return max(filter(None, found), key=lambda one: (one.tokens, -one.source.size), default=None)
+
+
+def pays(source: PrefixSource, tokens: int) -> bool:
+    """Return whether so many tokens are worth a copy of all cells of a source."""
+    return tokens >= max(WORTH_COPYING, source.size // COPY_COST)

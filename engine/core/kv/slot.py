@@ -45,3 +45,21 @@ class Slot:
         if holder is None:
             return SlotInfo(self.seq_id, "idle", None, 0, len(self.cached))
         return SlotInfo(self.seq_id, "decode" if holder.generated else "prefill", holder.request.id, holder.computed, 0)
+
+
+def place(slots: list[Slot], source: Slot | None) -> Slot:
+    """Choose the free slot with most held neighbours; then the source itself; then an empty or the oldest one.
+
+    Neighbouring `seq_id`s share one weight pass, so an isolated slot costs every step a weight pass of its own.
+    """
+
+    def cost(slot: Slot) -> tuple[int, bool, int, int]:
+        return -_neighbours(slots, slot), slot is not source, slot.used if slot.cached else 0, slot.seq_id
+
+    return min((slot for slot in slots if slot.holder is None), key=cost)
+
+
+def _neighbours(slots: list[Slot], slot: Slot) -> int:
+    """Return how many of the two adjacent slots are held."""
+    beside = (slot.seq_id - 1, slot.seq_id + 1)
+    return sum(0 <= at < len(slots) and slots[at].holder is not None for at in beside)

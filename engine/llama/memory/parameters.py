@@ -21,9 +21,11 @@ def all_cells(slots: int, context: int) -> int:
 
 
 def context_params(
-    config: EngineConfig, cells: int, attention: Attention, *, full_windows: bool
+    config: EngineConfig, cells: int, attention: Attention, *, full_windows: bool, snapshots: int = 0
 ) -> llama_cpp.llama_context_params:
     """Return the parameters of a context with so many cells in all slots, in sliding-window layers if `full_windows`.
+
+    Each slot has so many snapshots of its recurrent state: one before each of the last tokens.
 
     In a unified cache the slots share them. Otherwise each has its own part, so that it always finds room; neighbouring
     `seq_id`s with as many tokens share one weight pass, and each attends only to its own cells: a step of 16 rows with
@@ -38,4 +40,5 @@ def context_params(
     params.type_k, params.type_v = CELL_TYPES[config.kv_type_k].number, CELL_TYPES[config.kv_type_v].number
     params.kv_unified = config.kv_unified
     params.swa_full = full_windows
+    params.n_rs_seq = snapshots
     return params

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 from engine.config import EngineConfig
+from engine.core.drafts.speculation import LENGTHS
 from engine.errors import LoadError
 from engine.llama.attention import Attention
 from engine.llama.memory.buffers import HOST, Buffers
@@ -23,6 +25,11 @@ _STORE_SHARE = 0.1
 _LARGEST_STORE = 8 * 2**30
 """Bytes. Memory is only used as prefixes are saved, but requests rarely return after so many others."""
 _MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
+_SNAPSHOT_SHARE = 0.1
+"""Share of the memory for defaults that snapshots of recurrent states may take beside the shortest context."""
+_SMALL_SNAPSHOT, _FEW_SNAPSHOTS = 2**20, 3
+"""Bytes, and number. Steps without draft tokens take no longer with snapshots of 80 KB (LFM2), and with those of 19 MB
+(Qwen3.5) 3 to 5 % longer for three of them and 6 to 8 % for seven. Three draft tokens bring most of the gain."""
 _LONG, _LONGER = 2**17, 2**18
 """Tokens. Between these a sequence takes more memory only by its tokens, because sliding windows are shorter. There are
 so many that hundredths of a MiB make a tenth of a byte of each."""
@@ -53,6 +60,8 @@ class MemoryPlan:
     """Bytes of the cells of one token, in all layers that keep it."""
     full_windows: bool
     """True if sliding-window layers keep the cells of all tokens, so that the last ones can be dropped."""
+    snapshots: int
+    """Number of earlier recurrent states that each slot keeps: one before each of the last tokens."""
     buffers: Buffers
     """The buffers."""
     prefix_store: int
@@ -67,10 +76,20 @@ def plan_memory(
     rooms: Mapping[str, Room],
     *,
     windowed: bool = False,
+    recurrent: bool = False,
 ) -> MemoryPlan:
     """Choose the tokens of a slot by the memory that llama.cpp takes for them.
 
-    A model with sliding windows keeps the cells of all tokens if defaults may take the memory for the whole context.
+    Args:
+        config: the operator's choices.
+        attention: the attention implementation.
+        trained: the training context of the model.
+        simulation: tells the memory.
+        rooms: the memory of each device.
+        windowed: whether the model has sliding windows. It keeps the cells of all tokens if defaults may take the
+            memory for the whole context.
+        recurrent: whether the model has a recurrent state. Slots keep as many snapshots as draft tokens need if
+            llama.cpp can for the model, and if they take little of the memory.
 
     Raises:
         LoadError: memory does not hold the operator's choice, or too few tokens to be useful; or llama.cpp refuses the
@@ -78,37 +97,92 @@ def plan_memory(
     """
     wanted = config.context or trained
     full_windows = True
-    each, need = _needs(config, attention, simulation, full_windows=True)
+    each = _token_bytes(config, attention, simulation, full_windows=True)
+    need = _need(config, attention, simulation, full_windows=True)
     if windowed and not fits_full_windows(config.slots, wanted, need, each, rooms):
         full_windows = False
-        each, need = _needs(config, attention, simulation, full_windows=False)
+        each = _token_bytes(config, attention, simulation, full_windows=False)
+        need = _need(config, attention, simulation, full_windows=False)
+    snapshots = 0
+    if recurrent and config.speculation is not False and not config.kv_unified:
+        least = config.context or min(trained, SMALLEST_CONTEXT)
+        spare = _spare_beside(config.slots, least, need, each, rooms)
+        snapshots = choose_snapshots(config, _snapshot_bytes(config, attention, simulation), spare)
+        need = _need(config, attention, simulation, full_windows=full_windows, snapshots=snapshots)
     context = choose_context(config, trained, need, each, rooms)
     buffers, cells = need(context), all_cells(config.slots, context)
     for device, needed in buffers.all.items():
         logger.info("the context takes %.1f MiB on %s", needed / 2**20, device)
     longest = max(context, min(cells, trained)) if config.kv_unified else context
-    return MemoryPlan(longest, cells, each, full_windows, buffers, choose_prefix_store(config, buffers, rooms[HOST]))
+    store = choose_prefix_store(config, buffers, rooms[HOST])
+    return MemoryPlan(longest, cells, each, full_windows, snapshots, buffers, store)
 
 
-def _needs(
-    config: EngineConfig, attention: Attention, simulation: Simulation, *, full_windows: bool
-) -> tuple[int, Need]:
-    """Return the bytes of one token's cells, and the need of contexts."""
+def _need(
+    config: EngineConfig, attention: Attention, simulation: Simulation, *, full_windows: bool, snapshots: int = 0
+) -> Need:
+    """Return the need of contexts. Each is simulated once."""
 
-    def buffers(settings: EngineConfig, cells: int) -> Buffers:
-        return simulation.buffers(context_params(settings, cells, attention, full_windows=full_windows))
+    def need(context: int) -> Buffers:
+        cells = all_cells(config.slots, context)
+        params = context_params(config, cells, attention, full_windows=full_windows, snapshots=snapshots)
+        return simulation.buffers(params)
 
-    alone = replace(config, slots=1)
-    long, longer = (sum(buffers(alone, tokens).cells.values()) for tokens in (_LONG, _LONGER))
-    return round((longer - long) / (_LONGER - _LONG)), lambda context: buffers(config, all_cells(config.slots, context))
+    return cache(need)
+
+
+def _token_bytes(config: EngineConfig, attention: Attention, simulation: Simulation, *, full_windows: bool) -> int:
+    """Return the bytes of one token's cells."""
+    need = _need(replace(config, slots=1), attention, simulation, full_windows=full_windows)
+    long, longer = (sum(need(tokens).cells.values()) for tokens in (_LONG, _LONGER))
+    return round((longer - long) / (_LONGER - _LONG))
 
 
 def fits_full_windows(slots: int, context: int, need: Need, token_bytes: int, rooms: Mapping[str, Room]) -> bool:
     """Return whether defaults may take the memory for the cells of all tokens in sliding-window layers."""
+    return min(_spare_beside(slots, context, need, token_bytes, rooms).values(), default=-1) >= 0
+
+
+def choose_snapshots(config: EngineConfig, snapshot: Mapping[str, int] | None, spare: Mapping[str, float]) -> int:
+    """Return the number of snapshots of each slot: those of the longest draft that take little of the spare memory.
+
+    Args:
+        config: the operator's choices. Large snapshots are few unless speculation is on.
+        snapshot: bytes of one by device; None if there can be none.
+        spare: bytes by device that defaults may take beside the shortest context.
+    """
+    if snapshot is None:
+        return 0
+    most = min(
+        (_SNAPSHOT_SHARE * spare.get(device, 0) / (config.slots * each) for device, each in snapshot.items() if each),
+        default=LENGTHS[-1],
+    )
+    if not config.speculation and sum(snapshot.values()) > _SMALL_SNAPSHOT:
+        most = min(most, _FEW_SNAPSHOTS)
+    return max((length for length in LENGTHS if length <= most), default=0)
+
+
+def _snapshot_bytes(config: EngineConfig, attention: Attention, simulation: Simulation) -> Mapping[str, int] | None:
+    """Return the bytes of one snapshot by device; None if llama.cpp cannot keep any for the model."""
+    alone = replace(config, slots=1)
+    without, with_one = (
+        context_params(alone, CELL_BLOCK, attention, full_windows=False, snapshots=count) for count in (0, 1)
+    )
+    if not simulation.keeps_snapshots(with_one):
+        return None
+    before, after = simulation.buffers(without).cells, simulation.buffers(with_one).cells
+    return {device: size - before.get(device, 0) for device, size in after.items()}
+
+
+def _spare_beside(
+    slots: int, context: int, need: Need, token_bytes: int, rooms: Mapping[str, Room]
+) -> dict[str, float]:
+    """Return the bytes that defaults may take beside a context, by device; nothing if it is too large to simulate."""
     cells, spare = all_cells(slots, context), {device: room.free * room.part for device, room in rooms.items()}
-    if cells > _MOST_CELLS or cells * token_bytes > sum(spare.values()):  # too many even to simulate
-        return False
-    return _headroom(need(context), spare) >= 0
+    if cells > _MOST_CELLS or cells * token_bytes > sum(spare.values()):
+        return {}
+    needed = need(context).all
+    return {device: spare.get(device, 0) - needed.get(device, 0) for device in {*spare, *needed}}
 
 
 def find_rooms(free: int, weights: Mapping[str, int], gpus: Mapping[str, int]) -> dict[str, Room]:

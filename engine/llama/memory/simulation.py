@@ -65,12 +65,25 @@ class Simulation:
         Raises:
             LoadError: llama.cpp refuses the parameters.
         """
+        return self._try(params)[0]
+
+    def keeps_snapshots(self, params: llama_cpp.llama_context_params) -> bool:
+        """Return whether a context keeps the snapshots of recurrent states that these parameters ask for.
+
+        Raises:
+            LoadError: llama.cpp refuses the parameters.
+        """
+        return self._try(params)[1] == params.n_rs_seq
+
+    def _try(self, params: llama_cpp.llama_context_params) -> tuple[Buffers, int]:
+        """Return the buffers of a context, and the number of its snapshots: llama.cpp may keep none."""
         with capture_log(_ALL_LEVELS) as lines:
             context = llama_cpp.llama_init_from_model(self._handle, params)
         if not context:
             raise LoadError(f"llama.cpp refuses the context: {first_error(lines)}")
+        snapshots = int(llama_cpp.llama_n_rs_seq(context))
         llama_cpp.llama_free(context)
-        return read_buffers((line.text for line in lines), self._gpus)
+        return read_buffers((line.text for line in lines), self._gpus), snapshots
 
 
 def _without_vocabulary(architecture: str, vocabulary: int) -> ctypes.Array[llama_cpp.llama_model_kv_override]:

@@ -11,7 +11,7 @@ from engine.core.kv.cell_changes import Removal
 from engine.core.model import Model
 from engine.core.step import Change
 from engine.request import EmbeddingRequest
-from engine.worker.admission import admit_embedding
+from engine.worker.embedding_admission import admit_embedding
 from engine.worker.lanes.lane import Lane
 from engine.worker.slices import Slices
 

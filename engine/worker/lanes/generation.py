@@ -7,10 +7,11 @@ from threading import Lock
 
 from typing_extensions import override
 
+from engine.core.changes import carry_out
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
-from engine.core.step import Change, Close, Runner, StepPlan, StepResult, carry_out
+from engine.core.step import Change, Close, Runner, StepPlan, StepResult
 from engine.request import GenerationRequest
 from engine.worker.admission import admit
 from engine.worker.lanes.lane import Lane

@@ -28,6 +28,8 @@ class Format(Protocol):
     """True if the parser needs control tokens in the text."""
     text_calls: TextCalls
     """Notation of calls as text, for templates that do not render calls."""
+    reasoning_tags: Tags | None
+    """Tags around reasoning, if the family reasons."""
 
     def opens_thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
@@ -83,8 +85,6 @@ class TaggedFormat(Format, ABC):
     text_calls = IN_JSON
     opening: str
     """Marker that begins forced calls."""
-    reasoning_tags: Tags | None
-    """Tags around reasoning, if the family reasons."""
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         self.special_tokens = special_tokens

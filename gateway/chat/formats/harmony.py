@@ -16,7 +16,7 @@ from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.format import Format, chosen
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import ReaderParser, attempt
+from gateway.chat.formats.parser import ReaderParser, Tags, attempt
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Emit, Reading, Source, Truncated
 from gateway.chat.formats.text_calls import IN_JSON
@@ -42,6 +42,7 @@ class Harmony(Format):
     name = "harmony"
     show_special = True
     text_calls = IN_JSON
+    reasoning_tags = Tags(f"{CHANNEL}{_REASONING}{_MESSAGE}", _END)
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens

@@ -58,7 +58,7 @@ class Scripted:
         supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
         with anyio.fail_after(GUARD):
             async with open_engine(
-                EngineConfig(model="m"), command=command, limits=supervision, clock=clock, download=download
+                EngineConfig(model="/folder/m"), command=command, limits=supervision, clock=clock, download=download
             ) as engine:
                 if ready:
                     await engine.ready()

@@ -179,7 +179,7 @@ class ScriptedChild:
         if verb == "slow":
             return
         if verb == "refuse":
-            self.write(LoadFailed("this is no GGUF file"))
+            self.write(LoadFailed("/folder/m is no GGUF file"))
             return
         if verb.startswith("after "):
             Path(verb.removeprefix("after ")).read_bytes()

@@ -61,9 +61,10 @@ async def test_loading_reports_progress_and_ends_ready(scripted: Scripted) -> No
 
 async def test_a_model_that_cannot_be_loaded_is_an_error_with_the_engines_words(scripted: Scripted) -> None:
     async with scripted.open("refuse", ready=False) as engine:
-        with pytest.raises(LoadError, match=r"^this is no GGUF file$"):
+        with pytest.raises(LoadError, match=r"^m is no GGUF file$"):
             await engine.ready()
         assert engine.status.state is EngineState.FAILED
+        assert engine.status.cause == "/folder/m is no GGUF file"
         with pytest.raises(Unavailable):
             await text(engine, SERVES)
     assert len(scripted.pids()) == 1

@@ -25,7 +25,7 @@ class Engine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(FakeModel(slots=3, context=256), store_budget=10**6)
+        self.driver = Driver(FakeModel(slots=3, context=256), store_budget=10**6, on_disk=True)
         self.asked: dict[int, GenerationRequest] = {}
         self.cancelled: set[int] = set()
 
@@ -37,11 +37,13 @@ class Engine(RuleBasedStateMachine):
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
+        on_disk=st.booleans(),
         pool=st.none() | st.integers(256, 700),
     )
     @precondition(lambda self: not self.asked)
     def start(
         self,
+        *,
         capacity: int | None,
         can_trim: bool,
         windowed: bool,
@@ -49,12 +51,14 @@ class Engine(RuleBasedStateMachine):
         slots: int,
         store: int,
         room: int,
+        on_disk: bool,
         pool: int | None,
     ) -> None:
         windowed = windowed and not pool  # no model has both
-        model = FakeModel(slots=slots, context=256, can_trim=can_trim, windowed=windowed, pool=pool)
+        traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
+        model = FakeModel(slots=slots, context=256, pool=pool, **traits)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
-        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds)
+        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, key=self.driver.key)
         self.driver.run.room = room
 
     @rule(
@@ -113,6 +117,28 @@ class Engine(RuleBasedStateMachine):
         self.cancelled.add(key)
         self.driver.step(before=lambda: self.driver.cancel(key))
 
+    @rule(fails=st.booleans())
+    def end_the_io(self, fails: bool) -> None:
+        self.driver.deliver()
+        self.driver.run.files.fails = fails
+
+    @rule()
+    @precondition(lambda self: self.driver.run.files.tokens)
+    def lose_a_file(self) -> None:
+        self.driver.run.files.delete(min(self.driver.run.files.tokens))
+
+    @rule()
+    def restart(self) -> None:
+        """Go on with a new engine that has only the files."""
+        self.finish()
+        old = self.driver
+        runner = FakeRunner(old.model, rewinds=old.rewinds)
+        runner.files = old.run.files
+        self.asked, self.cancelled = {}, set()
+        self.driver = Driver(
+            old.model, runner, store_budget=old.store_budget, rewinds=old.rewinds, on_disk=old.on_disk, key=old.key
+        )
+
     @invariant()
     def the_ledger_balances(self) -> None:
         self.driver.check()
@@ -134,6 +160,9 @@ class Engine(RuleBasedStateMachine):
             assert self.driver.run.cells.get(slot.seq_id, []) == known
 
     def teardown(self) -> None:
+        self.finish()
+
+    def finish(self) -> None:
         self.driver.drain()
         for key, asked in self.asked.items():
             self.check_outcome(key, len(asked.prompts) * asked.n)

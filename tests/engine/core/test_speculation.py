@@ -1,6 +1,7 @@
 """Draft tokens change the time of a text, and only that."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -161,6 +162,26 @@ def test_a_model_that_cannot_drop_cells_gets_no_drafts() -> None:
     assert finished(made, key).drafted == 0
 
 
+def test_a_model_with_few_snapshots_gets_short_drafts() -> None:
+    model = FakeModel(context=2048, can_trim=False, max_draft=3)
+    made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
+    key = made.add("begin", max_tokens=200, speculative=True)
+    made.drain()
+    assert made.text(key) == generate(False, mostly)[0]
+    assert finished(made, key).drafted > finished(made, key).accepted > 0
+    assert max(len(chunk.draft) for plan in made.plans for chunk in plan.chunks) == 3
+
+
+@pytest.mark.parametrize("only_neighbours", [True, False])
+def test_rows_apart_have_no_drafts_where_only_neighbours_may(only_neighbours: bool) -> None:
+    speculator = Speculator(replace(FakeModel().traits, has_state=only_neighbours))
+    rows = [Sequence(request("begin", speculative=True), 0, list(b"abcabcabcabc"), 100) for _ in range(2)]
+    for apart in (1, 2):
+        for at, row in enumerate(rows):
+            row.seq_id, row.computed = at * apart, len(row.tokens) - 1
+        assert any(speculator.draft(rows)) == (apart == 1 or not only_neighbours)
+
+
 def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> None:
     made = driver(mostly)
     made.add("begin", max_tokens=200, speculative=True)
@@ -214,7 +235,7 @@ def test_each_draft_length_is_tried_once() -> None:
     assert row.drafter
     row.computed = len(row.tokens) - 1
     row.drafter.acceptance_rate = 0.9
-    speculator = Speculator(can_trim=True)
+    speculator = Speculator(FakeModel().traits)
     speculator.observe(1, 1.0, drawn=1, accepted=0)
     tried = []
     while draft := speculator.draft([row])[0]:
@@ -275,12 +296,12 @@ def draw_from(speculator: Speculator, tokens: int, rate: float, noise: float) ->
 @pytest.mark.parametrize(("rate", "most"), [(0.0, 0.0), (0.02, 0.1), (0.05, 0.15)])
 def test_wrong_guesses_are_few_whatever_the_clock_says(rate: float, noise: float, most: float) -> None:
     """The credit bounds them: 64 at first, and then a share of the drawn tokens."""
-    _, rejected = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    _, rejected = draw_from(Speculator(FakeModel().traits), 8_000, rate, noise)
     assert rejected <= 64 + most * 8_000
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.3, 0.6])
 @pytest.mark.parametrize(("rate", "least"), [(0.8, 0.6), (0.95, 0.8)])
 def test_right_guesses_are_computed_in_noise_too(rate: float, noise: float, least: float) -> None:
-    accepted, _ = draw_from(Speculator(can_trim=True), 8_000, rate, noise)
+    accepted, _ = draw_from(Speculator(FakeModel().traits), 8_000, rate, noise)
     assert accepted > least * 8_000

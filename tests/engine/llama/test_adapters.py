@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
-from engine.core.step import carry_out
 from engine.core.turns import Turns
 from engine.errors import LoadError
 from engine.events import Event, Finished

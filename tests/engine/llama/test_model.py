@@ -47,7 +47,7 @@ def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
     assert info.trained_context > 0
     assert info.parameters > 0
     assert info.size > 0
-    assert info.description == "llama 293K all F32"
+    assert info.description == f"llama {info.parameters / 1000:.0f}K all F32"
     assert (info.architecture, info.generates, info.infills) == ("llama", True, False)
     assert info.embedding_size == 64
     assert (info.bos, info.eos) == ("<s>", "</s>")
@@ -216,9 +216,9 @@ def test_an_embedding_model_does_not_generate(monkeypatch: pytest.MonkeyPatch, k
         assert loaded.info.embedding_size > 0
 
 
-def test_a_model_that_only_ranks_is_refused(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
+def test_a_model_that_ranks_needs_a_classifier(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
     with_metadata(monkeypatch, ".pooling_type", str(llama_cpp.LLAMA_POOLING_TYPE_RANK))
-    with pytest.raises(LoadError, match="only ranks"):
+    with pytest.raises(LoadError, match="has no classifier"):
         load(config())
     assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
 

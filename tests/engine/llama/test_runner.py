@@ -489,10 +489,10 @@ def test_the_probe_passes_and_leaves_no_cells(runner: LlamaRunner) -> None:
 def test_a_context_that_cannot_drop_the_last_cells_is_found_out(
     runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert runner.probe().can_trim
+    assert runner.probe().drops
     monkeypatch.setattr(llama_cpp, "llama_memory_seq_rm", lambda _memory, _seq_id, start, _end: not start)
     probed = runner.probe()
-    assert (probed.can_trim, probed.partial) == (False, None)
+    assert (probed.drops, probed.partial) == (False, None)
 
 
 @pytest.mark.parametrize("refusing", ["llama_state_seq_set_data_ext", "llama_memory_seq_rm"])

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.core.embedding.step import EmbeddingLimits
 from engine.errors import RequestError
-from engine.request import EmbeddingRequest, Infill, Prompt, PromptText, Sampling, all_plain
+from engine.request import Infill, Prompt, PromptText, Sampling, all_plain
 from engine.testing.fake_model import END, FakeModel
-from engine.worker.admission import admit, admit_embedding
+from engine.worker.admission import admit
 from tests.engine.driver import at_once, request
 
 CONTEXT = 64
-LIMITS = EmbeddingLimits(rows=CONTEXT, cells=CONTEXT, texts=1, longest=CONTEXT, splits=True)
 
 
 class CountingModel(FakeModel):
@@ -39,13 +37,6 @@ def test_a_prompt_that_cannot_fit_is_tokenised_only_at_its_beginning(model: Coun
         at_once(admit(1, request(prompt), model))
     assert (raised.value.param, raised.value.code) == ("prompt", "context_length_exceeded")
     assert model.seen <= 16 * CONTEXT
-
-
-def test_an_embedding_input_that_cannot_fit_is_tokenised_only_at_its_beginning(model: CountingModel) -> None:
-    with pytest.raises(RequestError, match=f"at least {CONTEXT + 1} tokens") as raised:
-        at_once(admit_embedding(1, EmbeddingRequest(id="x", inputs=("x" * 10**6,)), model, LIMITS))
-    assert (raised.value.param, raised.value.code) == ("input", "context_length_exceeded")
-    assert model.seen == 16 * CONTEXT
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from types import NoneType
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Api, Call, Endpoint, no_body
-from gateway.apis.routing import encoder_for, routes
+from gateway.apis.routing import conventions_for, routes
 from gateway.middleware.errors import Problem
 from gateway.preparation.preparer import InlinePreparer
 
@@ -25,7 +25,7 @@ def api(name: bytes, *endpoints: Endpoint[None, None, str]) -> Api:
 
 APIS = (
     api(b"first", endpoint("GET", "/a"), endpoint("GET", "/a/{id}"), endpoint("DELETE", "/a/{id}")),
-    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}")),
+    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}"), endpoint("POST", "/d")),
 )
 
 
@@ -36,13 +36,17 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
         "/a/{id}": {"GET", "HEAD", "DELETE"},
         "/b": {"POST"},
         "/b/{id:path}": {"GET", "HEAD"},
+        "/d": {"POST"},
     }
 
 
 def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
-    encoder = encoder_for(APIS)
+    conventions = conventions_for(APIS)
     problem = Problem(status=404, message="m")
-    shapes = {path: encoder(path)(problem) for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c")}
+    shapes = {
+        path: conventions(path).encode_error(problem)
+        for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c", "/d/x/y")
+    }
     assert shapes == {
         "/a": b"first",
         "/a/x": b"first",
@@ -51,4 +55,5 @@ def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
         "/a/x/y": b"first",
         "/": b"first",
         "/c": b"first",
+        "/d/x/y": b"second",
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.hub.choice import choose, quant_of
+from gateway.hub.choice import MOST_NAMED, choose, quant_of
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
 
@@ -47,6 +47,12 @@ def test_a_file_is_taken_by_its_name_with_all_parts(part: str) -> None:
 def test_a_model_that_is_not_there_is_an_error(reference: HubReference, names: list[str], reason: str) -> None:
     with pytest.raises(HubError, match=reason):
         choose(names, reference)
+
+
+def test_an_error_names_some_of_many_models() -> None:
+    names = [f"model-Q{at:02}.gguf" for at in range(MOST_NAMED + 5)]
+    with pytest.raises(HubError, match=r"it has Q00, Q01, .*, Q19 and 5 more$"):
+        choose(names, HubReference("u/r", "F16"))
 
 
 def test_a_file_of_zero_parts_is_an_ordinary_one() -> None:

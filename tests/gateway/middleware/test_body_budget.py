@@ -301,10 +301,10 @@ async def test_there_is_one_copy_of_a_body_while_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("/v1/embeddings", {"input": "x" * 70_000}),
-        ("/tokenize", {"content": "x" * 70_000}),
-        ("/detokenize", {"tokens": [97] * 30_000}),
-        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "x" * 70_000}]}),
+        ("/v1/embeddings", {"input": "x"}),
+        ("/tokenize", {"content": "x"}),
+        ("/detokenize", {"tokens": [97]}),
+        ("/v1/chat/completions/input_tokens", {"messages": [{"role": "user", "content": "x"}]}),
     ],
 )
 async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: dict[str, object]) -> None:
@@ -313,7 +313,7 @@ async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: 
     budget = BodyBudget()
     with mock.patch("gateway.app.BodyBudget", return_value=budget):
         app = app_of(engine, chat_template=templates.CHATML)
-    call = AsgiCall(app, path, orjson.dumps(fields))
+    call = AsgiCall(app, path, orjson.dumps(fields) + b" " * 70_000)
     with mock.patch.object(budget, "take", wraps=budget.take) as take, anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call.run)

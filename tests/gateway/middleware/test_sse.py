@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Message
 
 from engine.errors import Busy, EngineFault
+from gateway.middleware.blocks import BLOCK
 from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
 from gateway.middleware.sse import KEEP_ALIVE, EventStream, NextEvents
@@ -250,6 +251,26 @@ async def test_a_cancel_after_the_head_ends_in_at_most_one_error_event(gone: boo
     assert reader.complete is not gone
     assert len(reader.bodies) == (1 if gone else 2)
     assert b"DONE" not in b"".join(reader.bodies)
+
+
+async def test_an_event_that_a_block_has_cut_is_sent_whole_before_the_error_event() -> None:
+    closing = Closing()
+    reader = Reader(closing)
+    event = [b"data: ", bytes(BLOCK), b"", b"\n\n"]
+
+    async def send(message: Message) -> None:
+        await reader.send(message)
+        if len(reader.bodies) == 1:
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(EventStream(Script([*event, *event])), reader.scope, reader.receive, send)
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+    first, last, end = b"".join(reader.bodies).split(b"\n\n")
+    assert first == b"".join(event).removesuffix(b"\n\n")
+    assert (last.startswith(b'data: {"error"'), end) == (True, b"")
 
 
 async def test_a_cancel_before_the_head_sends_no_bytes() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 import pytest
 import schemathesis
-from jsonschema import Draft202012Validator, ValidationError
+from jsonschema import Draft202012Validator
+from jsonschema_rs import ValidationError
 from starlette.applications import Starlette
 from starlette.routing import Route
 

@@ -30,7 +30,7 @@ class FakeModelEngine(FakeEngine):
 
     def fail(self, reason: str) -> None:
         """End the load with a failure."""
-        self.status = EngineStatus(EngineState.FAILED, reason, 0.0, 0)
+        self.status = EngineStatus(EngineState.FAILED, reason, 0.0, 0, f"/folder/{reason}")
         self._done.set()
 
     async def ready(self) -> ModelInfo:

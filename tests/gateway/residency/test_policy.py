@@ -261,6 +261,19 @@ def test_a_request_begins_the_time_of_idleness_again() -> None:
     assert policy.wake_at(30) == 59
 
 
+def test_a_request_chooses_how_long_a_model_stays() -> None:
+    policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
+    load(policy, "a")
+    ticket = use(policy, "a", 1)
+    policy.keep("a", 5)
+    policy.leave(ticket, 2)
+    assert policy.wake_at(2) == 7
+    policy.keep("a", None)
+    assert policy.wake_at(2) is None
+    policy.keep("a", 0)
+    assert policy.decide(2) == [Unload("a")]
+
+
 def test_a_model_that_another_waits_for_serves_its_batch_first() -> None:
     policy = residency(1, "a", "b")
     load(policy, "a")

@@ -88,7 +88,9 @@ async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
         assert (opener.engines, residents.failure("a")) == ({}, "")
 
 
-async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too() -> None:
+async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     opener, errors = FakeOpener(), list[Unavailable]()
 
     async def ask() -> None:
@@ -106,6 +108,7 @@ async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too() 
         assert [(error.code, error.retry_after is not None) for error in errors] == [("model_unavailable", True)] * 3
         assert (opener.opened, opener.engines) == (["a"], {})
         assert (residents.status("a").state, residents.status("a").detail) == (EngineState.FAILED, "It broke.")
+        assert [vars(record)["why"] for record in caplog.records if "why" in vars(record)] == ["/folder/It broke."]
         residents.load("a")
         await until(lambda: "a" in opener.engines)
         opener.engines["a"].load()

@@ -3,15 +3,11 @@
 from collections.abc import Iterable
 from uuid import uuid4
 
-import anyio.lowlevel
-
 from engine import Finished, FinishReason
+from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, FunctionCallAnswer
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
-
-CHARACTERS_PER_PIECE = 2**14
-"""Characters of an answer that are parsed at once."""
 
 
 def new_call_id() -> str:
@@ -31,11 +27,8 @@ async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> Ch
 
     Lets other tasks run while it reads a long text.
     """
-    parser, collector = prompt.parsing.parser(), _Collector()
-    for start in range(0, len(text), CHARACTERS_PER_PIECE):
-        collector.add(parser.feed(text[start : start + CHARACTERS_PER_PIECE]))
-        await anyio.lowlevel.checkpoint()
-    collector.add(parser.finish())
+    collector = _Collector()
+    collector.add(await read_deltas(prompt, text))
     return collector.message(deprecated=deprecated)
 
 

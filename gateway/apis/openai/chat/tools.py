@@ -1,21 +1,15 @@
 """Tool fields of OpenAI's chat requests, current and deprecated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import orjson
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
+from gateway.apis.fields.tools import MAX_TOOLS, check_tools, encodable
 from gateway.chat.tools import Named, Tool, ToolChoice
-
-MAX_TOOLS = 128
-"""OpenAI's limit."""
-
-MAX_PROPERTIES = 2**14
-"""Maximum of properties in the parameters of all tools. The gateway looks at each where it reads the calls."""
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 """OpenAI's default: a function without parameters."""
@@ -26,17 +20,8 @@ class FunctionObject(Nested):
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=lambda: NO_PARAMETERS)
+    parameters: Annotated[dict[str, Any], AfterValidator(encodable)] = Field(default_factory=lambda: NO_PARAMETERS)
     strict: bool = False
-
-    @field_validator("parameters")
-    @classmethod
-    def _can_be_encoded(cls, parameters: dict[str, Any]) -> dict[str, Any]:
-        try:
-            orjson.dumps(parameters)
-        except orjson.JSONEncodeError as error:
-            raise ValueError("is nested too deeply") from error
-        return parameters
 
     def tool(self) -> Tool:
         """Return the tool for the chat template."""
@@ -154,22 +139,10 @@ class ToolFields(Fields):
 
 
 def _tool_set(functions: Sequence[FunctionObject], choice: ToolChoice, field: str) -> ToolSet:
-    names = [function.name for function in functions]
-    if isinstance(choice, Named) and choice.name not in names:
-        raise refusal(field, f"names the function {choice.name[:64]!r}, which is not offered")
-    if choice == "required" and not names:
-        raise refusal(field, "is required, but no tools are offered")
+    tools = tuple(function.tool() for function in functions)
     offered = field.replace("_choice", "s").replace("_call", "s")
-    if len(set(names)) < len(names):
-        raise refusal(offered, "should have each name once")
-    if sum(_properties(function.parameters) for function in functions) > MAX_PROPERTIES:
-        raise refusal(offered, f"should have at most {MAX_PROPERTIES} properties in total")
-    return ToolSet(tuple(function.tool() for function in functions), choice)
-
-
-def _properties(parameters: Mapping[str, Any]) -> int:
-    properties = parameters.get("properties")
-    return len(properties) if isinstance(properties, Mapping) else 0
+    check_tools(tools, choice, offered=offered, chosen=field)
+    return ToolSet(tools, choice)
 
 
 def _only(functions: Sequence[FunctionObject], names: Sequence[str]) -> list[FunctionObject]:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine import EmbeddingRequest
+from gateway.apis.answers.vectors import shorten, to_base64, to_floats
 from gateway.apis.openai.embeddings.request import EmbeddingBody
-from gateway.apis.openai.embeddings.vectors import shorten, to_base64, to_floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

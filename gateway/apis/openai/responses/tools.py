@@ -6,7 +6,8 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.apis.openai.chat.tools import MAX_TOOLS, AllowedTools, FunctionObject, FunctionTool, NamedFunction, ToolSet
+from gateway.apis.fields.tools import MAX_TOOLS
+from gateway.apis.openai.chat.tools import AllowedTools, FunctionObject, FunctionTool, NamedFunction, ToolSet
 from gateway.apis.openai.chat.tools import ToolFields as ChatTools
 from gateway.apis.openai.responses.answer import (
     ResponseTool,

@@ -3,7 +3,8 @@
 import pytest
 
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Swap
-from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, WORTH_COPYING, KVLedger
+from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
+from engine.core.kv.reuse import COPY_COST, WORTH_COPYING
 from engine.core.sequence import Sequence
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import request

@@ -16,7 +16,7 @@ def draw(chance: random.Random) -> Prefix:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_index_finds_the_result_of_a_linear_search(seed: int) -> None:
     chance = random.Random(seed)
-    index, held = PrefixIndex(), list[StoredPrefix]()
+    index, held = PrefixIndex[StoredPrefix](), list[StoredPrefix]()
     for key in range(300):
         if held and chance.random() < 0.4:
             index.remove(held.pop(chance.randrange(len(held))))
@@ -33,7 +33,7 @@ def test_the_index_finds_the_result_of_a_linear_search(seed: int) -> None:
 
 
 def test_a_private_prefix_is_not_found() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex[StoredPrefix]()
     index.add(StoredPrefix(1, Prefix([1, 2], 2, "a"), 0))
     for partition in (None, "", "b"):
         assert index.nearest(Prefix([1, 2], 2, partition)) is None
@@ -53,7 +53,7 @@ class Counting(list[int]):
 def test_ten_thousand_prefixes_are_compared_as_hardly_more_than_a_hundred() -> None:
     needed = []
     for count in (100, 10_000):
-        index = PrefixIndex()
+        index = PrefixIndex[StoredPrefix]()
         for key in range(count):
             index.add(StoredPrefix(key, Prefix(Counting([key % 97, key]), 2, ""), 0))
         Counting.compared = 0

@@ -6,8 +6,9 @@ import random
 import pytest
 
 from engine.core.kv.cell_changes import Removal, Restore
-from engine.core.kv.ledger import COPIED_AT_ONCE, COPY_COST, KVLedger
+from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.kv.reuse import COPY_COST
 from engine.core.sequence import Sequence
 from engine.events import Failed, Finished
 from engine.testing.fake_model import FakeModel

@@ -10,7 +10,14 @@ from engine.errors import LoadError
 from engine.llama import devices
 from engine.llama.memory.buffers import HOST, Buffers
 from engine.llama.memory.parameters import all_cells
-from engine.llama.memory.plan import Need, Room, choose_context, choose_prefix_store, find_rooms
+from engine.llama.memory.plan import (
+    Need,
+    Room,
+    choose_context,
+    choose_prefix_store,
+    choose_snapshots,
+    find_rooms,
+)
 
 TOKEN = 10 * 4 * 128 * 2
 TRAINED = 4096
@@ -130,3 +137,26 @@ def test_the_prefix_store_gets_a_share_of_the_free_memory_or_the_configured_size
 
 def test_this_machine_has_memory() -> None:
     assert devices.available_memory() > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("spare", "snapshots"), [(10**6, 15), (599_999, 7), (280_000, 7), (120_000, 3), (40_000, 1), (39_999, 0), (-1, 0)]
+)
+def test_snapshots_take_a_tenth_of_the_memory_at_most(spare: int, snapshots: int) -> None:
+    assert choose_snapshots(config(slots=4), {HOST: 1000}, {HOST: spare}) == snapshots
+
+
+def test_the_tightest_device_decides_about_snapshots() -> None:
+    assert choose_snapshots(config(slots=4), {HOST: 1000, "GPU": 1000}, {HOST: 10**6, "GPU": 120_000}) == 3
+    assert choose_snapshots(config(slots=4), {HOST: 0, "GPU": 1000}, {HOST: 0, "GPU": 120_000}) == 3
+    assert choose_snapshots(config(slots=4), {"GPU": 1000}, {HOST: 10**6}) == 0
+
+
+def test_large_snapshots_are_few_unless_speculation_is_on() -> None:
+    large, spare = {HOST: 2**21}, {HOST: 2.0**40}
+    assert choose_snapshots(config(), large, spare) == 3
+    assert choose_snapshots(config(speculation=True), large, spare) == 15
+
+
+def test_no_snapshots_where_there_can_be_none() -> None:
+    assert choose_snapshots(config(), None, {HOST: 2.0**40}) == 0

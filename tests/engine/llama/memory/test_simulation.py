@@ -61,14 +61,16 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
     return found
 
 
-@pytest.mark.parametrize("cache", ["whole", "windows", "unified"])
+@pytest.mark.parametrize("cache", ["whole", "windows, snapshots", "unified"])
 @pytest.mark.parametrize("attention", [AUTO, NO_FLASH], ids=["flash", "plain"])
 @pytest.mark.parametrize(("slots", "context"), [(1, 256), (3, 1000), (8, 2048)])
 def test_a_simulated_context_has_the_buffers_of_a_real_one(
     model: LlamaModel, simulation: Simulation, slots: int, context: int, attention: Any, cache: str
 ) -> None:
     settings = EngineConfig(model="", slots=slots, kv_unified=cache == "unified")
-    params = context_params(settings, all_cells(slots, context), attention, full_windows=cache == "whole")
+    snapshots = 3 if cache == "windows, snapshots" else 0
+    cells = all_cells(slots, context)
+    params = context_params(settings, cells, attention, full_windows=cache == "whole", snapshots=snapshots)
     real, simulated = allocated(model, params), simulation.buffers(params)
     assert simulated.cells[HOST] == pytest.approx(real["KV"] + real["RS"], abs=4 * ROUNDING)
     assert simulated.compute[HOST] == pytest.approx(real["compute"] + real["output"], abs=4 * ROUNDING)
@@ -97,6 +99,19 @@ def test_the_cells_of_a_token_are_exact_to_the_byte(
         return
     plan = plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
     assert plan.token_bytes == numbers * bits / 8
+
+
+@pytest.mark.parametrize(
+    ("family", "snapshots"), [("qwen-3.5", 15), ("lfm-2", 15), ("jamba", 0), ("mamba", 0)], indirect=["family"]
+)
+def test_slots_keep_snapshots_where_llama_cpp_can(simulation: Simulation, family: str, snapshots: int) -> None:
+    def planned(**fields: Any) -> int:
+        settings = config(family, slots=3, context=256, **fields)
+        return plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)}, recurrent=True).snapshots
+
+    assert planned() == snapshots
+    assert planned(speculation=False) == 0
+    assert planned(kv_unified=True) == 0, "a shared cell would lose the roll-back of its source"
 
 
 def test_a_file_that_is_gone_cannot_be_simulated() -> None:

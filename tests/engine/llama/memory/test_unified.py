@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.changes import carry_out
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
-from engine.core.step import Outcome, carry_out
+from engine.core.step import Outcome
 from engine.core.turns import Turns
 from engine.errors import LoadError
 from engine.events import EngineMetrics, Finished
@@ -74,7 +75,7 @@ def prompt(words: int, first: str = "Once") -> str:
 def test_a_sequence_may_be_longer_than_a_slot(model: LlamaModel) -> None:
     assert model.info.context == CELLS
     assert model.info.cells == CELLS
-    (text,), metrics = answers(model, [(prompt(600), 100)], at_a_time=1)
+    (text,), metrics = answers(model, [(prompt(280), 100)], at_a_time=1)
     assert len(text) > 100
     assert metrics.preempted == 0
 

@@ -6,12 +6,13 @@ import orjson
 import pytest
 
 from engine import Alternative, EmbeddingResult, Finished, FinishReason, Text, TokenDetail
+from gateway.apis.answers.deltas import CHARACTERS_PER_PIECE
 from gateway.apis.answers.pieces import HOLE, TOKENS_PER_PIECE, array, array_of_pieces, filled
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.completion import chat_head
 from gateway.apis.openai.chat.completion import completion as chat_completion
-from gateway.apis.openai.chat.message import CHARACTERS_PER_PIECE, read_message
+from gateway.apis.openai.chat.message import read_message
 from gateway.apis.openai.completions.call import CompletionOptions
 from gateway.apis.openai.completions.completion import best, completion, completion_head
 from gateway.apis.openai.completions.stream import CompletionChunks

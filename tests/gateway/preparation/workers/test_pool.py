@@ -270,6 +270,7 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files by /proc")
+@pytest.mark.usefixtures("pool")  # so that the connection to `tests.prefork` is open before the first count
 async def test_nothing_is_left_of_a_pool() -> None:
     before = open_files()
     pool = WorkerPool()

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
-from gateway.apis.openai.chat.tools import MAX_PROPERTIES, MAX_TOOLS, ToolFields, ToolSet
+from gateway.apis.fields.tools import MAX_PROPERTIES, MAX_TOOLS
+from gateway.apis.openai.chat.tools import ToolFields, ToolSet
 from gateway.chat.tools import Named, Tool
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}

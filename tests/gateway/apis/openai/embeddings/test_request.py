@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from engine import EmbeddingRequest
+from gateway.apis.answers.vectors import shorten
 from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
 from gateway.apis.openai.embeddings.request import MAX_INPUTS, EmbeddingBody
-from gateway.apis.openai.embeddings.vectors import shorten
 
 VECTOR = struct.pack("<4f", 0.6, 0.0, 0.0, -0.8)
 

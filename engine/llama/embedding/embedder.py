@@ -1,21 +1,28 @@
-"""Computes embeddings with a context of its own, and pools the outputs."""
+"""Computes embeddings and relevance scores with a context of its own."""
 
 import logging
 import time
-from typing import Self, TypeAlias
+from typing import Self
 
 import llama_cpp
-import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import Embedder, EmbeddingChunk, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
+from engine.core.embedding.step import (
+    Embedder,
+    EmbeddingChunk,
+    EmbeddingJob,
+    EmbeddingLimits,
+    EmbeddingPlan,
+    EmbeddingStepResult,
+)
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
+from engine.llama.embedding.pooling import pooling_of
 from engine.llama.model import LlamaModel
+from engine.request import EmbeddingRequest
 
 _TEXTS = 16
 _LARGEST_STEP = 512
@@ -24,9 +31,6 @@ _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a step where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
 """Tokens. A text that cannot be split takes memory for one step with all its tokens."""
-
-_Rows: TypeAlias = NDArray[np.float32]
-_Sum: TypeAlias = NDArray[np.float64]
 
 
 def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
@@ -46,17 +50,12 @@ def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
 def _has_cells(model: LlamaModel) -> bool:
     """Return whether llama.cpp keeps a KV cache for a model. It does not for a model that cannot be causal."""
     smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
-    with _open_context(model, EngineConfig(model=""), smallest) as context:
+    with _open_context(model, EngineConfig(model=""), smallest, llama_cpp.LLAMA_POOLING_TYPE_NONE) as context:
         return context.has_cache
 
 
 class LlamaEmbedder(Embedder):
-    """Owns a context and pools its outputs.
-
-    llama.cpp would pool each step alone, and the mean of a text of two steps would be that of the second. By the
-    pooling type in the file a vector is the mean of its text's rows, the first row or the last one; without a type it
-    is the mean. All vectors are scaled to length 1, like OpenAI's.
-    """
+    """Owns a context, and pools its outputs as the model needs it."""
 
     def __init__(self, model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> None:
         """Create the context, which allocates memory for `limits`. `model` must outlive the embedder.
@@ -65,12 +64,10 @@ class LlamaEmbedder(Embedder):
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
         self._limits = limits
-        self._pooling = model.pooling
-        self._size = model.info.embedding_size
+        self._pooling = pooling_of(model)
         self._vocabulary = model.info.vocabulary
         self._batch = Batch(limits.rows, model.info.vocabulary)
-        self._sums: dict[int, _Sum] = {}
-        self._context = _open_context(model, config, limits)
+        self._context = _open_context(model, config, limits, self._pooling.type)
 
     def __enter__(self) -> Self:
         return self
@@ -86,27 +83,25 @@ class LlamaEmbedder(Embedder):
         """Embed a small text to prove that this machine can run the model. A machine that cannot may die here.
 
         Raises:
-            LoadError: the result is no vector.
+            LoadError: the result is not finite.
         """
         tokens = [at % self._vocabulary for at in range(min(self._limits.longest, _SMALLEST_STEP))]
-        self._batch.clear()
-        self._add(tokens, seq_id=0, start=0)
+        (text,) = EmbeddingJob(0, EmbeddingRequest(id="probe", inputs=(tuple(tokens),)), [tokens]).waiting
+        text.seq_id = 0
+        plan = (EmbeddingChunk(text, len(tokens)),)
+        self._fill(plan)
         self._context.probe(self._batch)
-        if not np.isfinite(self._rows(len(tokens))).all():
-            raise LoadError(f"this machine cannot run the model: a step of {len(tokens)} tokens gave no vectors")
-        self.drop(0)
+        if None in self._pool(plan):
+            raise LoadError(f"this machine cannot run the model: a step of {len(tokens)} tokens gave no numbers")
 
     @override
     def drop(self, seq_id: int) -> None:
-        self._sums.pop(seq_id, None)
+        self._pooling.drop(seq_id)
         self._context.remove(seq_id, 0)
 
     @override
     def run(self, chunks: EmbeddingPlan) -> EmbeddingStepResult:
-        self._batch.clear()
-        for chunk in chunks:
-            tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
-            self._add(tokens, seq_id=chunk.seq_id, start=chunk.start)
+        self._fill(chunks)
         began = time.perf_counter()
         outcome = self._context.decode(self._batch)
         seconds = time.perf_counter() - began
@@ -124,51 +119,27 @@ class LlamaEmbedder(Embedder):
     def arm(self) -> None:
         self._context.arm()
 
-    def _add(self, tokens: list[int], *, seq_id: int, start: int) -> None:
-        """Add tokens of one text, with an output for each row."""
-        last = self._batch.add(tokens, seq_id=seq_id, start=start, output=True)
-        self._batch.ask(range(last + 1 - len(tokens), last))
-
-    def _rows(self, count: int) -> _Rows:
-        pointer = llama_cpp.llama_get_embeddings(self._context.handle)
-        if not pointer:
-            raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
-        return np.ctypeslib.as_array(pointer, (count, self._size))
+    def _fill(self, chunks: EmbeddingPlan) -> None:
+        """Fill the batch, with an output for each row."""
+        self._batch.clear()
+        for chunk in chunks:
+            tokens = chunk.text.tokens[chunk.start : chunk.start + chunk.count]
+            last = self._batch.add(tokens, seq_id=chunk.seq_id, start=chunk.start, output=True)
+            self._batch.ask(range(last + 1 - len(tokens), last))
 
     def _pool(self, chunks: EmbeddingPlan) -> tuple[bytes | None, ...]:
-        rows = self._rows(sum(chunk.count for chunk in chunks))
-        vectors = []
+        """Return the numbers of the finished texts, and drop these."""
+        numbers = tuple(self._pooling.pool(self._context, chunks))
         for chunk in chunks:
-            own, rows = rows[: chunk.count], rows[chunk.count :]
-            self._gather(chunk, own)
             if chunk.last:
-                vectors.append(_unit(self._sums[chunk.seq_id]))
                 self.drop(chunk.seq_id)
-        return tuple(vectors)
-
-    def _gather(self, chunk: EmbeddingChunk, rows: _Rows) -> None:
-        """Add rows to a text's vector. A mean is kept as a sum, because only its direction counts."""
-        match self._pooling:
-            case llama_cpp.LLAMA_POOLING_TYPE_LAST:
-                self._sums[chunk.seq_id] = rows[-1].astype(np.float64)
-            case llama_cpp.LLAMA_POOLING_TYPE_CLS:
-                self._sums.setdefault(chunk.seq_id, rows[0].astype(np.float64))
-            case _:
-                self._sums[chunk.seq_id] = self._sums.get(chunk.seq_id, 0.0) + rows.sum(axis=0, dtype=np.float64)
+        return numbers
 
 
-def _unit(vector: _Sum) -> bytes | None:
-    """Return a vector scaled to length 1, as little-endian float32; None if it has no direction."""
-    length = np.linalg.norm(vector)
-    if not np.isfinite(length) or not length:
-        return None
-    return (vector / length).astype("<f4").tobytes()
-
-
-def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits) -> LlamaContext:
+def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits, pooling: int) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.embeddings = True
-    params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
+    params.pooling_type = pooling
     params.n_ctx = limits.cells
     params.n_batch = params.n_ubatch = limits.rows
     params.n_seq_max = limits.texts

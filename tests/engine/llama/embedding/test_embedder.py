@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
 from engine.core.step import Outcome
 from engine.errors import LoadError
-from engine.llama.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
 from engine.worker.main import load
@@ -62,7 +62,7 @@ class Open:
 @pytest.fixture(scope="module")
 def berts(tmp_path_factory: pytest.TempPathFactory) -> dict[gguf.PoolingType, Path]:
     folder = tmp_path_factory.mktemp("bert")
-    paths = {pooling: folder / f"{pooling.name}.gguf" for pooling in (*POOLINGS, gguf.PoolingType.RANK)}
+    paths = {pooling: folder / f"{pooling.name}.gguf" for pooling in POOLINGS}
     for pooling, path in paths.items():
         write_random_bert(path, pooling)
     return paths
@@ -199,11 +199,6 @@ def test_a_model_that_only_embeds_is_loaded_without_a_runner(berts: dict[gguf.Po
         assert not loaded.model.info.generates
         assert loaded.model.info.embedding_size == WIDTH
         assert loaded.open_embedder() is loaded.open_embedder()
-
-
-def test_a_model_that_ranks_is_refused(berts: dict[gguf.PoolingType, Path]) -> None:
-    with ExitStack() as stack, pytest.raises(LoadError):
-        load(config(berts[gguf.PoolingType.RANK]), lambda _share: None, stack)
 
 
 def test_large_vocabularies_have_smaller_passes(causal: Open) -> None:

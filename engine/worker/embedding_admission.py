@@ -1,0 +1,135 @@
+"""Validation and tokenisation of embedding requests, before they are queued."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
+from engine.core.model import Model
+from engine.errors import RequestError
+from engine.request import EmbeddingRequest, Ranking
+from engine.worker.admission import BYTES_PER_TOKEN, begins_too_long, check_ids
+from engine.worker.slices import Slices, effort_of_text
+
+
+def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: EmbeddingLimits) -> Slices[EmbeddingJob]:
+    """Validate and tokenise an embedding request, and return its job.
+
+    Raises:
+        RequestError: The request can never be served.
+    """
+    _check_task(request, model)
+    if request.ranking is None:
+        inputs = yield from _texts(request, model, limits.longest)
+    else:
+        inputs = yield from _pairs(request, request.ranking, model, limits.longest)
+    return EmbeddingJob(key, request, inputs)
+
+
+def _check_task(request: EmbeddingRequest, model: Model) -> None:
+    if (request.ranking is not None) == model.info.ranks:
+        return
+    task = "ranks documents and computes no embeddings" if model.info.ranks else "cannot rank documents"
+    raise RequestError(f"this model {task}", param="model", code="unsupported_model")
+
+
+def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list[list[int]]]:
+    for one in request.inputs:
+        if isinstance(one, tuple):
+            _check_text(one, model, longest)
+    texts: list[list[int]] = []
+    for one in request.inputs:
+        if isinstance(one, tuple):
+            texts.append(list(one))
+        else:
+            tokens = yield from _text_tokens(one, model, longest, truncates=request.truncates)
+            texts.append(tokens)
+    return texts
+
+
+def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
+    if truncates:
+        tokens = yield from _fitted(text, model.tokenize, longest)
+    elif (yield from begins_too_long(text, model, longest)):
+        raise _too_long(longest, f"at least {longest + 1}")
+    else:
+        yield effort_of_text(len(text))
+        tokens = model.tokenize(text)
+    _check_text(tokens, model, longest)
+    return tokens
+
+
+def _fitted(text: str, tokenize: Callable[[str], list[int]], longest: int) -> Slices[list[int]]:
+    """Return the tokens of the longest beginning of a text that is known to fit, with those that the model adds.
+
+    If those that are added do not fit alone, they are returned.
+    """
+    text = text[: longest * BYTES_PER_TOKEN]
+    while True:
+        yield effort_of_text(len(text))
+        tokens = tokenize(text)
+        if len(tokens) <= longest or not text:
+            return tokens
+        text = text[: len(text) * longest // len(tokens)]
+
+
+def _check_text(tokens: Collection[int], model: Model, longest: int) -> None:
+    if not tokens:
+        raise RequestError("an input is empty", param="input", code="empty_input")
+    check_ids(tokens, model.info.vocabulary, "input")
+    if len(tokens) > longest:
+        raise _too_long(longest, str(len(tokens)))
+
+
+def _too_long(longest: int, count: str) -> RequestError:
+    return RequestError(
+        f"An input is too large: this model embeds texts of {longest} tokens at most. However, it has {count} tokens.",
+        param="input",
+        code="context_length_exceeded",
+    )
+
+
+def _pairs(request: EmbeddingRequest, ranking: Ranking, model: Model, longest: int) -> Slices[list[list[int]]]:
+    if (yield from begins_too_long(ranking.query, model, longest)):
+        raise _pair_too_long(longest, "query")
+    pairs: list[list[int]] = []
+    for document in request.inputs:
+        pair = yield from _pair(str(document), ranking, model, longest, truncates=request.truncates)
+        pairs.append(pair)
+    return pairs
+
+
+def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
+    """Return the tokens of the query and a document, which is cut as the request asks."""
+    if ranking.document_tokens is not None:
+        document = yield from _cut(document, ranking.document_tokens, model)
+    tokenize = partial(model.tokenize_pair, ranking.query)
+    if truncates:
+        tokens = yield from _fitted(document, tokenize, longest)
+    elif (yield from begins_too_long(document, model, longest)):
+        raise _pair_too_long(longest, "documents")
+    else:
+        yield effort_of_text(len(ranking.query) + len(document))
+        tokens = tokenize(document)
+    if len(tokens) > longest:
+        raise _pair_too_long(longest, "query" if truncates else "documents")
+    return tokens
+
+
+def _cut(document: str, limit: int, model: Model) -> Slices[str]:
+    """Return the longest beginning of a document that is known to have at most so many tokens."""
+    document = document[: limit * BYTES_PER_TOKEN]
+    while True:
+        yield effort_of_text(len(document))
+        count = len(model.tokenize(document, special=False, begin=False))
+        if count <= limit:
+            return document
+        document = document[: len(document) * limit // count]
+
+
+def _pair_too_long(longest: int, param: str) -> RequestError:
+    return RequestError(
+        f"This model ranks documents that have at most {longest} tokens together with the query. A longer document is "
+        "cut if the request asks for it.",
+        param=param,
+        code="context_length_exceeded",
+    )

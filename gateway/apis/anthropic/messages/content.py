@@ -1,0 +1,54 @@
+"""Content blocks of a message."""
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from pydantic_core import from_json
+
+from gateway.apis.anthropic.messages.answer import ContentBlock
+from gateway.apis.anthropic.messages.message import new_call_id
+from gateway.apis.anthropic.signature import sign
+from gateway.chat.deltas import CallBegan, ContentDelta, Delta, ReasoningDelta
+
+BlockKind: TypeAlias = Literal["text", "thinking", "tool_use"]
+
+
+def kind_of(delta: Delta) -> BlockKind:
+    """Return the kind of the block that a delta belongs to."""
+    match delta:
+        case ContentDelta():
+            return "text"
+        case ReasoningDelta():
+            return "thinking"
+    return "tool_use"
+
+
+def content_of(deltas: Iterable[Delta], *, omits_thinking: bool) -> list[ContentBlock]:
+    """Return the content blocks of a whole message, in the order of its text."""
+    blocks: list[tuple[BlockKind, str, list[str]]] = []
+    for delta in deltas:
+        kind = kind_of(delta)
+        if isinstance(delta, CallBegan):
+            blocks.append((kind, delta.name, []))
+            continue
+        if not blocks or blocks[-1][0] != kind:
+            blocks.append((kind, "", []))
+        blocks[-1][2].append(delta.text)
+    return [_block(kind, name, "".join(texts), omitted=omits_thinking) for kind, name, texts in blocks]
+
+
+def _block(kind: BlockKind, name: str, text: str, *, omitted: bool) -> ContentBlock:
+    match kind:
+        case "text":
+            return {"type": "text", "text": text, "citations": None}
+        case "thinking":
+            thinking = "" if omitted else text
+            return {"type": "thinking", "thinking": thinking, "signature": sign(thinking)}
+        case "tool_use":
+            return {"type": "tool_use", "id": new_call_id(), "name": name, "input": _input(text)}
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    """Return a tool's input; the complete part of an input that a limit has cut."""
+    parsed = from_json(arguments or "{}", allow_partial="trailing-strings")
+    return parsed if isinstance(parsed, dict) else {}

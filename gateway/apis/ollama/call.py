@@ -1,0 +1,52 @@
+"""A request that generates as its handler needs it, without the body that it came in."""
+
+from dataclasses import dataclass, replace
+
+from engine import GenerationRequest
+from gateway.apis.ollama.options import grammar_of
+from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
+from gateway.chat.rendering import encode_conversation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCall:
+    """A request that generates, or only loads the model."""
+
+    model: str
+    """Name of the model, as the client wrote it."""
+    keep_alive: float | None
+    """Seconds that the model stays loaded after the request; negative: until another needs it."""
+    conversation: bytes | None
+    """Encoded conversation; unset if the prompt needs no template, or there is none."""
+    request: GenerationRequest | None
+    """The engine's request, without an id, and without a prompt if a template renders it; unset to load the model."""
+    names: dict[str, str]
+    """The client's names of fields that the engine may refuse, by the engine's names."""
+
+
+def prepare_chat(body: OllamaChatBody) -> TextCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    conversation = body.conversation()
+    return TextCall(
+        model=body.model,
+        keep_alive=body.keep_alive,
+        conversation=None if conversation is None else encode_conversation(conversation),
+        request=None if conversation is None else body.request(),
+        names={"prompt": "messages", "max_tokens": "options.num_predict", "grammar": "format"},
+    )
+
+
+def prepare_generate(body: OllamaGenerateBody) -> TextCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    text, conversation, request = body.text(), None, None
+    if text is not None:
+        request = replace(body.request(), prompts=(text,), grammar=grammar_of(body.format))
+    elif (chat := body.conversation()) is not None:
+        conversation, request = encode_conversation(chat), body.request()
+    return TextCall(
+        model=body.model,
+        keep_alive=body.keep_alive,
+        conversation=conversation,
+        request=request,
+        names={"messages": "prompt", "max_tokens": "options.num_predict", "grammar": "format"},
+    )

@@ -1,0 +1,126 @@
+"""Endpoints of Ollama's chats and prompts: `/api/chat` and `/api/generate`."""
+
+import anyio
+
+from gateway.apis.answers.deltas import read_deltas
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.ollama.answer import ChatLine, GenerateLine
+from gateway.apis.ollama.call import TextCall, prepare_chat, prepare_generate
+from gateway.apis.ollama.errors import OllamaError, error_line
+from gateway.apis.ollama.lines import (
+    Lines,
+    LineT,
+    MessageReader,
+    Shape,
+    Terms,
+    chat_line,
+    generate_line,
+    joined,
+    only_loaded,
+    scores,
+)
+from gateway.apis.ollama.names import find, resolve
+from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
+from gateway.middleware.sse import EventStream, Framing
+from gateway.serving.generations import GenerationResult
+from gateway.serving.model import Model
+from gateway.serving.models import Models
+from gateway.serving.records import Operation
+
+LINES = Framing(media="application/x-ndjson", event_end=b"\n", ping=b" ")
+"""Lines of JSON. They have no comments, so a ping is a space before the next line."""
+
+
+class TextEndpoints:
+    """Handlers for chats and prompts."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def chat(self, call: Call[TextCall]) -> JsonReply[ChatLine] | EventStream:
+        """Return the whole answer to a chat, or a stream of its lines."""
+        return await self._answer(call, chat_line)
+
+    async def generate(self, call: Call[TextCall]) -> JsonReply[GenerateLine] | EventStream:
+        """Return the whole answer to a prompt, or a stream of its lines."""
+        return await self._answer(call, generate_line)
+
+    async def _answer(self, call: Call[TextCall], shape: Shape[LineT]) -> JsonReply[LineT] | EventStream:
+        asked, caller, request = call.prepared, call.caller, call.prepared.request
+        if request is None:
+            return JsonReply(await self._load(call, shape))
+        served = await resolve(self._models, caller, asked.model)
+        loaded, names = anyio.current_time(), asked.names
+        self._keep(call)
+        prompt = None
+        if asked.conversation is not None:
+            prompt = await served.prompts.prompt(caller, asked.conversation, names)
+            request = prompt.generation(request, caller.request_id)
+        began = caller.exchange.began_at
+        terms = Terms(model=asked.model, shape=shape, prompt=prompt, began=began, loaded=loaded)
+        del call, asked  # the conversation, which may be large, is not needed while the engine works
+        operation = Operation.TEXT_COMPLETION if prompt is None else Operation.CHAT
+        if request.stream:
+            source = served.generations.stream(caller, request, Lines(terms).encode, names, operation=operation)
+            return EventStream(source, end=b"", encode_failure=error_line, framing=LINES)
+        result = await served.generations.run(caller, request, names, operation=operation)
+        return JsonReply(await _whole(terms, result))
+
+    async def _load(self, call: Call[TextCall], shape: Shape[LineT]) -> LineT:
+        """Load the model, or unload it if it is not to be kept at all."""
+        asked = call.prepared
+        if asked.keep_alive == 0:
+            find(self._models, call.caller, asked.model).source.unload()
+            return only_loaded(asked.model, shape, "unload")
+        await resolve(self._models, call.caller, asked.model)
+        self._keep(call)
+        return only_loaded(asked.model, shape, "load")
+
+    def _keep(self, call: Call[TextCall]) -> None:
+        keep(find(self._models, call.caller, call.prepared.model), call.prepared.keep_alive)
+
+
+def keep(model: Model, seconds: float | None) -> None:
+    """Keep a model loaded for a time after its last request; None leaves it as it is."""
+    if seconds is not None:
+        model.source.keep(seconds)
+
+
+async def _whole(terms: Terms[LineT], result: GenerationResult) -> LineT:
+    (end,) = result.outcomes
+    reader = MessageReader(terms.prompt)
+    pieces = reader.read(end.text) if terms.prompt is None else reader.pieces(await read_deltas(terms.prompt, end.text))
+    return terms.last(joined(pieces), scores(end.details), result.prompt_tokens, end)
+
+
+def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of chats and prompts."""
+    endpoints = TextEndpoints(models)
+    chat = Endpoint(
+        method="POST",
+        path="/api/chat",
+        id="ollamaChat",
+        summary="Continue a conversation, in Ollama's shape.",
+        body=OllamaChatBody,
+        prepare=prepare_chat,
+        handler=endpoints.chat,
+        answer=ChatLine,
+        events=ChatLine | OllamaError,
+        stream_media=LINES.media,
+        refusals=QUEUED,
+    )
+    generate = Endpoint(
+        method="POST",
+        path="/api/generate",
+        id="ollamaGenerate",
+        summary="Answer a prompt, or continue it (`raw`) or fill it in (`suffix`), in Ollama's shape.",
+        body=OllamaGenerateBody,
+        prepare=prepare_generate,
+        handler=endpoints.generate,
+        answer=GenerateLine,
+        events=GenerateLine | OllamaError,
+        stream_media=LINES.media,
+        refusals=QUEUED,
+    )
+    return chat, generate

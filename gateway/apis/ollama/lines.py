@@ -1,0 +1,221 @@
+"""Encoder of Ollama's answers: lines of JSON, or one object that has all of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypedDict, TypeVar, cast
+from uuid import uuid4
+
+import anyio
+import orjson
+
+from engine import Alternative, Finished, Text, TokenDetail
+from gateway.apis.ollama.answer import (
+    AnsweredCall,
+    AnsweredMessage,
+    ChatLine,
+    ChosenToken,
+    DoneReason,
+    Function,
+    GenerateLine,
+    Line,
+    TokenScore,
+    done_reason,
+    nanoseconds,
+    now,
+)
+from gateway.chat.conversation import ChatPrompt
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+
+LineT = TypeVar("LineT", bound=Line)
+
+MIN_LOGPROB = -9999.0
+"""Value for a probability of 0, because JSON has no number for minus infinity."""
+
+
+class Piece(TypedDict, total=False):
+    """What a line has of the message."""
+
+    content: str
+    thinking: str
+    tool_calls: list[AnsweredCall]
+
+
+Shape: TypeAlias = Callable[[Line, Piece], LineT]
+"""Makes a route's line of the fields that all have, and a piece of the message."""
+
+
+def chat_line(line: Line, piece: Piece) -> ChatLine:
+    """Return a line of a chat."""
+    message: AnsweredMessage = {"role": "assistant", "content": piece.get("content", "")}
+    if "thinking" in piece:
+        message["thinking"] = piece["thinking"]
+    if "tool_calls" in piece:
+        message["tool_calls"] = piece["tool_calls"]
+    return {**line, "message": message}
+
+
+def generate_line(line: Line, piece: Piece) -> GenerateLine:
+    """Return a line of a prompt's answer, which has no calls because it offers no tools."""
+    thinking = {"thinking": piece["thinking"]} if "thinking" in piece else {}
+    return cast("GenerateLine", {**line, "response": piece.get("content", ""), **thinking})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms(Generic[LineT]):
+    """What all lines of an answer have in common."""
+
+    model: str
+    """Name of the model, as the client wrote it."""
+    shape: Shape[LineT]
+    """Shape of the route's lines."""
+    prompt: ChatPrompt | None
+    """Rendered prompt, whose parser reads the text; unset for a text that is not parsed."""
+    began: float
+    """Time at which the request arrived, by the event loop's clock."""
+    loaded: float
+    """Time at which its model was loaded."""
+
+    def line(self, piece: Piece, scored: Sequence[ChosenToken]) -> LineT:
+        """Return a line of a stream that goes on."""
+        line: Line = {"model": self.model, "created_at": now(), "done": False}
+        return self.shape(_with_scores(line, scored), piece)
+
+    def last(self, piece: Piece, scored: Sequence[ChosenToken], prompt_tokens: Sequence[int], end: Finished) -> LineT:
+        """Return the last line of a stream, or a whole answer."""
+        line: Line = {
+            "model": self.model,
+            "created_at": now(),
+            "done": True,
+            "done_reason": done_reason(end),
+            "total_duration": nanoseconds(anyio.current_time() - self.began),
+            "load_duration": nanoseconds(self.loaded - self.began),
+            "prompt_eval_count": sum(prompt_tokens),
+            "prompt_eval_duration": nanoseconds(end.prompt_seconds),
+            "eval_count": end.tokens,
+            "eval_duration": nanoseconds(end.decode_seconds),
+        }
+        return self.shape(_with_scores(line, scored), piece)
+
+
+def _with_scores(line: Line, scored: Sequence[ChosenToken]) -> Line:
+    return {**line, "logprobs": list(scored)} if scored else line
+
+
+def only_loaded(model: str, shape: Shape[LineT], reason: DoneReason) -> LineT:
+    """Return the answer to a request without a prompt."""
+    line: Line = {"model": model, "created_at": now(), "done": True, "done_reason": reason}
+    return shape(line, {})
+
+
+class Lines(Generic[LineT]):
+    """Encodes the events of a stream as lines of JSON. Tool calls are sent when they are complete."""
+
+    def __init__(self, terms: Terms[LineT]) -> None:
+        self._terms = terms
+        self._reader = MessageReader(terms.prompt)
+        self._scores: list[ChosenToken] = []
+
+    def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
+        """Yield the lines of all events."""
+        for event in events:
+            self._scores += scores(event.details)
+            ended = isinstance(event, Finished)
+            for piece in [*self._reader.read(event.text), *(self._reader.finish() if ended else ())]:
+                yield _encoded(self._terms.line(piece, self._take()))
+            if isinstance(event, Finished):
+                yield _encoded(self._terms.last({}, self._take(), prompt_tokens, event))
+
+    def _take(self) -> list[ChosenToken]:
+        taken, self._scores = self._scores, []
+        return taken
+
+
+def _encoded(line: object) -> bytes:
+    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class MessageReader:
+    """Reads the pieces of a message from a text, in which calls are complete."""
+
+    def __init__(self, prompt: ChatPrompt | None) -> None:
+        """Read with the parser of a prompt, or the text as it is without one."""
+        self._parser = None if prompt is None else prompt.parsing.parser()
+        self._calls = 0
+        self._name: str | None = None
+        self._arguments: list[str] = []
+
+    def read(self, text: str) -> Iterator[Piece]:
+        """Yield the pieces that a text completes."""
+        if self._parser is None:
+            if text:
+                yield {"content": text}
+        else:
+            yield from self._pieces(self._parser.feed(text))
+
+    def finish(self) -> Iterator[Piece]:
+        """Yield the pieces that were held back."""
+        if self._parser is not None:
+            yield from self._pieces(self._parser.finish())
+        yield from self._call()
+
+    def pieces(self, deltas: Iterable[Delta]) -> Iterator[Piece]:
+        """Yield the pieces of all deltas of a whole text."""
+        yield from self._pieces(deltas)
+        yield from self._call()
+
+    def _pieces(self, deltas: Iterable[Delta]) -> Iterator[Piece]:
+        for delta in deltas:
+            match delta:
+                case CallArguments(_, text):
+                    self._arguments.append(text)
+                    continue
+            yield from self._call()
+            match delta:
+                case ContentDelta(text):
+                    yield {"content": text}
+                case ReasoningDelta(text):
+                    yield {"thinking": text}
+                case CallBegan(_, name):
+                    self._name = name
+
+    def _call(self) -> Iterator[Piece]:
+        """Yield the call that is complete, if there is one. The limit may have cut its arguments: they become text."""
+        if self._name is None:
+            return
+        name, source = self._name, "".join(self._arguments)
+        self._name, self._arguments = None, []
+        try:
+            arguments = orjson.loads(source or "{}")
+        except orjson.JSONDecodeError:
+            arguments = None
+        if isinstance(arguments, dict):
+            function: Function = {"index": self._calls, "name": name, "arguments": arguments}
+            self._calls += 1
+            yield {"tool_calls": [{"id": f"call_{uuid4().hex[:8]}", "function": function}]}
+        else:
+            yield {"content": f"{name}({source}"}
+
+
+def joined(pieces: Iterable[Piece]) -> Piece:
+    """Return the pieces of a whole message as one."""
+    content, thinking, calls = list[str](), list[str](), list[AnsweredCall]()
+    for piece in pieces:
+        content.append(piece.get("content", ""))
+        thinking.append(piece.get("thinking", ""))
+        calls += piece.get("tool_calls", ())
+    message: Piece = {"content": "".join(content)}
+    if any(thinking):
+        message["thinking"] = "".join(thinking)
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def scores(details: Iterable[TokenDetail]) -> list[ChosenToken]:
+    """Return the tokens with their log-probabilities."""
+    return [{**_score(one), "top_logprobs": [_score(other) for other in one.top]} for one in details]
+
+
+def _score(token: TokenDetail | Alternative) -> TokenScore:
+    logprob = MIN_LOGPROB if token.logprob is None else max(token.logprob, MIN_LOGPROB)
+    return {"token": token.piece.decode(errors="replace"), "logprob": logprob, "bytes": list(token.piece)}

@@ -1,0 +1,28 @@
+"""Names of models in Ollama's API, where each has a tag."""
+
+from gateway.middleware.caller import Caller
+from gateway.serving.model import Model
+from gateway.serving.models import Models
+from gateway.serving.served import Served, Task
+
+_LATEST = ":latest"
+
+
+def tagged(name: str) -> str:
+    """Return a name with its tag. Ollama's clients add `:latest` to a name without one before they compare it."""
+    return name if ":" in name else name + _LATEST
+
+
+def find(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) -> Model:
+    """Return the model with a name, in any state. Raises the errors of `Models.find`."""
+    return models.find(caller, _known(models, name), task)
+
+
+async def resolve(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) -> Served:
+    """Return the model with a name, for a request. Raises the errors of `Models.resolve`."""
+    return await models.resolve(caller, _known(models, name), task)
+
+
+def _known(models: Models, name: str) -> str:
+    """Return a name without the tag that clients add, unless a model has this tag in its own name."""
+    return name if any(name in model.names for model in models.named) else name.removesuffix(_LATEST)

@@ -1,0 +1,117 @@
+"""Fields of Ollama's requests that generate."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from engine import GenerationRequest, Infill, Prompt
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.refusing import RefusingFields
+from gateway.apis.fields.sampling import MAX_LOGPROBS
+from gateway.apis.fields.tools import check_tools
+from gateway.apis.ollama.messages import MessagesField, ToolsField, for_template, no_images, tools_of
+from gateway.apis.ollama.options import (
+    Format,
+    KeepAlive,
+    Options,
+    OptionsField,
+    Think,
+    grammar_of,
+    think_variables,
+)
+from gateway.chat.conversation import Conversation
+from gateway.chat.template_capabilities import TemplateMessage
+
+
+class ModelFields(Fields):
+    """Fields of every request for a model."""
+
+    model: str = Field(min_length=1)
+    options: OptionsField = Field(default_factory=lambda: Options.model_validate({}))
+    keep_alive: KeepAlive | None = None
+
+
+class GenerationFields(ModelFields):
+    """Fields of every request that generates."""
+
+    stream: bool = True
+    think: Think | None = None
+    format: Format | None = None
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS, description="Has no effect without `logprobs`.")
+    truncate: bool | None = Field(None, description="Has no effect: a prompt that is too long is refused.")
+    shift: bool | None = Field(None, description="Has no effect: see `--context-shift`.")
+
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id and a prompt."""
+        options = self.options
+        return replace(
+            options.sampling().generation(),
+            max_tokens=options.max_tokens,
+            stream=self.stream,
+            logprobs=self.top_logprobs if self.logprobs else None,
+        )
+
+    def conversation_of(self, messages: tuple[TemplateMessage, ...], **more: Any) -> Conversation:  # noqa: ANN401
+        """Return a conversation with the fields that chats and prompts share."""
+        last = messages[-1] if messages else None
+        return Conversation(
+            messages=messages,
+            grammar=grammar_of(self.format),
+            template_kwargs=think_variables(self.think),
+            continue_final=last is not None and last["role"] == "assistant" and "tool_calls" not in last,
+            **more,
+        )
+
+
+class OllamaChatBody(GenerationFields):
+    """The body of a chat request. Without messages it only loads the model."""
+
+    messages: MessagesField = ()
+    tools: ToolsField = ()
+
+    def conversation(self) -> Conversation | None:
+        """Return the conversation, or None if there is none. Raises `RequestError` for tools of the same name."""
+        if not self.messages:
+            return None
+        tools = tools_of(self.tools)
+        check_tools(tools, "auto", offered="tools", chosen="tools")
+        return self.conversation_of(for_template(self.messages), tools=tools)
+
+
+class OllamaGenerateBody(GenerationFields, RefusingFields):
+    """The body of a request for a text. Without a prompt it only loads the model."""
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "template": "is not supported: the template is chosen where the server is started, by --chat-template",
+        "context": "is not supported: send the earlier messages to /api/chat",
+    }
+
+    prompt: str = ""
+    suffix: str = ""
+    system: str | None = None
+    raw: bool = False
+    images: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
+
+    @field_validator("images")
+    @classmethod
+    def _text_only(cls, images: list[Any]) -> list[Any]:
+        return no_images(images)
+
+    def text(self) -> Prompt | None:
+        """Return a prompt that needs no template, or None. Raises `RequestError` for fields that exclude each other."""
+        if self.suffix:
+            if self.system is not None:
+                raise refusal("suffix", "cannot be combined with system")
+            return Infill(self.prompt, self.suffix)
+        return self.prompt if self.raw and self.prompt else None
+
+    def conversation(self) -> Conversation | None:
+        """Return the prompt as a conversation, or None without a prompt."""
+        if not self.prompt:
+            return None
+        system = () if self.system is None else ({"role": "system", "content": self.system},)
+        return self.conversation_of((*system, {"role": "user", "content": self.prompt}))

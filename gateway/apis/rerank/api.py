@@ -1,0 +1,18 @@
+"""The APIs of re-ranking."""
+
+from gateway.apis.answers.shapes import ErrorAnswer
+from gateway.apis.endpoint import Api
+from gateway.apis.rerank.answer import CohereError, cohere_error
+from gateway.apis.rerank.endpoint import cohere_endpoints, rerank_endpoints
+from gateway.middleware.errors import encode_error
+from gateway.serving.models import Models
+
+
+def rerank_api(models: Models) -> Api:
+    """Return the routes in the shapes of Jina, llama-server and TEI. Their errors have OpenAI's shape."""
+    return Api(rerank_endpoints(models), encode_error, ErrorAnswer)
+
+
+def cohere_api(models: Models) -> Api:
+    """Return Cohere's route, with its errors."""
+    return Api(cohere_endpoints(models), cohere_error, CohereError)

@@ -1,0 +1,99 @@
+"""Admission of embedding requests: texts and pairs by their length, and the task of the model."""
+
+import pytest
+
+from engine.core.embedding.step import EmbeddingLimits
+from engine.errors import RequestError
+from engine.request import EmbeddingInput, EmbeddingRequest, Ranking
+from engine.testing.fake_model import FakeModel
+from engine.worker.embedding_admission import admit_embedding
+from tests.engine.driver import at_once
+
+LONGEST = 64
+LIMITS = EmbeddingLimits(rows=LONGEST, cells=LONGEST, texts=1, longest=LONGEST, splits=True)
+
+
+class CountingModel(FakeModel):
+    """A model that counts the bytes it tokenises."""
+
+    seen = 0
+
+    def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        self.seen += len(text.encode())
+        return super().tokenize(text, special=special, begin=begin)
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:
+        self.seen += len(query.encode()) + len(document.encode())
+        return super().tokenize_pair(query, document)
+
+
+def admitted(
+    model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None, *, truncates: bool = False
+) -> list[int]:
+    """Return the tokens of an input."""
+    request = EmbeddingRequest(id="x", inputs=(one,), ranking=ranking, truncates=truncates)
+    [text] = at_once(admit_embedding(1, request, model, LIMITS)).waiting
+    return text.tokens
+
+
+def test_an_input_that_cannot_fit_is_tokenised_only_at_its_beginning() -> None:
+    model = CountingModel()
+    with pytest.raises(RequestError, match=f"at least {LONGEST + 1} tokens") as raised:
+        admitted(model, "x" * 10**6)
+    assert (raised.value.param, raised.value.code) == ("input", "context_length_exceeded")
+    assert model.seen == 16 * LONGEST
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "truncates", "param"),
+    [
+        ("x" * 10**6, "y", False, "query"),
+        ("x", "y" * 10**6, False, "documents"),
+        ("x" * 10**6, "y" * 10**6, True, "query"),
+        ("x" * LONGEST, "y", False, "documents"),
+        ("x" * LONGEST, "y", True, "query"),
+    ],
+)
+def test_a_pair_that_cannot_fit_is_refused_by_its_beginning(
+    query: str, document: str, truncates: bool, param: str
+) -> None:
+    model = CountingModel(ranks=True)
+    with pytest.raises(RequestError, match=f"at most {LONGEST} tokens") as raised:
+        admitted(model, document, Ranking(query=query), truncates=truncates)
+    assert (raised.value.param, raised.value.code) == (param, "context_length_exceeded")
+    assert model.seen <= 2 * 16 * LONGEST
+
+
+def test_a_document_is_cut_if_the_request_asks_for_it() -> None:
+    model = CountingModel(ranks=True)
+    cut = admitted(model, "y" * 10**6, Ranking(query="q"), truncates=True)
+    assert LONGEST // 2 < len(cut) <= LONGEST
+    assert cut == FakeModel().tokenize_pair("q", "y" * 1000)[: len(cut)]
+    assert model.seen <= 4 * 16 * LONGEST
+
+
+def test_a_text_is_cut_if_the_request_asks_for_it() -> None:
+    model = CountingModel()
+    assert admitted(model, "x" * 10**6, truncates=True) == [*b"x" * LONGEST]
+    assert admitted(model, "short", truncates=True) == [*b"short"]
+    assert model.seen <= 2 * 16 * LONGEST
+
+
+@pytest.mark.parametrize("document", ["y" * 9, "y" * 10, "y" * 11, "y" * 10**6])
+def test_a_document_has_at_most_the_tokens_that_the_request_allows(document: str) -> None:
+    tokens = admitted(FakeModel(ranks=True), document, Ranking(query="q", document_tokens=10))
+    assert tokens == FakeModel().tokenize_pair("q", document[:10])
+
+
+@pytest.mark.parametrize(
+    ("model", "one", "ranking"),
+    [
+        (FakeModel(ranks=True), "a", None),
+        (FakeModel(ranks=True), (1,), None),
+        (FakeModel(), "a", Ranking(query="b")),
+    ],
+)
+def test_a_model_gets_inputs_of_its_task_only(model: FakeModel, one: EmbeddingInput, ranking: Ranking | None) -> None:
+    with pytest.raises(RequestError) as raised:
+        admitted(model, one, ranking)
+    assert (raised.value.param, raised.value.code) == ("model", "unsupported_model")

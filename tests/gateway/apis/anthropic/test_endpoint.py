@@ -1,0 +1,266 @@
+"""`POST /v1/messages` and the count of its tokens, without a model: bytes in, bytes out."""
+
+from functools import partial
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+
+from engine import Busy, EngineFault, Finished, FinishReason, Text, Unavailable
+from gateway.apis.anthropic.messages import endpoint
+from gateway.apis.anthropic.signature import sign
+from gateway.keys.ring import KeyRing
+from gateway.middleware.sse import EventStream
+from tests.gateway.apis.openai.chat.test_endpoint import CALL, engine_of, says
+from tests.gateway.application import app_of, app_with_keys
+from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.chat import templates
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/v1/messages"
+BODY: dict[str, Any] = {"model": "tiny", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+ADD = {"name": "add", "input_schema": {"type": "object", "properties": {"x": {}}}}
+NO_CACHE = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
+
+
+async def ask(script: Script, template: str = templates.CHATML, **fields: Any) -> Any:
+    """Return a whole message, or the events of a stream."""
+    reply = await post(app_of(engine_of(script, template)), PATH, {**BODY, **fields})
+    assert reply.status == 200, reply.content
+    return events_of(reply.content) if fields.get("stream") else reply.json
+
+
+def events_of(content: bytes) -> list[Any]:
+    """Return the events of a stream, whose names are their types."""
+    events = []
+    for part in content.removesuffix(b"\n\n").split(b"\n\n"):
+        name, data = part.split(b"\n")
+        events.append(orjson.loads(data.removeprefix(b"data: ")))
+        assert name == b"event: " + events[-1]["type"].encode()
+    return events
+
+
+def joined(events: list[Any]) -> list[Any]:
+    """Return the content of a stream as that of a whole message."""
+    content: list[Any] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            assert event["index"] == len(content)
+            content.append(event["content_block"])
+        elif event["type"] == "content_block_delta":
+            _, text = event["delta"].values()
+            name = {"input_json_delta": "json"}.get(event["delta"]["type"], event["delta"]["type"].partition("_")[0])
+            block = content[event["index"]]
+            block[name] = block.get(name, "") + text
+    for block in content:
+        if "json" in block:
+            block["input"] = orjson.loads(block.pop("json"))
+    return content
+
+
+def without_ids(content: list[Any]) -> list[Any]:
+    return [{name: value for name, value in block.items() if name != "id"} for block in content]
+
+
+async def test_a_whole_message_has_anthropics_shape() -> None:
+    engine = engine_of()
+    reply = await post(app_of(engine), PATH, BODY, x_request_id="mine")
+    message = reply.json
+    assert message.pop("id").startswith("msg_")
+    assert message == {
+        "type": "message",
+        "role": "assistant",
+        "model": "tiny",
+        "content": [{"type": "text", "text": "a0", "citations": None}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 51,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 1,
+            "cache_creation": NO_CACHE,
+            "output_tokens": 3,
+            "service_tier": "standard",
+        },
+    }
+    assert reply.header("request-id") == reply.header("x-request-id") == "mine"
+    request = engine.generations[0].request
+    assert (request.max_tokens, request.default_max_tokens) == (None, 9)
+    assert request.prompts == ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",)
+
+
+async def test_a_stream_has_anthropics_events() -> None:
+    start, *middle, delta, stop = await ask(says("a", "b"), stream=True)
+    assert (start["type"], start["message"]["content"], start["message"]["stop_reason"]) == ("message_start", [], None)
+    assert start["message"]["usage"]["input_tokens"] == 52
+    assert [event["type"] for event in middle] == [
+        "content_block_start",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+    ]
+    assert delta == {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {
+            "input_tokens": 51,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 1,
+            "output_tokens": 3,
+        },
+    }
+    assert stop == {"type": "message_stop"}
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ("", []),
+        ("why</think>\nso", [("thinking", "why"), ("text", "so")]),
+        (f"why</think>so{CALL}", [("thinking", "why"), ("text", "so"), ("tool_use", {"x": 1})]),
+        (f"why</think>{CALL}{CALL}", [("thinking", "why"), ("tool_use", {"x": 1}), ("tool_use", {"x": 1})]),
+    ],
+)
+@pytest.mark.parametrize("display", ["summarized", "omitted"])
+async def test_a_stream_joins_to_the_whole_message(text: str, content: list[Any], display: str) -> None:
+    template = "{# <tool_call> #}" + templates.THINKING
+    fields = {"tools": [ADD], "thinking": {"type": "adaptive", "display": display}}
+    whole = (await ask(says(text), template, **fields))["content"]
+    streamed = joined(await ask(says(*text), template, stream=True, **fields))
+    assert without_ids(whole) == without_ids(streamed)
+    names = {"thinking": "thinking", "text": "text", "tool_use": "input"}
+    shown = [(kind, "" if kind == "thinking" and display == "omitted" else value) for kind, value in content]
+    assert [(block["type"], block[names[block["type"]]]) for block in whole] == shown
+    assert all(block["signature"] == sign(block["thinking"]) for block in whole if block["type"] == "thinking")
+    assert all(block["id"].startswith("toolu_") for block in whole if block["type"] == "tool_use")
+
+
+def ends(reason: FinishReason, tokens: int, text: str = "a", stop: str | None = None) -> Script:
+    return lambda generation: generation.put(Finished(0, text, reason, tokens, 0, stop=stop))
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "sequence"),
+    [
+        (ends(FinishReason.STOP, 3), "end_turn", None),
+        (ends(FinishReason.STOP, 3, stop="."), "stop_sequence", "."),
+        (ends(FinishReason.STOP, 3, CALL), "tool_use", None),
+        (ends(FinishReason.LENGTH, 9), "max_tokens", None),
+        (ends(FinishReason.LENGTH, 9, CALL), "max_tokens", None),
+        (ends(FinishReason.LENGTH, 8), "model_context_window_exceeded", None),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_stop_reason_tells_the_end(script: Script, reason: str, sequence: str | None, stream: bool) -> None:
+    answer = await ask(script, tools=[ADD], stream=stream)
+    end = answer[-2]["delta"] if stream else answer
+    assert (end["stop_reason"], end["stop_sequence"]) == (reason, sequence)
+
+
+async def test_the_complete_part_of_an_input_that_a_limit_has_cut_is_returned() -> None:
+    cut = ends(FinishReason.LENGTH, 9, '<tool_call>\n{"name": "add", "arguments": {"x": 1, "y": [2, ')
+    (call,) = (await ask(cut, tools=[ADD]))["content"]
+    assert call["input"] == {"x": 1, "y": [2]}
+
+
+async def test_the_count_is_that_of_the_prompt() -> None:
+    body = {name: value for name, value in BODY.items() if name != "max_tokens"}
+    assert (await post(app_of(engine_of()), f"{PATH}/count_tokens", body)).json == {"input_tokens": 53}
+
+
+@pytest.mark.parametrize("queued", [True, False])
+async def test_pings_are_sent_while_the_prompt_is_queued_or_computed(
+    queued: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(generation: FakeGeneration) -> None:
+        generation.has_started = not queued
+
+    monkeypatch.setattr(endpoint, "EventStream", partial(EventStream, keep_alive=0.01))
+    engine = engine_of(script)
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({**BODY, "stream": True}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(2)
+        engine.generations[0].start()
+        engine.generations[0].put(Text(0, "a"), Finished(0, "", FinishReason.STOP, 1, 0))
+    kinds = [event["type"] for event in events_of(call.content)]
+    assert kinds[:2] == ["ping", "ping"]
+    assert kinds[-1] == "message_stop"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "kind"),
+    [
+        (Busy("Full.", code="queue_full", retry_after=3), 529, "overloaded_error"),
+        (Unavailable("Loading.", code="engine_unavailable"), 529, "overloaded_error"),
+        (EngineFault("Dead.", code="engine_died"), 529, "overloaded_error"),
+        (EngineFault("Broken.", code="decode_failed"), 500, "api_error"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_failures_have_anthropics_status_and_type(refusal: Any, status: int, kind: str, stream: bool) -> None:
+    engine = engine_of()
+    engine.refusal = refusal
+    reply = await post(app_of(engine), PATH, {**BODY, "stream": stream}, x_request_id="mine")
+    assert reply.status == status
+    error = {"type": kind, "message": refusal.message, "details": {"error_code": refusal.code}}
+    assert reply.json == {"type": "error", "error": error, "request_id": "mine"}
+    assert (reply.header("retry-after") is not None) is (status == 529)
+
+
+async def test_a_failure_in_the_middle_is_an_error_event() -> None:
+    engine = engine_of(lambda generation: generation.put(Text(0, "a")))
+    call = AsgiCall(app_of(engine), PATH, orjson.dumps({**BODY, "stream": True}))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
+    *_, last = events_of(call.content)
+    assert (last["type"], last["error"]["type"]) == ("error", "overloaded_error")
+
+
+@pytest.mark.parametrize("headers", [{}, {"x_api_key": "sk-2"}])
+async def test_a_missing_or_wrong_key_is_an_authentication_error(headers: dict[str, str]) -> None:
+    app = app_with_keys(KeyRing(["sk-1"]), engine_of())
+    reply = await post(app, PATH, BODY, **headers)
+    assert (reply.status, reply.json["error"]["type"]) == (401, "authentication_error")
+    assert reply.header("request-id") == reply.json["request_id"]
+    assert (await post(app, PATH, BODY, x_api_key="sk-1")).status == 200
+
+
+async def test_other_failures_before_routing_have_the_shape_too() -> None:
+    app = app_of(FakeEngine(), body_limit=10)
+    reply = await post(app, PATH, BODY)
+    assert (reply.status, reply.json["error"]["type"]) == (413, "request_too_large")
+    reply = await AsgiCall(app, PATH, method="GET").run()
+    assert (reply.status, reply.json["error"]["type"]) == (405, "invalid_request_error")
+    reply = await post(app_of(engine_of()), PATH, {**BODY, "model": "claude"})
+    assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
+    reply = await post(app_of(engine_of()), f"{PATH}/batches", {})
+    assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
+
+
+async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> None:
+    body = {**BODY, "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "new": 1}]}]}
+    reply = await post(app_of(engine_of()), PATH, body)
+    assert reply.json["error"]["message"] == "messages.content.new: Extra inputs are not permitted"
+    reply = await post(app_of(engine_of()), PATH, body, anthropic_beta="new-2026-11-01")
+    assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, "messages.content.new")
+
+
+async def test_the_budget_of_thinking_reaches_the_engine() -> None:
+    engine = engine_of(template=templates.THINKING)
+    await post(app_of(engine), PATH, {**BODY, "thinking": {"type": "enabled", "budget_tokens": 5}})
+    reasoning = engine.generations[0].request.reasoning
+    assert reasoning is not None
+    assert (reasoning.budget, reasoning.opened) == (5, True)
+
+
+async def test_disabled_thinking_closes_the_prompts_reasoning() -> None:
+    engine = engine_of(template=templates.THINKING)
+    await post(app_of(engine), PATH, {**BODY, "thinking": {"type": "disabled"}})
+    (prompt,) = engine.generations[0].request.prompts
+    assert str(prompt).endswith("</think>\n\n")

@@ -1,0 +1,104 @@
+"""Ollama's lists and descriptions of models, and its embeddings, without a model."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.apis.ollama.description import running
+from gateway.serving.sources import OpenEngine
+from tests.gateway.application import app_of, gateway_of
+from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
+from tests.models import model_path
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_models_are_listed_with_a_tag() -> None:
+    app = app_of(FakeEngine(), model=model_path())
+    [model] = (await get(app, "/api/tags")).json["models"]
+    assert (model["name"], model["model"]) == ("tiny:latest", "tiny:latest")
+    assert model["size"] == model_path().stat().st_size
+    assert len(model["digest"]) == 64
+    assert model["details"] == {
+        "parent_model": "",
+        "format": "gguf",
+        "family": "",
+        "families": [],
+        "parameter_size": "10",
+        "quantization_level": "F32",
+    }
+
+
+async def test_a_model_is_described_by_its_file_and_its_template() -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template="{{ enable_thinking }}", infills=True)
+    app = app_of(engine, model=model_path())
+    for body in ({"model": "tiny"}, {"name": "tiny:latest"}):
+        shown = (await post(app, "/api/show", body)).json
+        assert shown["capabilities"] == ["completion", "tools", "insert", "thinking"]
+        assert shown["template"] == "{{ enable_thinking }}"
+        assert shown["model_info"]["general.architecture"] == "llama"
+        assert shown["model_info"]["llama.context_length"] > 0
+    engine.model = replace(MODEL, generates=False)
+    assert (await post(app, "/api/show", {"model": "tiny"})).json["capabilities"] == ["embedding"]
+    missing = await post(app, "/api/show", {"model": "other"})
+    assert (missing.status, missing.json.keys()) == (404, {"error"})
+
+
+async def test_only_loaded_models_run() -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, host_memory=5, gpu_memory=2)
+    app = app_of(engine)
+    [model] = (await get(app, "/api/ps")).json["models"]
+    assert (model["size"], model["size_vram"], model["context_length"]) == (7, 2, MODEL.context)
+    engine.model = None
+    assert (await get(app, "/api/ps")).json == {"models": []}
+
+
+class _Idle(OpenEngine):
+    idle_left = 60.0  # type: ignore[assignment]
+
+
+async def test_a_model_on_demand_expires() -> None:
+    gateway = gateway_of(FakeEngine())
+    [model] = gateway.models.all
+    never = running(model, MODEL)["expires_at"]
+    model.source = _Idle(FakeEngine().as_engine())
+    assert running(model, MODEL)["expires_at"] < never
+
+
+async def test_clients_find_the_server_and_its_version() -> None:
+    app = app_of(FakeEngine())
+    head = await AsgiCall(app, "/", b"", "HEAD").run()
+    assert head.status == 200
+    assert (await AsgiCall(app, "/", b"", "GET").run()).content == b"Ollama is running"
+    assert [int(part) >= 0 for part in (await get(app, "/api/version")).json["version"].split(".")] == [True] * 3
+
+
+async def test_embeddings_are_cut_unless_the_request_forbids_it() -> None:
+    engine = FakeEngine()
+    app = app_of(engine)
+    reply = await post(app, "/api/embed", {"model": "tiny", "input": ["a", "bc"]})
+    assert reply.json["embeddings"] == [pytest.approx(vector_of(0)), pytest.approx(vector_of(1))]
+    assert (reply.json["model"], reply.json["prompt_eval_count"]) == ("tiny", 3)
+    await post(app, "/api/embed", {"model": "tiny", "input": "a", "truncate": False})
+    assert [asked.request.truncates for asked in engine.embeddings] == [True, False]
+
+
+async def test_embeddings_can_be_shortened_but_not_lengthened() -> None:
+    app = app_of(FakeEngine())
+    [vector] = (await post(app, "/api/embed", {"model": "tiny", "input": "a", "dimensions": 2})).json["embeddings"]
+    assert vector == pytest.approx([0.5**0.5, 0.5**0.5])
+    refused = await post(app, "/api/embed", {"model": "tiny", "input": "a", "dimensions": 9})
+    assert (refused.status, "dimensions" in refused.json["error"]) == (400, True)
+
+
+async def test_the_older_route_has_one_embedding_or_none() -> None:
+    engine = FakeEngine()
+    app = app_of(engine)
+    reply = await post(app, "/api/embeddings", {"model": "tiny", "prompt": "a"})
+    assert reply.json == {"embedding": pytest.approx(vector_of(0))}
+    assert (await post(app, "/api/embeddings", {"model": "tiny", "prompt": ""})).json == {"embedding": []}
+    assert (await post(app, "/api/embed", {"model": "tiny", "input": []})).json["embeddings"] == []
+    assert len(engine.embeddings) == 1

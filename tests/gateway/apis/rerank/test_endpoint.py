@@ -1,0 +1,138 @@
+"""Re-ranking without sockets: the engine's requests, the answers in three shapes, errors, and cancellation."""
+
+import math
+from dataclasses import replace
+
+import anyio
+import orjson
+import pytest
+
+from engine import Busy, EngineFault, Ranking, RequestError
+from gateway.apis.rerank.request import MAX_DOCUMENTS
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.fake_engine import MODEL, FakeEngine, score_of
+
+pytestmark = pytest.mark.anyio
+PATHS = ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking"]
+PATH, COHERE = PATHS[0], "/v2/rerank"
+DOCUMENTS = ["a", "bc", "def"]
+BEST_FIRST = [1, 2, 0]
+BODY = {"query": "q", "documents": DOCUMENTS}
+
+
+def probability(index: int) -> float:
+    return 1 / (1 + math.exp(-score_of(index)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_documents_are_ordered_by_their_scores_in_jinas_shape(path: str) -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), path, {"model": "tiny", **BODY})
+    assert reply.status == 200
+    assert reply.json == {
+        "object": "list",
+        "model": "tiny",
+        "usage": {"prompt_tokens": 6, "total_tokens": 6},
+        "results": [{"index": at, "relevance_score": pytest.approx(probability(at))} for at in BEST_FIRST],
+    }
+    [asked] = engine.embeddings
+    assert asked.request.inputs == tuple(DOCUMENTS)
+    assert asked.request.ranking == Ranking(query="q")
+    assert asked.request.id == reply.header("x-request-id")
+
+
+async def test_texts_are_answered_in_teis_shape() -> None:
+    body = {"query": "q", "texts": DOCUMENTS, "return_text": True, "raw_scores": True}
+    reply = await post(app_of(FakeEngine()), PATH, body)
+    assert reply.json == [{"index": at, "score": score_of(at), "text": DOCUMENTS[at]} for at in BEST_FIRST]
+
+
+async def test_cohere_gets_its_own_shape_and_cut_documents() -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), COHERE, {"model": "tiny", **BODY, "top_n": 2})
+    assert reply.json == {
+        "id": reply.header("x-request-id"),
+        "results": [{"index": at, "relevance_score": pytest.approx(probability(at))} for at in BEST_FIRST[:2]],
+        "meta": {"tokens": {"input_tokens": 6, "output_tokens": 0}},
+    }
+    [asked] = engine.embeddings
+    assert asked.request.ranking == Ranking(query="q", document_tokens=4096)
+    assert asked.request.truncates
+
+
+async def test_documents_may_be_objects_and_are_repeated_on_request() -> None:
+    engine = FakeEngine()
+    body = {"query": "q", "documents": [{"text": "a"}, "bc"], "return_documents": True, "top_n": 99}
+    reply = await post(app_of(engine), PATH, body)
+    assert [result["document"] for result in reply.json["results"]] == [{"text": "bc"}, {"text": "a"}]
+    assert engine.embeddings[0].request.inputs == ("a", "bc")
+
+
+async def test_probabilities_of_the_model_stay_as_they_are() -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, ranks=True, rank_probabilities=True)
+    reply = await post(app_of(engine), PATH, BODY)
+    assert [result["relevance_score"] for result in reply.json["results"]] == [score_of(at) for at in BEST_FIRST]
+
+
+async def test_documents_are_cut_as_requested() -> None:
+    engine = FakeEngine()
+    await post(app_of(engine), PATH, {**BODY, "truncate": True, "max_tokens_per_doc": 7})
+    assert engine.embeddings[0].request.ranking == Ranking(query="q", document_tokens=7)
+    assert engine.embeddings[0].request.truncates
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"query": None}, "query"),
+        ({"query": 1}, "query"),
+        ({"documents": None}, "documents"),
+        ({"documents": []}, "documents"),
+        ({"documents": "a"}, "documents"),
+        ({"documents": [1]}, "documents"),
+        ({"documents": [{"text": 1}]}, "documents[0].text"),
+        ({"documents": ["a"] * (MAX_DOCUMENTS + 1)}, "documents"),
+        ({"texts": ["a"]}, "documents"),
+        ({"top_n": 0}, "top_n"),
+        ({"truncation_direction": "Left"}, "truncation_direction"),
+    ],
+)
+async def test_a_wrong_field_is_named_and_never_reaches_the_engine(changes: dict[str, object], param: str) -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), PATH, {**BODY, **changes})
+    assert reply.status == 400
+    assert reply.json["error"]["param"].startswith(param)
+    assert engine.embeddings == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status"),
+    [
+        (RequestError("too long", code="context_length_exceeded", param="documents"), 400),
+        (Busy("full", code="queue_full"), 429),
+        (EngineFault("failed", code="engine_failed"), 500),
+    ],
+)
+async def test_a_refusal_has_the_shape_of_its_api(refusal: Exception, status: int) -> None:
+    engine = FakeEngine()
+    engine.refusal = refusal  # type: ignore[assignment]
+    for path, shape in ((PATH, {"error"}), (COHERE, {"message"})):
+        reply = await post(app_of(engine), path, BODY)
+        assert (reply.status, reply.json.keys()) == (status, shape)
+    assert reply.json["message"] == str(refusal)
+
+
+@pytest.mark.parametrize("path", [PATH, COHERE])
+async def test_a_hang_up_cancels_the_request(path: str) -> None:
+    engine = FakeEngine()
+    engine.answers = anyio.Event()
+    call = AsgiCall(app_of(engine), path, orjson.dumps(BODY))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        with anyio.fail_after(20):
+            await engine.asked.wait()
+        call.hang_up()
+    assert call.start is None
+    assert [asked.left for asked in engine.embeddings] == ["client closed the connection"]

@@ -1,0 +1,30 @@
+"""The budget of reasoning in a prompt: the tags of the model's family, and whether the prompt opens them."""
+
+import pytest
+
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+
+
+def prompt_of(template: str, budget: int | None) -> ChatPrompt:
+    messages = ({"role": "user", "content": "Hi"},)
+    return ChatModel(template).prompt(Conversation(messages=messages, reasoning_budget=budget))
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_budget_has_the_tags_of_the_template(opened: bool) -> None:
+    template = "{{ messages[-1].content }}" + ("{{ '<think>' }}" if opened else "{# <think> </think> #}")
+    reasoning = prompt_of(f"{template}{{# </think> #}}", 7).reasoning
+    assert reasoning is not None
+    assert (reasoning.budget, reasoning.opening, reasoning.closing) == (7, "<think>", "</think>")
+    assert reasoning.opened is opened
+
+
+def test_harmony_ends_its_first_message() -> None:
+    reasoning = prompt_of("{{ messages[-1].content }}{# <|channel|> #}", 7).reasoning
+    assert reasoning is not None
+    assert (reasoning.opening, reasoning.closing) == ("<|channel|>analysis<|message|>", "<|end|>")
+
+
+def test_without_a_budget_or_reasoning_there_is_no_limit() -> None:
+    assert prompt_of("{{ messages[-1].content }}</think>", None).reasoning is None
+    assert prompt_of("{{ messages[-1].content }}", 7).reasoning is None

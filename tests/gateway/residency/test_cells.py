@@ -1,0 +1,51 @@
+"""Bytes of cells and of states by the header of a file, beside what llama.cpp allocates."""
+
+from typing import Any
+
+import pytest
+
+from engine import EngineConfig
+from engine.llama.model import LlamaModel
+from gateway.residency.cells import CellBytes, cell_bytes
+from gateway.residency.gguf import Value, read_header
+from tests.architectures.families import FAMILIES, quick_for_some
+from tests.architectures.models import family_model
+
+SLOTS, CONTEXT = 64, 1024
+ROUNDING = 0.02
+"""llama.cpp logs hundredths of a MiB."""
+
+
+@pytest.mark.parametrize("family", quick_for_some(one.name for one in FAMILIES))
+@pytest.mark.parametrize("types", [("f16", "f16"), ("f32", "f32")])
+def test_the_bytes_are_those_that_llama_cpp_allocates(family: str, types: tuple[str, str]) -> None:
+    path = family_model(family)
+    chosen: dict[str, Any] = dict(zip(("kv_type_k", "kv_type_v"), types, strict=True))
+    config = EngineConfig(model=str(path), slots=SLOTS, context=CONTEXT, metadata_only=True, **chosen)
+    with LlamaModel(config, lambda _share: None) as model:
+        allocated = sum(model.memory.buffers.cells.values())
+        token = model.memory.token_bytes
+    found = cell_bytes(read_header(path), *types)
+    assert found.token == token
+    assert SLOTS * (CONTEXT * found.token + found.sequence) == pytest.approx(allocated, rel=ROUNDING)
+
+
+def test_layers_may_use_the_cells_of_others_and_have_windows_with_smaller_heads() -> None:
+    shape: dict[str, Value] = {
+        "block_count": 6,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 2,
+        "attention.shared_kv_layers": 2,
+        "attention.key_length": 32,
+        "attention.value_length": 32,
+        "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16,
+        "attention.sliding_window_pattern": (True, True, False, True, True, False),
+    }
+    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
+    assert cell_bytes(header, "f16", "f16") == CellBytes(2 * 2 * (3 * 2 * 16 + 2 * 32), 0)
+
+
+def test_a_header_that_says_nothing_gives_nothing() -> None:
+    assert cell_bytes({}, "f16", "f16") == CellBytes(0, 0)

@@ -1,0 +1,60 @@
+"""Progress of loading in the log."""
+
+import logging
+from typing import cast
+
+import anyio
+import pytest
+
+from engine import Engine, EngineState, EngineStatus
+from engine.client.status import StatusBoard
+from gateway.loading import wait_until_loaded
+
+pytestmark = pytest.mark.anyio
+
+
+class Loads:
+    """Engine that the test loads."""
+
+    def __init__(self) -> None:
+        self._board = StatusBoard()
+        self.status_changed = self._board.changed
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._board.latest
+
+    def post(self, state: EngineState, progress: float = 0.0, cause: str = "") -> None:
+        self._board.post(EngineStatus(state, "", progress, 0, cause))
+
+
+@pytest.mark.parametrize(
+    ("downloaded", "lines"),
+    [
+        ([], ["loading m: 0 %"]),
+        ([0.01, 0.5], ["downloading m: 1 %", "downloading m: 50 %", "loading m: 0 %"]),
+    ],
+    ids=["on this machine", "on the hub"],
+)
+async def test_a_download_is_logged_once_it_makes_progress(
+    caplog: pytest.LogCaptureFixture, downloaded: list[float], lines: list[str]
+) -> None:
+    engine = Loads()
+    engine.post(EngineState.DOWNLOADING)
+    with caplog.at_level(logging.INFO):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_until_loaded, "m", cast("Engine", engine))
+            for progress in downloaded:
+                await anyio.wait_all_tasks_blocked()
+                engine.post(EngineState.DOWNLOADING, progress)
+            for state in (EngineState.LOADING, EngineState.READY):
+                await anyio.wait_all_tasks_blocked()
+                engine.post(state)
+    assert [record.getMessage() for record in caplog.records] == lines
+
+
+async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureFixture) -> None:
+    engine = Loads()
+    engine.post(EngineState.FAILED, cause="/folder/m.gguf is not a GGUF file")
+    assert await wait_until_loaded("m", cast("Engine", engine)) is EngineState.FAILED
+    assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
