@@ -143,6 +143,21 @@ show "$url/models/unload" -d '{"model": "default"}'
 show "$url/slots"
 show "$url/slots/queue"
 
+# Slots can be saved with --slot-save-path, properties set with --props, and gaps filled by a model with tokens for them.
+show "$url/slots/0" --get -X POST -d action=erase
+show "$url/props"
+show "$url/props" -d '{}'
+show "$url/infill" -d '{
+  "input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n", "n_predict": 8,
+  "input_extra": [{"filename": "sub.py", "text": "def sub(a, b):\n    return a - b\n"}]
+}'
+
+# A stream that goes on without its client: it is found by its name, read again, and ended.
+show --no-buffer "$url/v1/completions" -H 'x-conversation-id: sum' -d '{"prompt": "17+25=", "stream": true}'
+show "$url/v1/streams/lookup" -d '{"conversation_ids": ["sum"]}'
+show "$url/v1/stream" --get -d conv_id=sum -d from=0
+show "$url/v1/stream" --get -X DELETE -d conv_id=sum
+
 # LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
 show "$url/lora-adapters"
 show "$url/lora-adapters" -d '[]'

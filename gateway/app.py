@@ -127,10 +127,11 @@ def create_gateway(
     llama_cpp = LlamaCppCollector(models.all)
     observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
-    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server, llama_cpp]))
+    exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
+    metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
     background, apis = create_apis(models, settings, health, metrics, parts.streams)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
     return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
 
 
@@ -149,7 +150,12 @@ def create_apis(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    options = RouteOptions(slots=not settings.no_slots, props=settings.props, save_path=settings.slot_save_path)
+    options = RouteOptions(
+        slots=not settings.no_slots,
+        metrics=not settings.no_metrics,
+        props=settings.props,
+        save_path=settings.slot_save_path,
+    )
     shown = metrics if settings.metrics_port is None else None
     openai = openai_api(models, store, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")

@@ -41,7 +41,9 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     def model(one: ServedModel) -> Model:
         names = one.names - (chosen - {one.name, *one.aliases})  # the name of a model comes before a file's name
         tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
-        adapters = [Adapter(id_, *adapter) for id_, adapter in enumerate(one.settings.adapters)]
+        adapters = [
+            Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
+        ]
         return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
 
     models = [model(one) for one in settings.served]

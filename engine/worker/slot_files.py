@@ -1,7 +1,8 @@
 """Files of saved slots, in the format of llama.cpp's sequence states.
 
-A header of three 32-bit numbers (magic, version, number of words), the tokens as words, and the cells. llama-server
-writes a small header before the tokens, which is skipped.
+A header of three 32-bit numbers (magic, version, number of words), words that contain the tokens, and the cells. The
+words are llama-server's: a mark, a version, the number of tokens, the tokens, and the number of images, which is 0.
+Older files have the tokens only.
 """
 
 import struct
@@ -21,8 +22,8 @@ from engine.worker.slot_states import SlotState, SlotStates
 
 MAGIC, VERSION = 0x67677371, 3
 _HEADER = struct.Struct("=III")
-_PACKED = -1
-"""First word before the tokens where llama-server adds a header: this, a version, and the number of tokens."""
+_PACKED, _PACKED_VERSION = -1, 1
+"""First words of a file that is not an older one."""
 _PACKED_WORDS = 3
 
 T = TypeVar("T")
@@ -110,8 +111,8 @@ def write_state(path: Path, state: SlotState) -> int:
     Raises:
         RequestError: The file cannot be written.
     """
-    words = struct.pack(f"={len(state.tokens)}i", *state.tokens)
-    data = (_HEADER.pack(MAGIC, VERSION, len(state.tokens)), words, state.cells)
+    words = (_PACKED, _PACKED_VERSION, len(state.tokens), *state.tokens, 0)
+    data = (_HEADER.pack(MAGIC, VERSION, len(words)), struct.pack(f"={len(words)}i", *words), state.cells)
     part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
     try:
         with part.open("wb") as file:

@@ -24,8 +24,16 @@ DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_CHAT_TEMPLATE_KWARGS": '{"enable_thinking":true}',
     "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
     "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
+    "LLAMA_GATEWAY_LORA_APPLY": "true",
+    "LLAMA_GATEWAY_NO_METRICS": "true",
 }
 """Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
+
+_WITHOUT = {
+    "--metrics": "LLAMA_GATEWAY_NO_METRICS",
+    "--lora-init-without-apply": "LLAMA_GATEWAY_LORA_APPLY",
+}
+"""Flags that end one of these defaults."""
 
 _Convert: TypeAlias = Callable[[str], list[str]]
 
@@ -92,7 +100,8 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
     for argument in left:
         translation.add(_spelled(argument), left)
     given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
-    return Translated(given, {**DEFAULTS, **environment}, translation.notes)
+    defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
+    return Translated(given, {**defaults, **environment}, translation.notes)
 
 
 def _spelled(argument: str) -> str:
@@ -106,6 +115,7 @@ class _Translation:
     def __init__(self) -> None:
         self.arguments: list[str] = []
         self.notes: list[str] = []
+        self.without: set[str] = set()
         self._places: dict[tuple[str, ...], str] = {}
         self._thinking = ""
         self._variables = ""
@@ -113,6 +123,9 @@ class _Translation:
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
         if flag in _ALREADY_SO.split():
+            return
+        if flag in _WITHOUT:
+            self.without.add(_WITHOUT[flag])
             return
         if place := next((names for names in (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE) if flag in names), None):
             self._places[place] = next(left, "")
@@ -178,9 +191,9 @@ def _host(host: str) -> list[str]:
     return [f"--unix-socket={host}" if host.endswith(".sock") else f"--host={host}"]
 
 
-def _first(names: str) -> list[str]:
-    """Convert the names of a model: the first is its name here."""
-    return [f"--alias={names.partition(',')[0].strip()}"]
+def _names(names: str) -> list[str]:
+    """Convert the names of a model: the first in the alphabet is its name in answers."""
+    return [f"--alias={','.join(sorted(name.strip() for name in names.split(',')))}"]
 
 
 def _keys(path: str) -> list[str]:
@@ -198,7 +211,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-np", "--parallel"), _number("--parallel")),
     **dict.fromkeys(("-to", "--timeout"), _number("--request-timeout")),
     **dict.fromkeys(("-cram", "--cache-ram"), _memory),
-    **dict.fromkeys(("-a", "--alias"), _first),
+    **dict.fromkeys(("-a", "--alias"), _names),
     "--sleep-idle-seconds": _number("--idle-unload"),
     "--host": _host,
     "--chat-template": _template,

@@ -25,4 +25,5 @@ class LlamaServerSettings(BaseModel):
         description="streams of requests with the header X-Conversation-Id that go on without their clients, and are "
         "kept for five minutes after their end, with 4 MiB each; 0: none",
     )
+    no_metrics: bool = Field(False, description="refuse /metrics on --port")
     props: bool = Field(False, description="allow POST /props, which changes nothing")

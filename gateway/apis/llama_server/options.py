@@ -16,6 +16,8 @@ class RouteOptions:
 
     slots: bool = True
     """True to list slots and the queue."""
+    metrics: bool = True
+    """True to show metrics."""
     props: bool = False
     """True to accept changes of properties."""
     save_path: Path | None = None

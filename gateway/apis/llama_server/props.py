@@ -96,7 +96,7 @@ class PropsEndpoints:
                 "modalities": {"vision": False, "video": False, "audio": False},
                 "endpoint_slots": self._options.slots,
                 "endpoint_props": self._options.props,
-                "endpoint_metrics": self._metrics,
+                "endpoint_metrics": self._metrics and self._options.metrics,
                 "ui": False,
                 "chat_template": served.prompts.source(info),
                 "bos_token": info.bos,

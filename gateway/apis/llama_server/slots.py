@@ -17,6 +17,7 @@ class Slot(JsonObject):
     """The state of a slot."""
 
     id: Count
+    n_ctx: Count
     is_processing: bool
     state: Literal["idle", "prefill", "decode"]
     request_id: str | None
@@ -51,8 +52,9 @@ class SlotsEndpoints:
         """
         served = self._served(call)
         slots, _metrics = await served.engine.inspect()
+        context = served.loaded.context
         return JsonReply(
-            [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
+            [_encode(slot, context, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
         )
 
     async def queue(self, call: Call[None]) -> JsonReply[QueueList]:
@@ -71,9 +73,10 @@ class SlotsEndpoints:
         return self._models.find(call.caller, call.http.query_params.get("model")).loaded()
 
 
-def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
+def _encode(slot: SlotInfo, context: int, *, shown: bool) -> Slot:
     return {
         "id": slot.id,
+        "n_ctx": context,
         "is_processing": slot.request_id is not None,
         "state": slot.state,
         "request_id": slot.request_id if shown else None,

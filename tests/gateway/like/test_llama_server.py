@@ -35,7 +35,7 @@ def test_a_usual_command_line_starts_the_same_server(tmp_path: Path) -> None:
         f"--slots --metrics --embedding --jinja --api-key-file {keys} --timeout 900 --threads-http 4 --cont-batching"
     )
     settings = read(line)
-    assert (settings.model, settings.alias, settings.host, settings.port) == (model, "mine", "0.0.0.0", 8080)  # noqa: S104
+    assert (settings.model, settings.alias, settings.host, settings.port) == (model, "mine,other", "0.0.0.0", 8080)  # noqa: S104
     assert (settings.context, settings.slots, settings.threads, settings.gpu_layers) == (1024, 4, None, 99)
     assert (settings.flash_attention, settings.load_mode) == ("on", "none")
     assert (settings.api_key, settings.request_timeout) == (("first", "second"), 900)
@@ -160,6 +160,16 @@ def test_only_serve_like_llama_server_is_translated() -> None:
 def test_help_and_version_are_printed(flag: str) -> None:
     with pytest.raises(SystemExit):
         read(f"--port 1 {flag}")
+
+
+def test_defaults_of_llama_server_can_be_ended_by_flags() -> None:
+    assert (read("").no_metrics, read("--metrics").no_metrics) == (True, False)
+    assert (read("").lora_apply, read("--lora-init-without-apply").lora_apply) == (True, False)
+
+
+def test_all_names_of_a_model_are_its_names() -> None:
+    [served] = read("--alias two,one").served
+    assert (served.name, served.aliases) == ("one", ("two",))
 
 
 def test_a_chat_template_without_jinja_is_a_text() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.gateway.application import app_of
+from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import get, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine
@@ -46,3 +46,10 @@ async def test_a_change_needs_the_flag() -> None:
 async def test_slots_can_be_hidden(path: str) -> None:
     call = await get(app_of(FakeEngine(), no_slots=True), path)
     assert (call.status, call.json["error"]["type"]) == (501, "not_supported_error")
+
+
+async def test_metrics_can_be_refused_on_the_port_of_requests() -> None:
+    gateway = gateway_of(FakeEngine(), no_metrics=True)
+    assert (await get(gateway.app, "/metrics")).status == 501
+    assert (await get(gateway.app, "/props")).json["endpoint_metrics"] is False
+    assert (await get(gateway.metrics_app, "/metrics")).status == 200

@@ -53,6 +53,7 @@ async def test_slots_are_listed() -> None:
     assert reply.json == [
         {
             "id": 0,
+            "n_ctx": 2048,
             "is_processing": True,
             "state": "decode",
             "request_id": "req_a",
@@ -61,6 +62,7 @@ async def test_slots_are_listed() -> None:
         },
         {
             "id": 1,
+            "n_ctx": 2048,
             "is_processing": False,
             "state": "idle",
             "request_id": None,
