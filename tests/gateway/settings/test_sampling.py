@@ -34,7 +34,7 @@ def test_each_parameter_of_sampling_has_a_setting() -> None:
 
 
 def test_nothing_is_a_default_without_a_setting() -> None:
-    assert SamplingSettings().sampling_defaults == {}
+    assert SamplingSettings.model_validate({}).sampling_defaults == {}
 
 
 def test_values_are_those_of_the_engine() -> None:

@@ -1,6 +1,7 @@
 """`/infill`: the prompt around a gap, and the answers of `/completion`."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ BODY = {
 }
 
 
-def infilling(**changes: object) -> FakeEngine:
+def infilling(**changes: Any) -> FakeEngine:
     engine = FakeEngine()
     engine.model = replace(MODEL, fill_tokens={**GAP, **PROJECT}, **changes)
     return engine
