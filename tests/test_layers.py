@@ -184,7 +184,8 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
-    "gateway.apis.llama_server.metrics": {"gateway.metrics", *SHARED},
+    "gateway.apis.llama_server.metrics": {"gateway.apis.llama_server.options", "gateway.metrics", *SHARED},
+    "gateway.apis.llama_server.props": {"gateway", "gateway.apis.llama_server", *SHARED},
     # It has OpenAI's routes, too, with fields of its own.
     "gateway.apis.llama_server.openai": {"gateway.apis.llama_server", "gateway.apis.openai", *SHARED},
     # Its versioned route has OpenAI's answer.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 from starlette.types import Message, Scope
 
-from engine import Unavailable
+from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, Cause, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
 from gateway.middleware.sse import EventStream, NextEvents
