@@ -64,7 +64,10 @@ class LlamaChatBody(ChatBody, LimitFields):
             raise refusal("messages", "should not end in several messages of the assistant")
         if self.add_generation_prompt is not None and not self.continue_final_message:
             return conversation
-        continued = {**conversation.messages[-1], "content": _BETWEEN_PARTS.join(part.words for part in last.content)}
+        continued = {
+            **conversation.messages[-1],
+            "content": _BETWEEN_PARTS.join(part.words for part in last.content or ()),
+        }
         return replace(conversation, continue_final=True, messages=(*conversation.messages[:-1], continued))
 
     @override
