@@ -186,6 +186,7 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
     "gateway.apis.llama_server.metrics": {"gateway.apis.llama_server.options", "gateway.metrics", *SHARED},
+    "gateway.apis.llama_server.props": {"gateway", "gateway.apis.llama_server", *SHARED},
     # It has OpenAI's routes, too, with fields of its own.
     "gateway.apis.llama_server.openai": {"gateway.apis.llama_server", "gateway.apis.openai", *SHARED},
     # Its versioned route has OpenAI's answer.

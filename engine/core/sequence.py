@@ -5,11 +5,11 @@ from enum import Enum
 from hashlib import blake2b
 
 from engine.core.drafts.drafter import NgramDrafter
-from engine.core.echo import Echo
-from engine.core.line_limits import LineLimits
+from engine.core.output.echo import Echo
+from engine.core.output.line_limits import LineLimits
+from engine.core.output.transcript import Transcript
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.token import Token
-from engine.core.transcript import Transcript
 from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, PromptProgress, Text
 from engine.request import AdapterSet, GenerationRequest, adapter_set

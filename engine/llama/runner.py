@@ -116,6 +116,14 @@ class LlamaRunner(Runner):
         self._cells.forget(forget)
 
     @override
+    def read_cells(self, seq_id: int) -> bytes:
+        return self._cells.read(seq_id)
+
+    @override
+    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        return self._cells.write(seq_id, cells, tokens)
+
+    @override
     def spill(self, spill: Spill) -> None:
         self._cells.spill(spill)
 
@@ -130,14 +138,6 @@ class LlamaRunner(Runner):
     @override
     def discard(self, discard: Discard) -> None:
         self._cells.discard(discard)
-
-    @override
-    def read_cells(self, seq_id: int) -> bytes:
-        return self._cells.read(seq_id)
-
-    @override
-    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
-        return self._cells.write(seq_id, cells, tokens)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:

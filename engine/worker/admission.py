@@ -8,9 +8,9 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import fields
 
-from engine.core.echo import make_echo
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
+from engine.core.output.echo import make_echo
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence
 from engine.core.window import ContextWindow

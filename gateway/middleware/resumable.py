@@ -86,9 +86,9 @@ class KeptStream:
     async def fail(self, error: RefusedError, caller: Caller) -> None:
         """Add the event of a failure, or if there are no bytes yet, let it become a status."""
         if self.size:
-            await self.send(
-                {"type": "http.response.body", "body": b"data: %b\n\n" % caller.conventions.encode_error(error.problem)}
-            )
+            problem = caller.conventions.adapt(error.problem)
+            body = b"data: %b\n\n" % caller.conventions.encode_error(problem)
+            await self.send({"type": "http.response.body", "body": body})
         else:
             self.failure = error
 

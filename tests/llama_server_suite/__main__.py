@@ -4,8 +4,8 @@
 
 LLAMA_CPP is the unpacked source of llama.cpp, such as `vendor/llama.cpp` in the source distribution of
 llama-cpp-python. Its tests are copied to a temporary folder and changed there at run time: they start COMMAND, download
-nothing, and take FILE for the model of 260,000 weights that most of them download. Tests of what needs a network or
-another model fail, those of what this server does not have are deselected (`DESELECTED`).
+nothing, and take FILE for every model. `--ranker FILE` is another one for tests of re-ranking. Tests of what needs a
+network or a certain model fail, those of what this server does not have are deselected (`DESELECTED`).
 
 It ends with a table of the files and a line for each failure.
 """
@@ -34,9 +34,11 @@ def main() -> int:
     parser.add_argument("source", type=Path, metavar="LLAMA_CPP", help="unpacked source of llama.cpp")
     parser.add_argument("--server", default=SERVER, metavar="COMMAND", help="program with llama-server's command line")
     parser.add_argument("--model", type=Path, metavar="FILE", help="GGUF file of the model stories260K")
+    parser.add_argument("--ranker", type=Path, metavar="FILE", help="GGUF file of a model that ranks; default: --model")
     options, rest = parser.parse_known_args()
+    options.model, options.ranker = (file and file.resolve() for file in (options.model, options.ranker))
     with _copied(options.source.resolve()) as tests, _started_as(options.server, tests):
-        suite = Suite(options.model and options.model.resolve())
+        suite = Suite(options.model, options.ranker)
         code = pytest.main(["--quiet", "--tb=no", "-m", "not slow", *(rest or ["unit"])], plugins=[suite])
     sys.stdout.write(suite.table())
     return code

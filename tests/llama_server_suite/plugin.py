@@ -21,9 +21,10 @@ MOST_SECONDS = 60.0
 class Suite:
     """Plugin of pytest that changes the tests and collects their outcomes."""
 
-    def __init__(self, model: Path | None) -> None:
-        """Set the file that stands for the model of the tests; None downloads it."""
+    def __init__(self, model: Path | None, ranker: Path | None) -> None:
+        """Set the files that stand for the models of the tests, and for the one that ranks; None downloads them."""
         self._model = model
+        self._ranker = ranker
         self._outcomes: dict[str, Counter[str]] = {}
         self._failures: list[str] = []
         self._change_utils()
@@ -36,8 +37,9 @@ class Suite:
         start = utils.ServerProcess.start
 
         def start_offline(server: Any, *args: Any, **options: Any) -> None:
-            if self._model and server.model_hf_repo:
-                server.model_file, server.model_hf_repo, server.model_hf_file = str(self._model), None, None
+            model = self._ranker if self._ranker and server.server_reranking else self._model
+            if model and server.model_hf_repo:
+                server.model_file, server.model_hf_repo, server.model_hf_file = str(model), None, None
             start(server, *args, **options)
 
         utils.ServerProcess.start = start_offline

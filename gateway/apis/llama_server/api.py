@@ -16,7 +16,7 @@ from gateway.apis.llama_server.props import props_endpoints
 from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
 from gateway.apis.llama_server.slots.listing import slots_endpoints
 from gateway.apis.llama_server.streams import streams_endpoints
-from gateway.apis.llama_server.tokenize import tokenize_endpoints
+from gateway.apis.llama_server.tokenize.endpoint import tokenize_endpoints
 from gateway.middleware.resumable import ResumableStreams
 from gateway.serving.models import Models
 

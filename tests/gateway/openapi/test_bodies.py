@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.generate.request import GenerateBody
-from gateway.apis.llama_server.tokenize_request import TokenizeBody
+from gateway.apis.llama_server.tokenize.request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.embeddings.request import EmbeddingBody

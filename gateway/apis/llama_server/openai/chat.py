@@ -38,6 +38,10 @@ class LlamaChatCompletion(ChatCompletion, Verbose):
     """A whole chat completion. `__verbose` is the same answer as that of `/completion`."""
 
 
+_BETWEEN_PARTS = "\n\n"
+"""llama-server's text between the parts of a message that is continued."""
+
+
 class LlamaChatBody(ChatBody, LimitFields):
     """The body of a chat request to llama-server.
 
@@ -60,7 +64,11 @@ class LlamaChatBody(ChatBody, LimitFields):
             raise refusal("messages", "should not end in several messages of the assistant")
         if self.add_generation_prompt is not None and not self.continue_final_message:
             return conversation
-        return replace(conversation, continue_final=True)
+        continued = {
+            **conversation.messages[-1],
+            "content": _BETWEEN_PARTS.join(part.words for part in last.content or ()),
+        }
+        return replace(conversation, continue_final=True, messages=(*conversation.messages[:-1], continued))
 
     @override
     def request(self) -> GenerationRequest:

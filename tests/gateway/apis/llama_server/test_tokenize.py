@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from engine import Busy, TokenRun
-from gateway.apis.llama_server.tokenize_answer import TokensEncoder
-from gateway.apis.llama_server.tokenize_request import MAX_TEXT
+from gateway.apis.llama_server.tokenize.answer import TokensEncoder
+from gateway.apis.llama_server.tokenize.request import MAX_TEXT
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine

@@ -64,9 +64,10 @@ async def test_a_limit_is_cut_at_the_end_of_the_slot(path: str, body: Any, limit
         ("Wh", {}, "user:Hi;assistant:Wh"),
         ("Wh", {"continue_final_message": True, "add_generation_prompt": False}, "user:Hi;assistant:Wh"),
         ("Wh", {"add_generation_prompt": True}, "user:Hi;assistant:Wh;!"),
+        ([{"type": "text", "text": "W"}, {"type": "text", "text": "h"}], {}, "user:Hi;assistant:W\n\nh"),
     ],
 )
-async def test_a_last_message_of_the_assistant_is_continued(last: str, fields: Any, prompt: str) -> None:
+async def test_a_last_message_of_the_assistant_is_continued(last: Any, fields: Any, prompt: str) -> None:
     messages = [*CHAT["messages"], {"role": "assistant", "content": last}]
     reply = await post(app_of(chatting()), "/chat/completions", {"messages": messages, "verbose": True, **fields})
     assert reply.json["__verbose"]["prompt"] == f"<s>{prompt}"

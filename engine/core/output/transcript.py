@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from engine.core.text import TextAssembler
+from engine.core.output.text import TextAssembler
 from engine.core.token import Token
 from engine.events import TokenDetail
 

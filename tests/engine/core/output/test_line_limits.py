@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.line_limits import LineLimits
+from engine.core.output.line_limits import LineLimits
 from engine.core.sequence import Sequence
 from engine.core.token import Token
 from engine.events import Finished, FinishReason, Text
