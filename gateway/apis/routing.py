@@ -10,7 +10,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
-from gateway.middleware.caller import caller_of
+from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.conventions import Conventions
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.resumable import HEADER, ResumableStreams
@@ -62,18 +62,22 @@ def _serve(
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
         caller.exchange.route = endpoint.path
-        if not has_body(endpoint):
-            return await endpoint.handler(Call(http, caller, None))
-        body = caller.body.take()
-        prepared = await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
         name = http.headers.get(HEADER)
         if streams is None or not streams.enabled or not name or endpoint.events is None:
-            return await endpoint.handler(Call(http, caller, prepared))
+            return await endpoint.handler(Call(http, caller, await _prepared(preparer, caller, endpoint)))
         keeper = streams.caller_of(caller, name)
-        response = await endpoint.handler(Call(http, keeper, prepared))
+        response = await endpoint.handler(Call(http, keeper, await _prepared(preparer, caller, endpoint)))
         return streams.keep(keeper, name, response, http.scope) if isinstance(response, EventStream) else response
 
     return serve
+
+
+async def _prepared(preparer: Preparer, caller: Caller, endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (of any endpoint)
+    """Return what an endpoint prepares of the body, or None without a body. Only the result refers to it afterwards."""
+    if not has_body(endpoint):
+        return None
+    body = caller.body.take()
+    return await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
 
 
 def conventions_for(apis: Sequence[Api]) -> Callable[[str], Conventions]:

@@ -1,10 +1,10 @@
 """Interpretation of ASGI's `http.disconnect`, and the early news of it."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
-import anyio
+from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
 from engine.errors import Unavailable
@@ -36,25 +36,26 @@ def arrivals_of(scope: Scope) -> Arrivals | None:
     return found
 
 
-@asynccontextmanager
-async def calling_on_disconnect(scope: Scope, receive: Receive, call: OnDisconnect) -> AsyncIterator[None]:
-    """Call a function at each disconnect inside the context, which owns `receive`. Without the extension, only once."""
+@contextmanager
+def calling_on_disconnect(scope: Scope, receive: Receive, call: OnDisconnect, tasks: TaskGroup) -> Iterator[None]:
+    """Call a function at each disconnect inside the context, which owns `receive`.
+
+    Without the extension, a task that the caller must cancel afterwards waits for the disconnect, and calls only once.
+    """
     arrivals = arrivals_of(scope)
-    if arrivals is not None:
-        arrivals.on_disconnect(call)
-        try:
-            yield
-        finally:
-            arrivals.on_disconnect(_ignore)
-        return
-    async with anyio.create_task_group() as tasks:
+    if arrivals is None:
 
         async def watch() -> None:
             call(await wait_for_disconnect(receive))
 
         tasks.start_soon(watch)
         yield
-        tasks.cancel_scope.cancel()
+        return
+    arrivals.on_disconnect(call)
+    try:
+        yield
+    finally:
+        arrivals.on_disconnect(_ignore)
 
 
 def _ignore(_message: Message) -> None:

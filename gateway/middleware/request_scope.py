@@ -28,7 +28,7 @@ def _openai(_path: str) -> Conventions:
 
 
 class RequestScope:
-    """Middleware that runs each request in a cancel scope, and cancels it when the client stops waiting.
+    """Middleware that runs each request in a task group, and cancels it when the client stops waiting.
 
     It is the outermost layer. It creates the request's `Caller`, checks its API key, reads the whole body, and is then
     the only owner of the server's `receive`: a disconnect before the last byte of the response cancels the request, a
@@ -145,19 +145,21 @@ class RequestScope:
     async def _run(self, scope: Scope, receive: Receive, reply: "Reply") -> None:
         caller, closing = reply.caller, reply.caller.closing
         failure: Exception | None = None
-        with anyio.CancelScope(deadline=caller.deadline) as reply.work:
-            closing.deadline = caller.deadline
+        async with anyio.create_task_group() as tasks:
+            reply.work = tasks.cancel_scope
+            reply.work.deadline = closing.deadline = caller.deadline
 
             def leave(message: Message) -> None:
                 if not (reply.complete or reply.work.cancel_called):
                     closing.set(read_disconnect(message))
                     reply.work.cancel()
 
-            async with calling_on_disconnect(scope, receive, leave):
+            with calling_on_disconnect(scope, receive, leave, tasks):
                 try:
                     await self._app(scope, body_once(caller.body), reply.send)
-                except Exception as error:  # noqa: BLE001 - raised below, outside of the cancel scope
+                except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
                     failure = error
+            reply.work.cancel()
         if failure is None and not reply.begun:
             ended_early = caller.closed().reason
             failure = closing.error if ended_early else RuntimeError("the application ended without a response")
