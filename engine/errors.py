@@ -1,5 +1,7 @@
 """Errors of the engine, one class for each responsible party."""
 
+from collections.abc import Mapping
+
 
 class EngineError(Exception):
     """Base class of the errors that the engine reports."""
@@ -12,15 +14,24 @@ class EngineError(Exception):
     """Invalid field of the request, or None."""
     retry_after: float | None
     """Seconds after which the same request may succeed, as far as it is known."""
+    figures: Mapping[str, int]
+    """Numbers in the message, by llama-server's names."""
 
     def __init__(
-        self, message: str, *, code: str | None = None, param: str | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+        figures: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.figures = figures or {}
 
 
 class RequestError(EngineError):

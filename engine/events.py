@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
-from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from operator import add, attrgetter
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -68,15 +68,32 @@ class TokenRun(Struct, frozen=True, array_like=True):
     """Bytes of each token, which may be part of a character; the name of a control token. Empty unless requested."""
 
 
+class PromptProgress(Struct, frozen=True, array_like=True):
+    """Progress of the prompt of one choice."""
+
+    total: int
+    """Number of its tokens."""
+    cached: int
+    """Number of those with reused KV cells."""
+    processed: int
+    """Number of those that were read until now, cached or computed."""
+    seconds: float
+    """Duration of its prefill steps, in seconds."""
+
+
 class Text(_Event, frozen=True):
-    """New text of a streamed choice: whole characters, never part of a stop string."""
+    """New text of a streamed choice: whole characters, never part of a stop string. Or progress of its prompt."""
 
     choice: int
     """Index of the choice."""
     text: str
-    """Text since the choice's last event; not empty."""
+    """Text since the choice's last event; empty only if the event is about the prompt."""
     details: tuple[TokenDetail, ...] = ()
     """Details of the tokens that start in `text`, if requested. Tokens after a stop string are never sent."""
+    decode_seconds: float = 0.0
+    """Duration of its decode steps until now, in seconds, if the request asks for progress."""
+    progress: PromptProgress | None = None
+    """Progress of the prompt, if the request asks for it."""
 
 
 class Finished(_Event, frozen=True):
@@ -106,6 +123,8 @@ class Finished(_Event, frozen=True):
     """Number of accepted draft tokens. Each one saved a decode step."""
     discarded: int = 0
     """Number of its tokens that were discarded because the slot was full."""
+    slot: int = -1
+    """`seq_id` of the slot that it held last."""
 
 
 class Failed(_Event, frozen=True):
@@ -224,10 +243,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
-        sums: Any = [
-            _add(one, more) if isinstance(one, tuple) else one + more
-            for one, more in zip(_values(self), _values(other), strict=True)
-        ]
+        sums = list(map(add, _values(self), _values(other)))
+        sums[_BY_POSITION] = _add(self.accepted_by_position, other.accepted_by_position)
         return EngineMetrics(*sums)
 
     def without(self, gauges: Iterable[str]) -> "EngineMetrics":
@@ -236,6 +253,7 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
 
 _values = attrgetter(*EngineMetrics.__struct_fields__)
+_BY_POSITION = EngineMetrics.__struct_fields__.index("accepted_by_position")
 
 
 def _add(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
@@ -314,6 +332,8 @@ class ModelInfo:
     """True if a text goes on when its slot is full: tokens behind the first ones are discarded."""
     infills: bool = False
     """True if the vocabulary has the fill-in-the-middle tokens that `Infill` needs."""
+    fill_tokens: dict[str, int] = field(default_factory=dict)
+    """Ids of the tokens around a gap: `prefix`, `suffix`, `middle`, and of a project: `repository`, `file`."""
     chat_template: str | None = None
     """Jinja chat template in the GGUF file, if any."""
     tool_template: str | None = None
@@ -322,6 +342,8 @@ class ModelInfo:
     """Text of the beginning-of-sequence token; empty if there is no such token."""
     eos: str = ""
     """Text of the end-of-sequence token; empty if there is no such token."""
+    end_tokens: tuple[int, ...] = ()
+    """Ids of the tokens that end a text, in ascending order."""
     special_tokens: dict[str, int] = field(default_factory=dict)
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()

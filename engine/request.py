@@ -198,10 +198,16 @@ class GenerationRequest:
     """Token ids that end a choice and are not part of its text."""
     sampling: Sampling = field(default_factory=Sampling)
     """Sampling parameters of every choice."""
+    given: frozenset[str] = frozenset()
+    """Names of the fields, of this class and of `sampling`, that the client sets: no default of the server replaces
+    them.
+    """
     stream: bool = False
     """True to send text as it is generated; otherwise each choice arrives complete in its `Finished`."""
     cache_prompt: bool = True
     """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
+    slot: int | None = None
+    """`seq_id` of the slot to use if it is free; None lets the engine choose. An id without a slot is None."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
     adapters: tuple[tuple[int, float], ...] | None = None
@@ -225,8 +231,20 @@ class GenerationRequest:
     """Number of alternatives per token. Each token also has its own log-probability under the model's unmodified
     distribution; None sends neither.
     """
+    sampled_logprobs: bool = False
+    """True to replace the model's distribution in `logprobs` by the one that the samplers leave and a token is drawn
+    from. Tokens that cannot be drawn have no place among the alternatives.
+    """
     token_ids: bool = False
     """True to send the tokens of each choice."""
+    progress: bool = False
+    """True to send the progress of each prompt, and the time of the decode steps with each text."""
+    indent: int = 0
+    """Minimum of spaces and tabs at the beginning of every line but the first. A line with fewer ends the choice before
+    its first other character.
+    """
+    line_seconds: float | None = None
+    """Duration of a choice's decode steps after which a line break ends it, in seconds; None sets no limit."""
     show_special: bool = False
     """True to render control tokens in the text by their names, for parsers that need them."""
 
@@ -234,6 +252,17 @@ class GenerationRequest:
     def parts(self) -> int:
         """Number of choices. Each one ends independently."""
         return len(self.prompts) * self.n
+
+
+class SlotAction(StrEnum):
+    """What to do with the cells of a slot."""
+
+    SAVE = "save"
+    """Write them to a file."""
+    RESTORE = "restore"
+    """Replace them by those in a file."""
+    ERASE = "erase"
+    """Drop them, and what begins alike in host memory."""
 
 
 EmbeddingInput: TypeAlias = str | tuple[int, ...]

@@ -93,6 +93,18 @@ show "$url/v1/messages/count_tokens" -d '{'"$message"'}'
 show "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 32}'
 show --no-buffer "$url/generate" -d '{"prompt": "Once upon a time", "max_tokens": 8, "stream": true}'
 
+# llama-server's own routes: a completion, whole and streamed, embeddings, and OpenAI's routes without the version.
+show "$url/completion" -d '{"prompt": "17+25=", "n_predict": 32, "temperature": 0, "response_fields": ["content", "timings"]}'
+show --no-buffer "$url/completions" -d '{
+  "prompt": [1, "Once upon a time"], "n_predict": 4, "stream": true, "n_probs": 2, "return_progress": true
+}'
+show "$url/embedding" -d '{"content": "hello"}' --output /dev/null --write-out '%{http_code}\n'
+show "$url/embeddings" -d '{"input": ["hello", [1, "goodbye"]]}' --output /dev/null --write-out '%{http_code}\n'
+show "$url/chat/completions" -d '{"messages": [{"role": "user", "content": "Hello!"}], "n_predict": 16}'
+show "$url/chat/completions/input_tokens" -d '{"messages": [{"role": "user", "content": "Hello!"}]}'
+show "$url/responses" -d '{"input": "Hello!", "max_output_tokens": 16}'
+show "$url/responses/input_tokens" -d '{"input": "Hello!"}'
+
 # Embeddings, shortened to 4 numbers each; text to tokens and back; the prompt that the template makes of a chat.
 show "$url/v1/embeddings" -d '{"input": ["hello", "goodbye"], "dimensions": 4}'
 show "$url/tokenize" -d '{"content": "17+25=42", "with_pieces": true}'
@@ -130,6 +142,21 @@ show "$url/models/unload" -d '{"model": "default"}'
 
 show "$url/slots"
 show "$url/slots/queue"
+
+# Slots can be saved with --slot-save-path, properties set with --props, and gaps filled by a model with tokens for them.
+show "$url/slots/0" --get -X POST -d action=erase
+show "$url/props"
+show "$url/props" -d '{}'
+show "$url/infill" -d '{
+  "input_prefix": "def add(a, b):\n    return ", "input_suffix": "\n", "n_predict": 8,
+  "input_extra": [{"filename": "sub.py", "text": "def sub(a, b):\n    return a - b\n"}]
+}'
+
+# A stream that goes on without its client: it is found by its name, read again, and ended.
+show --no-buffer "$url/v1/completions" -H 'x-conversation-id: sum' -d '{"prompt": "17+25=", "stream": true}'
+show "$url/v1/streams/lookup" -d '{"conversation_ids": ["sum"]}'
+show "$url/v1/stream" --get -d conv_id=sum -d from=0
+show "$url/v1/stream" --get -X DELETE -d conv_id=sum
 
 # LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
 show "$url/lora-adapters"

@@ -4,34 +4,37 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from gateway import __version__
 from gateway.apis.anthropic.api import anthropic_api
 from gateway.apis.endpoint import Api
 from gateway.apis.generate.api import generate_api
 from gateway.apis.llama_server.api import llama_server_api, metrics_api
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.llama_server.openai.endpoints import like_llama_server
+from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.rerank.api import cohere_api, rerank_api
-from gateway.apis.routing import conventions_for, routes
+from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
+from gateway.metrics.llama_cpp import LlamaCppCollector
 from gateway.metrics.requests import RequestMetrics
 from gateway.metrics.server import CountedResponses, ServerMetrics
 from gateway.middleware.authentication import Authenticator, no_authentication
 from gateway.middleware.body_budget import BodyBudget
-from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
-from gateway.middleware.origin import OriginGuard, ReadableResponses
+from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
+from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.registry import Serving, create_models
@@ -75,6 +78,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; open while the application serves."""
+    streams: ResumableStreams
+    """Streams that outlive their clients; open while the application serves."""
     observers: list[RecordObserver]
     """Observers of the records of all requests for a model."""
     metrics_app: ASGIApp
@@ -96,6 +101,7 @@ class Gateway:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
             await stack.enter_async_context(self.background.open())
+            await stack.enter_async_context(self.streams.open())
             yield
 
 
@@ -117,17 +123,19 @@ def create_gateway(
     models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
-    observers.append(requests.observe)
+    llama_cpp = LlamaCppCollector(models.all)
+    observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
-    metrics = MetricsEndpoints(Exposition([requests, EngineCollector(models.all), server]))
-    background, apis = create_apis(models, settings, health, metrics)
+    exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
+    metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(metrics),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, observers, metrics_app, limiter, writer)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
+    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints
+    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
     store = ResponseStore(
@@ -141,8 +149,19 @@ def create_apis(
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
     )
-    own_api = llama_server_api(models, health, metrics if settings.metrics_port is None else None)
-    chats = (openai_api(models, store, background), anthropic_api(models), ollama_api(models), generate_api(models))
+    options = RouteOptions(
+        slots=not settings.no_slots,
+        metrics=not settings.no_metrics,
+        props=settings.props,
+        build=f"llama-gateway {__version__}",
+        save_path=settings.slot_save_path,
+    )
+    shown = metrics if settings.metrics_port is None else None
+    openai = openai_api(models, store, background)
+    variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
+    own_api = llama_server_api(models, health, shown, variant, streams, options)
+    first = openai if settings.answers_like == "openai" else variant
+    chats = (first, anthropic_api(models), ollama_api(models), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
@@ -156,15 +175,21 @@ class _Parts:
         self._clock = equipment.clock
         self.preparer = equipment.preparer or InlinePreparer(strict=settings.strict_fields)
         """Prepares requests."""
+        self.streams = ResumableStreams(
+            StreamLimits(
+                timeout=settings.request_timeout,
+                most=settings.resumable_streams,
+                running=max(1, min(settings.resumable_streams // 4, settings.background_responses)),
+            )
+        )
+        """Streams that outlive their clients."""
 
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
         settings = self._settings
-        app = OriginGuard(
-            Starlette(routes=routes(apis, self.preparer), exception_handlers=EXCEPTION_HANDLERS), settings.allow_origin
-        )
+        app = OriginGuard(Router(apis, self.preparer, self.streams), settings.allow_origin)
         scoped = RequestScope(
-            RateLimitHeaders(app, limiter),
+            RateLimitHeaders(self._preflighted(app), limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
             conventions_for=conventions_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
@@ -174,3 +199,8 @@ class _Parts:
             observer=journal,
         )
         return ReadableResponses(scoped, settings.allow_origin)
+
+    def _preflighted(self, app: ASGIApp) -> ASGIApp:
+        """Return the application with llama-server's answers to preflight requests, if that is set."""
+        settings = self._settings
+        return OpenPreflight(app, settings.allow_origin) if settings.answers_like == "llama-server" else app

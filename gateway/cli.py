@@ -24,9 +24,11 @@ from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.engine import EngineSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.sampling import SamplingSettings
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of environment variables."""
@@ -52,8 +54,10 @@ _GROUPS = {
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
     "embeddings and re-ranking of each model": EmbeddingSettings,
+    "sampling with each model": SamplingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
+    "llama-server's routes": LlamaServerSettings,
     "requests, responses and program": Settings,
 }
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""
@@ -203,6 +207,13 @@ def _parser() -> _Parser:
         argument_default=argparse.SUPPRESS,
         formatter_class=Help,
     )
+    serve.add_argument(
+        "--like",
+        metavar="PROGRAM",
+        type=_misplaced,
+        help="understand the flags that follow, the variables and the defaults as llama-server does: "
+        "serve --like llama-server [flags], or llama-gateway-server [flags]",
+    )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
     for title, fields in flag_groups().items():
         group = serve.add_argument_group(title)
@@ -213,6 +224,10 @@ def _parser() -> _Parser:
     for name, text in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)  # it has its own arguments
     return parser
+
+
+def _misplaced(_program: str) -> NoReturn:
+    raise argparse.ArgumentTypeError("it comes first: serve --like llama-server [flags]")
 
 
 def _argument(name: str, field: FieldInfo) -> dict[str, Any]:

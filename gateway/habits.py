@@ -32,6 +32,16 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "kv_type_v": ("-ctv", "--cache-type-v"),
     "kv_unified": ("-kvu",),
     "allow_origin": ("--cors-origins",),
+    "temperature": ("--temp",),
+    "typical_p": ("--typical",),
+    "top_n_sigma": ("--top-nsigma",),
+    "dynatemp_exponent": ("--dynatemp-exp",),
+    "mirostat_tau": ("--mirostat-ent",),
+    "mirostat_eta": ("--mirostat-lr",),
+    "dry_sequence_breakers": ("--dry-sequence-breaker",),
+    "logit_bias": ("-l",),
+    "stop": ("-r", "--reverse-prompt"),
+    "n_keep": ("--keep",),
     "tls_certificate": ("--ssl-cert-file",),
     "tls_key": ("--ssl-key-file",),
 }
@@ -41,6 +51,17 @@ _Convert: TypeAlias = Callable[[str], str | None]
 
 _MOST_LAYERS = "1000"
 _PRIORITIES = {"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}
+_SAMPLERS = {
+    "e": "penalties",
+    "d": "dry",
+    "s": "top_n_sigma",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "m": "min_p",
+    "x": "xtc",
+    "t": "temperature",
+}
 _ON, _OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
 
 
@@ -101,6 +122,18 @@ def _level(verbosity: str) -> str:
     return (*levels, "debug")[min(int(verbosity), len(levels))] if verbosity.isdecimal() else verbosity
 
 
+def _seed(seed: str) -> str:
+    """Return the seed. What is none is not shown: `-sk-…` may be a key that was typed without its flag."""
+    if not seed.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError("should be an integer")
+    return seed
+
+
+def _letters(letters: str) -> str:
+    """Convert one letter for each sampler. Others are refused as names."""
+    return ";".join(_SAMPLERS.get(letter, letter) for letter in letters)
+
+
 def _hub(repository: str) -> str:
     """Convert the name of a model on the hub."""
     return f"hf:{repository}"
@@ -117,6 +150,8 @@ CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
     ("-cram", "--cache-ram"): ("prefix_store", _bytes),
     ("-n", "--predict", "--n-predict"): ("max_tokens", _limit),
     ("--rope-scale",): ("rope_freq_scale", _scale),
+    ("-s",): ("seed", _seed),
+    ("--sampler-seq", "--sampling-seq"): ("samplers", _letters),
     ("-lv", "--verbosity", "--log-verbosity"): ("log_level", _level),
 }
 """Flags whose value has another form: the setting, and the conversion."""

@@ -22,14 +22,9 @@ ALWAYS = (
 )
 """Switches for what this program always does. They are accepted, and change nothing."""
 
-_SAMPLING = """-s --seed --samplers --sampler-seq --sampling-seq --ignore-eos --temp --temperature --top-k --top-p
---min-p --top-nsigma --top-n-sigma --xtc-probability --xtc-threshold --typical --typical-p --repeat-last-n
---repeat-penalty --presence-penalty --frequency-penalty --dry-multiplier --dry-base --dry-allowed-length
---dry-penalty-last-n --dry-sequence-breaker --adaptive-target --adaptive-decay --dynatemp-range --dynatemp-exp
---mirostat --mirostat-lr --mirostat-ent -l --logit-bias --grammar --grammar-file -j --json-schema -jf
---json-schema-file -r --reverse-prompt -sp --special --keep --chat-template-kwargs -rea --reasoning
---reasoning-effort --reasoning-budget --reasoning-budget-message --reasoning-preserve --no-reasoning-preserve
---reasoning-format --skip-chat-parsing --no-skip-chat-parsing"""
+_SAMPLING = """--adaptive-target --adaptive-decay --grammar --grammar-file -j --json-schema -jf --json-schema-file -sp
+--special -rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message
+--reasoning-preserve --no-reasoning-preserve --reasoning-format --skip-chat-parsing --no-skip-chat-parsing"""
 
 _DRAFTS = """-lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-draft-hf -hfd -hfrd --hf-repo-draft
 --spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask
@@ -98,14 +93,12 @@ _ANSWERS = {
     "--completion-bash": "there is no completion script",
     "--no-jinja": "chat templates are always Jinja",
     "-nocb --no-cont-batching": "batching is always continuous",
-    "--no-slots --props": "use --api-key to protect the server's state",
     "--tags": "use --alias",
     "--reuse-port --threads-http": "one process listens",
     "--cors-methods --cors-headers --cors-credentials --no-cors-credentials": "--allow-origin decides",
     "--api-key-file": "use --config FILE with api-key = ['…'], or --keys",
     "-to --timeout": "use --request-timeout",
     "--sse-ping-interval": "streams have a fixed keep-alive",
-    "--slot-save-path": "slots are not saved by clients: --prefix-store keeps prompts",
     "--models-preset": "use tables in the file of --config: [models.NAME]",
     "--models-max": "use --models-memory, in bytes",
     "--models-autoload --no-models-autoload": "models are loaded on demand",

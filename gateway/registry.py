@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
-from gateway.serving.generations import Generations
+from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.model import Model, Serve
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
@@ -40,7 +41,9 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     def model(one: ServedModel) -> Model:
         names = one.names - (chosen - {one.name, *one.aliases})  # the name of a model comes before a file's name
         tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
-        adapters = [Adapter(id_, *adapter) for id_, adapter in enumerate(one.settings.adapters)]
+        adapters = [
+            Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
+        ]
         return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
 
     models = [model(one) for one in settings.served]
@@ -49,7 +52,13 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     embeds = next((at for at, one in enumerate(settings.served) if one.embeds_only), 0)
     ranks = next((at for at, one in enumerate(settings.served) if one.settings.pooling == "rank"), 0)
     defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds], Task.RANK: models[ranks]}
-    return Models(models, defaults, adapted)
+    return Models(models, defaults, adapted, any_name=_takes_any_name(settings))
+
+
+def _takes_any_name(settings: Settings) -> bool:
+    """Return whether requests may use any name for the model, as they may with llama-server if it has only one."""
+    alone = "model" in settings.model_fields_set and all(one.embeds_only for one in settings.served[1:])
+    return alone and settings.answers_like == "llama-server"
 
 
 def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
@@ -61,14 +70,26 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
             engine,
             model.name,
             model.fingerprint,
-            prompts=ChatPrompts(engine, own.chat_template, serving.preparer, parse_special=own.parse_special),
+            prompts=ChatPrompts(
+                engine,
+                own.chat_template,
+                serving.preparer,
+                fallback=own.default_chat_template,
+                defaults=TemplateDefaults(
+                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                ),
+            ),
             generations=Generations(
                 engine,
                 recorder,
                 serving.limiter,
-                max_tokens=own.max_tokens,
-                queue_timeout=settings.queue_timeout,
-                patience=settings.client_patience,
+                terms=GenerationTerms(
+                    max_tokens=own.max_tokens,
+                    queue_timeout=settings.queue_timeout,
+                    patience=settings.client_patience,
+                    stream_interval=(settings.stream_interval_ms or 0.0) / 1000,
+                    defaults=own.sampling_defaults,
+                ),
                 adapters=model.adapters.chosen,
             ),
             recorder=recorder,

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from tests.models import model_path
 from tests.prefork import server as fork_server
+from tests.prefork.client import ENGINES, engine_name
 from tests.prefork.program import ForkedProgram
 
 ROOT = Path(__file__).parents[1]
@@ -25,7 +26,6 @@ FLAGS = shlex.split(os.environ.get("LLAMA_GATEWAY_TEST_FLAGS", ""))
 The tests must pass with any threads, speculation and repacking. Other variables for servers do not reach the tests."""
 
 Process: TypeAlias = subprocess.Popen[str] | ForkedProgram
-ENGINES = (b"engine.worker.main", b"tests.engine.fake_child")
 FORK_SERVER = fork_server.__name__.encode()
 
 
@@ -121,15 +121,17 @@ def said(process: Process, words: str) -> str:
 
 def engines_of(gateway: int) -> list[int]:
     """Return the engine processes that a gateway has started or forked, as the kernel lists them."""
-    parents, commands = {}, {}
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
-            pid = int(process.name)
-            commands[pid] = (process / "cmdline").read_bytes()
-            parents[pid] = int((process / "status").read_text().partition("\nPPid:")[2].split()[0])
-    servers = {pid for pid, parent in parents.items() if parent == gateway and FORK_SERVER in commands[pid]}
-    children = [pid for pid, parent in parents.items() if parent in {gateway, *servers} and pid not in servers]
-    return [pid for pid in children if any(engine in commands[pid] for engine in ENGINES)]
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_engine(process, gateway)]
+
+
+def _is_engine(process: Path, gateway: int) -> bool:
+    with suppress(OSError):  # it has ended meanwhile
+        command = (process / "cmdline").read_bytes()
+        if FORK_SERVER in command:
+            return (process / "comm").read_text() == f"{engine_name(gateway)}\n"
+        parent = int((process / "status").read_text().partition("\nPPid:")[2].split()[0])
+        return parent == gateway and any(engine.encode() in command for engine in ENGINES)
+    return False
 
 
 @contextmanager

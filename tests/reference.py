@@ -18,7 +18,7 @@ from gateway.apis.fields.base import Fields
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import ReportFields, SamplingFields
+from gateway.apis.fields.sampling import ReportFields, SamplingFields, StreamReportFields
 from gateway.cli import flag_fields
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
@@ -34,6 +34,7 @@ SHARED: Mapping[str, type[Fields]] = {
     "sampling": SamplingFields,
     "constraints": GrammarFields,
     "report": ReportFields,
+    "progress": StreamReportFields,
     "labels": LabelFields,
 }
 """Fields that several bodies have, by the name of their group."""

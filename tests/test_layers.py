@@ -58,6 +58,7 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
+    "engine.protocol.pipes": {"anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
     "engine.core.kv.pooled_ledger": {"engine.core", *VOCABULARY, "typing_extensions"},
     "engine.sampling": {"engine.sampling", *VOCABULARY, "llama_cpp", "llguidance", "numpy", "typing_extensions"},
@@ -80,6 +81,7 @@ RULES: dict[str, set[str]] = {
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
     "gateway.habits": {"gateway.llama_server_flags", "typing_extensions"},
+    "gateway.like": {"gateway.like", "gateway.llama_server_flags"},
     "gateway.server": {"gateway.server", "gateway.middleware", "anyio", "starlette"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {
@@ -183,7 +185,16 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
-    "gateway.apis.llama_server.metrics": {"gateway.metrics", *SHARED},
+    "gateway.apis.llama_server.metrics": {"gateway.apis.llama_server.options", "gateway.metrics", *SHARED},
+    "gateway.apis.llama_server.props": {"gateway", "gateway.apis.llama_server", *SHARED},
+    # It has OpenAI's routes, too, with fields of its own.
+    "gateway.apis.llama_server.openai": {"gateway.apis.llama_server", "gateway.apis.openai", *SHARED},
+    # Its versioned route has OpenAI's answer.
+    "gateway.apis.llama_server.embeddings": {
+        "gateway.apis.llama_server",
+        "gateway.apis.openai.embeddings",
+        *SHARED,
+    },
     # Its routes take the body of a chat request.
     "gateway.apis.llama_server.apply_template": {
         "gateway.apis.llama_server",

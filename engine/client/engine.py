@@ -19,8 +19,15 @@ from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
-from engine.protocol.messages import Detokenize, Inspect, InspectQueue, Tokenize, Tokenized
-from engine.request import EmbeddingRequest, GenerationRequest, Request, TextPrompt
+from engine.protocol.messages import (
+    Detokenize,
+    Inspect,
+    InspectQueue,
+    KeepSlot,
+    Tokenize,
+    Tokenized,
+)
+from engine.request import EmbeddingRequest, GenerationRequest, Request, SlotAction, TextPrompt
 
 logger = logging.getLogger("engine.client")
 
@@ -219,6 +226,19 @@ class Engine:
         await self._restarted()
         answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client, sent=sent)
         return answer.text
+
+    async def keep_slot(self, action: SlotAction, slot: int, *, file: str = "", partition: str = "") -> tuple[int, int]:
+        """Save, restore or erase the cells of a slot, once no sequence holds it. Cancelling the wait cancels the query.
+
+        Returns the number of tokens and the size of the file.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+            RequestError: It cannot be done.
+        """
+        await self._restarted()
+        kept = await self._supervisor.queries.ask(KeepSlot(action, slot, file, partition))
+        return kept.tokens, kept.bytes
 
     def set_log_level(self, level: str) -> None:
         """Set the log level of the engine process, by Python's names in upper or lower case."""

@@ -118,13 +118,15 @@ class Mailbox:
             case _ if self.cancelled:
                 pass
             case Text():
-                self.tally.time_text(event, now)
+                if event.progress is None:
+                    self.tally.time_text(event, now)
                 self._events.append(event)
             case Started():
                 self._started = True
                 self.started_at = now
-            case FirstToken():
+            case FirstToken():  # no task waits for it
                 self.tally.begin_token(now)
+                return
             case Failed(message, code):
                 self.fail(EngineFault(message, code=code), now)
         self._changed.notify()

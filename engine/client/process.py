@@ -5,17 +5,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import Process
 
 from engine.client.notifier import Notifier
 from engine.environment import without_secrets
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Message, ToEngine
+from engine.protocol.pipes import PipeReader, PipeWriter
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +61,14 @@ def child_environment(own: Mapping[str, str]) -> dict[str, str]:
 class EngineProcess:
     """A running child process. One task reads, one task writes; `send` and `kill` may be called from any task."""
 
-    def __init__(self, process: Process) -> None:
-        """Wrap a process that has pipes as standard input and output."""
+    def __init__(self, process: Process, stdin: PipeWriter, stdout: PipeReader) -> None:
+        """Wrap a process and the other ends of its standard input and output."""
         self.pid = process.pid
         self._process = process
-        self._stdin = cast("ByteSendStream", process.stdin)
-        self._stdout = cast("ByteReceiveStream", process.stdout)
+        self._stdin = stdin
+        self._stdout = stdout
         self._decoder = Decoder()
-        self._outgoing: list[bytes] = []
-        self._queued = Notifier()
+        self._blocked = Notifier()
 
     @classmethod
     async def start(cls, command: Sequence[str]) -> Self:
@@ -80,29 +80,42 @@ class EngineProcess:
         Raises:
             OSError: The process cannot be started.
         """
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), ExitStack() as failed, ExitStack() as passed:
+            (stdin, to_child), (from_child, stdout) = os.pipe(), os.pipe()
+            for fd in (stdin, stdout):
+                passed.callback(os.close, fd)
+            writer, reader = PipeWriter(to_child), PipeReader(from_child)
+            for end in (writer, reader):
+                failed.callback(end.close)
             process = await anyio.open_process(
-                command, stderr=None, start_new_session=True, env=child_environment(os.environ)
+                command,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=None,
+                start_new_session=True,
+                env=child_environment(os.environ),
             )
-        return cls(process)
+            failed.pop_all()
+        return cls(process, writer, reader)
 
     def send(self, message: ToEngine) -> None:
-        """Queue a message. It is sent in order, and dropped if the child is dead.
+        """Send a message, at once if the pipe has room. It is sent in order, and dropped if the child is dead.
 
         Raises:
             ValueError: A frame cannot carry the message, as in `encode`.
         """
-        self._outgoing.append(encode(message))
-        self._queued.notify()
+        frame = encode(message)
+        with suppress(BrokenPipeError):
+            self._stdin.offer(frame)
+        if self._stdin.has_unsent:
+            self._blocked.notify()
 
     async def write(self) -> None:
-        """Write queued messages, all pending ones at once, until cancelled or until the child closes its pipe."""
-        with suppress(anyio.BrokenResourceError):
+        """Write what did not fit into the pipe, until cancelled or until the child closes it."""
+        with suppress(BrokenPipeError):
             while True:
-                while not self._outgoing:
-                    await self._queued.wait()
-                frames, self._outgoing = self._outgoing, []
-                await self._stdin.send(b"".join(frames))
+                await self._stdin.flush()
+                await self._blocked.wait()
 
     async def receive(self) -> list[Message]:
         """Wait for messages and return them; an empty list means the end of the stream.
@@ -110,12 +123,10 @@ class EngineProcess:
         Raises:
             ValueError: The child sent bytes that are not a frame.
         """
-        try:
-            while not (messages := self._decoder.feed(await self._stdout.receive())):
-                pass
-        except anyio.EndOfStream:
-            return []
-        return messages
+        while data := await self._stdout.receive():
+            if messages := self._decoder.feed(data):
+                return messages
+        return []
 
     def kill(self) -> None:
         """Kill the child, if it has not exited."""
@@ -129,11 +140,13 @@ class EngineProcess:
         A process that is blocked in a driver survives even a kill. It is abandoned after another `grace` seconds.
         """
         with anyio.CancelScope(shield=True):
+            self._stdin.close()
             with anyio.move_on_after(grace):
-                await self._close_stdin()
+                await self._drain()
             self.kill()
             with anyio.move_on_after(grace):
                 await self._process.wait()
+            self._stdout.close()
             if self._process.returncode is None:
                 logger.error("engine process %d cannot be killed", self.pid)
             else:
@@ -143,10 +156,8 @@ class EngineProcess:
         """Wait until the child has exited and return its exit code, negative for a signal."""
         return await self._process.wait()
 
-    async def _close_stdin(self) -> None:
-        """Close stdin and wait for the exit. Drains stdout, so that the child does not block on a full pipe."""
-        await self._stdin.aclose()
-        with suppress(anyio.BrokenResourceError):
-            async for _ in self._stdout:
-                pass
+    async def _drain(self) -> None:
+        """Read stdout to its end, so that the child does not block on a full pipe, and wait for the exit."""
+        while await self._stdout.receive():
+            pass
         await self._process.wait()

@@ -15,4 +15,5 @@ def error_from(message: Refused | QueryFailed, retry_after: float | None = None)
     """
     kind = _KINDS.get(message.fault, EngineFault)
     wait = retry_after if kind is Busy else None
-    return kind(message.message, code=message.code, param=message.param, retry_after=wait)
+    figures = message.figures if isinstance(message, Refused) else None
+    return kind(message.message, code=message.code, param=message.param, retry_after=wait, figures=figures)

@@ -13,6 +13,7 @@ from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
+from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
@@ -47,6 +48,7 @@ class Scheduler:
         self._crowded = False
         self._reads: int | None = None
         self._outbox = Outbox()
+        self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
         self._counters = Counters()
 
@@ -212,7 +214,13 @@ class Scheduler:
                 sequence.echo.record(chunk.start, next(scores))
             if sequence.state is not State.RUNNING:  # cancelled during the step
                 continue
-            self._counters.computed_prompt_tokens += sequence.advance(chunk.count, result.seconds)
+            progress = sequence.request.progress
+            if progress and chunk.start == sequence.cached:
+                news.append((self._running[sequence].key, sequence.progress()))
+            of_prompt = sequence.advance(chunk.count, result.seconds)
+            self._counters.computed_prompt_tokens += of_prompt
+            if progress and of_prompt:
+                news.append((self._running[sequence].key, sequence.progress()))
             if sequence.checkpoints and sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
             if chunk.draft:

@@ -5,12 +5,13 @@ from enum import Enum
 from hashlib import blake2b
 
 from engine.core.drafts.drafter import NgramDrafter
-from engine.core.echo import Echo
+from engine.core.output.echo import Echo
+from engine.core.output.line_limits import LineLimits
+from engine.core.output.transcript import Transcript
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.token import Token
-from engine.core.transcript import Transcript
 from engine.core.window import ContextWindow
-from engine.events import Finished, FinishReason, Text
+from engine.events import Finished, FinishReason, PromptProgress, Text
 from engine.request import AdapterSet, GenerationRequest, adapter_set
 
 _SEED_RANGE = 2**32
@@ -110,7 +111,7 @@ class Sequence:
         self.request = request
         self.choice = choice
         self.adapters = adapter_set(request.adapters or ())
-        self._partition = _partition(request.cache_partition, self.adapters) if request.cache_prompt else None
+        self._partition = partition_of(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
         self.discarded = self.computed = self.cached = self.work = self.charged = 0
@@ -128,6 +129,8 @@ class Sequence:
         self._limit = limit
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
+        limited = request.indent or request.line_seconds is not None
+        self._lines = LineLimits(request.indent, request.line_seconds) if limited else None
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
         self._drafted = self._accepted = 0
@@ -250,6 +253,11 @@ class Sequence:
         self._prompt_seconds += seconds
         return min(tokens, unread)
 
+    def progress(self) -> Text:
+        """Return the event with the progress of the prompt."""
+        read = min(self.computed, self.prompt)
+        return Text(self.choice, "", progress=PromptProgress(self.prompt, self.cached, read, self._prompt_seconds))
+
     def count_draft(self, drafted: int, accepted: int) -> None:
         """Add the numbers of draft tokens that a step computed, and that were accepted."""
         self._drafted += drafted
@@ -272,9 +280,12 @@ class Sequence:
             return self._finish(FinishReason.STOP, token.id)
         if token.ends and (self.grammar is not None or (may_end and not sampling.ignore_eos)):
             return self._finish(FinishReason.STOP)
-        self._transcript.add(token, may_stop=may_end)
+        text = self._transcript.add(token, may_stop=may_end)
         if self._transcript.stopped is not None:
             return self._finish(FinishReason.STOP, self._transcript.stopped)
+        if self._lines and (kept := self._lines.kept(text, self._decode_seconds)) is not None:
+            self._transcript.cut(len(text) - kept)
+            return self._finish(FinishReason.LENGTH)
         if generated + 1 == self._limit:
             return self._finish(FinishReason.LENGTH)
         return self._take_text() if self.request.stream else None
@@ -290,15 +301,18 @@ class Sequence:
 
     def _take_text(self) -> Text | None:
         text, details = self._transcript.take()
-        return Text(self.choice, text, details) if text else None
+        seconds = self._decode_seconds if self.request.progress else 0.0
+        return Text(self.choice, text, details, seconds) if text else None
 
     def _finish(self, reason: FinishReason, stop: str | int | None = None) -> Finished:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
-        return Finished(self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded)
+        return Finished(
+            self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded, self.seq_id
+        )
 
 
-def _partition(name: str, adapters: AdapterSet) -> str:
+def partition_of(name: str, adapters: AdapterSet = ()) -> str:
     """Return a hash of a cache partition and a set of adapters, because files name it and it may hold a secret.
 
     The text before the first bar is never a part of a name.

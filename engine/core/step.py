@@ -202,6 +202,19 @@ class Runner(Protocol):
     def discard(self, discard: Discard) -> None:
         """Delete a file in the background. Fast."""
 
+    def read_cells(self, seq_id: int) -> bytes:
+        """Return the cells of a slot, which keeps them. The cost grows with the cells.
+
+        Raises:
+            EngineFault: the copy failed.
+        """
+
+    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        """Put so many cells, as `read_cells` returned them, into an empty slot. The cost grows with the cells.
+
+        Return False if they do not fit. Then the slot is still empty.
+        """
+
     def run(self, plan: StepPlan) -> StepResult:
         """Run one step.
 

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from engine.core.kv.cell_changes import Copy, Forget, Restore, Rewind, Save, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.errors import EngineFault
@@ -123,6 +125,22 @@ class SlotCells:
                 self._service.delete(self._read[key][0])
                 self._service.flush(_DELETE_SECONDS)
             raise
+
+    def read(self, seq_id: int) -> bytes:
+        """Return the cells of a slot."""
+        return read_state(self._context.handle, seq_id).tobytes()
+
+    def write(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        """Fill an empty slot with so many cells. Return whether they fit."""
+        try:
+            write_state(self._context.handle, seq_id, np.frombuffer(cells, np.uint8))
+        except EngineFault:
+            fits = False
+        else:
+            fits = self._context.end_of(seq_id) == tokens
+        if not fits:
+            self._context.remove(seq_id, 0)
+        return fits
 
     def _fill(self, seq_id: int, state: State, tokens: int) -> None:
         """Replace the cells of a slot by the first `tokens` of a state."""

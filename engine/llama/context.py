@@ -193,6 +193,10 @@ class LlamaContext:
         """Drop the cells of a sequence from position `start` on, if the model can. Return whether it did."""
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, -1))
 
+    def end_of(self, seq_id: int) -> int:
+        """Return the position behind the last cell of a sequence."""
+        return int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
+
     def check_generates(self, config: EngineConfig) -> None:
         """Check that the context can generate as configured.
 
@@ -227,7 +231,7 @@ class LlamaContext:
         if not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, start, start + count):
             raise EngineFault("llama.cpp could not drop cells of a sequence", code="engine_failed")
         llama_cpp.llama_memory_seq_add(self._memory, seq_id, start + count, -1, -count)
-        end = int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
+        end = self.end_of(seq_id)
         batch.clear()
         batch.add([0], seq_id=seq_id, start=end, output=False)
         status = self._decode_whole(batch)

@@ -116,6 +116,14 @@ class LlamaRunner(Runner):
         self._cells.forget(forget)
 
     @override
+    def read_cells(self, seq_id: int) -> bytes:
+        return self._cells.read(seq_id)
+
+    @override
+    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        return self._cells.write(seq_id, cells, tokens)
+
+    @override
     def spill(self, spill: Spill) -> None:
         self._cells.spill(spill)
 
@@ -176,7 +184,7 @@ class LlamaRunner(Runner):
             [chunk.sequence.tokens[chunk.start] for chunk in chunks],
             seq_ids=[chunk.seq_id for chunk in chunks],
             positions=[chunk.start for chunk in chunks],
-            outputs=[chunk.sample for chunk in chunks],
+            outputs=[chunk.sample or chunk.score for chunk in chunks],
         )
 
     def _add(self, chunk: Chunk) -> None:
@@ -255,7 +263,8 @@ class LlamaRunner(Runner):
         drawn = self._token(token, special=sequence.request.show_special)
         if unchanged is None or count is None:
             return drawn
-        logprob, top = self._details(LogProbs(unchanged), token, count)
+        shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
+        logprob, top = self._details(shown, token, count)
         return drawn._replace(logprob=logprob, top=top)
 
     def _token(self, token: int, *, special: bool) -> Token:
@@ -278,6 +287,7 @@ class LlamaRunner(Runner):
             prompt=sequence.tokens[: sequence.prompt],
             stop_tokens=sequence.stop_tokens,
             constraint=self._constraint(sequence.grammar),
+            keeps=sequence.request.sampled_logprobs,
         )
         return sampler
 

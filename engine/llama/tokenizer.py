@@ -16,6 +16,7 @@ _SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | _USER_DEFINED
 _PARSED: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
 """Attributes of the tokens that a text becomes only if llama.cpp is asked to parse their names."""
 
+_FILL_NAMES = ("prefix", "suffix", "middle", "repository", "file")
 _SPACES = " \t\n\v\f\r"
 """The characters that llama.cpp strips beside a token with such an attribute."""
 
@@ -39,6 +40,8 @@ class Tokenizer:
     """The ids that end a generation."""
     infills: bool
     """True if there are tokens for fill-in-the-middle prompts."""
+    fill_tokens: dict[str, int]
+    """Ids of the tokens of fill-in-the-middle prompts, by `_FILL_NAMES`."""
     special_tokens: dict[str, int]
     """Ids of the control tokens and of the marks that the model's makers defined, by name."""
     control_names: tuple[str, ...]
@@ -57,6 +60,8 @@ class Tokenizer:
         self.end_tokens = frozenset(token for token in range(self.size) if is_end(vocab, token))
         gap = (llama_cpp.llama_vocab_fim_pre, llama_cpp.llama_vocab_fim_suf, llama_cpp.llama_vocab_fim_mid)
         self._gap: list[int] = [token(vocab) for token in gap]
+        finders = zip(_FILL_NAMES, (*gap, llama_cpp.llama_vocab_fim_rep, llama_cpp.llama_vocab_fim_sep), strict=True)
+        self.fill_tokens = {name: token for name, find in finders if (token := int(find(vocab))) >= 0}
         self.infills = min(self._gap) >= 0
         self._attributes: list[int] = [llama_cpp.llama_vocab_get_attr(vocab, token) for token in range(self.size)]
         self.special_tokens = {self._name(token): token for token in self._having(_SPECIAL)}

@@ -6,11 +6,12 @@ A message is a tagged struct: its frame begins with the class name. A new query 
 
 from typing import Generic, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
 from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenRun
-from engine.request import EmbeddingRequest, GenerationRequest, TextPrompt
+from engine.request import EmbeddingRequest, GenerationRequest, SlotAction, TextPrompt
 
 AnswerT = TypeVar("AnswerT")
 
@@ -123,8 +124,30 @@ class Detokenize(Query[Detokenized], frozen=True):
     """True to render control tokens by their names."""
 
 
-AnyQuery: TypeAlias = Inspect | InspectQueue | Tokenize | Detokenize
-AnyAnswer: TypeAlias = Inspected | QueueOrder | Tokenized | Detokenized
+class SlotKept(_Message, frozen=True):
+    """Answer to `KeepSlot`."""
+
+    tokens: int
+    """Number of tokens that were saved, restored or erased."""
+    bytes: int
+    """Size of the file; 0 without one."""
+
+
+class KeepSlot(Query[SlotKept], frozen=True):
+    """Query to save, restore or erase the cells of a slot. The answer waits until no sequence holds the slot."""
+
+    action: SlotAction
+    """What to do."""
+    slot: int
+    """`seq_id` of the slot."""
+    file: str = ""
+    """Path of the file; empty without one."""
+    partition: str = ""
+    """Partition of the client, as `GenerationRequest.cache_partition`. Slots with cells of another one are refused."""
+
+
+AnyQuery: TypeAlias = Inspect | InspectQueue | Tokenize | Detokenize | KeepSlot
+AnyAnswer: TypeAlias = Inspected | QueueOrder | Tokenized | Detokenized | SlotKept
 
 
 class Ask(_Message, frozen=True):
@@ -188,6 +211,8 @@ class Refused(_Message, frozen=True):
     """`EngineError.code`."""
     param: str | None
     """`EngineError.param`."""
+    figures: dict[str, int] = msgspec.field(default_factory=dict)
+    """`EngineError.figures`."""
 
 
 class Step(_Message, frozen=True):

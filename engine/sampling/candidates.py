@@ -56,6 +56,11 @@ class Candidates:
         self._apply(chain, ids, logits)
         return self._logits[: len(ids)]
 
+    def kept(self) -> tuple[Ids, Logits]:
+        """Return the candidates that the last chain has left, with their logits."""
+        rows = self._rows[: self._array.size]
+        return rows["id"].copy(), rows["logit"].copy()
+
     def _apply(self, chain: SamplerChain, ids: Ids, logits: Logits) -> None:
         count = len(ids)
         self._ids[:count], self._logits[:count] = ids, logits

@@ -39,6 +39,7 @@ class SequenceSampler:
         prompt: list[int],
         stop_tokens: Iterable[int] = (),
         constraint: Constraint | None = None,
+        keeps: bool = False,
     ) -> None:
         """Make the samplers.
 
@@ -49,6 +50,7 @@ class SequenceSampler:
             prompt: the tokens before the first drawn one.
             stop_tokens: ids that end this sequence. `min_tokens` suppresses them like the model's end tokens.
             constraint: the grammar constraint.
+            keeps: True to keep the candidates of the last draw for `kept`.
 
         Raises:
             IndexError: a biased id is outside the vocabulary.
@@ -57,17 +59,20 @@ class SequenceSampler:
         self._sampling = sampling
         self._constraint = constraint
         self._drawn = 0
+        self._keeps = keeps
+        self._kept: tuple[Ids, Logits] = _NONE.ids, np.empty(0, np.float32)
         self._ends = _Hidden.of(resources.end_tokens)
         self._ends_and_stops = _Hidden.of({*resources.end_tokens, *stop_tokens})
         self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
         self._penalties: Penalties | None = None
+        self._candidates = resources.candidates
         with ExitStack() as owned:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
             self._token_sampler = owned.enter_context(
-                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources))
+                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources, keeps=keeps))
             )
             self._owned = owned.pop_all()
         self._greedy = isinstance(self._token_sampler, Greedy)
@@ -83,6 +88,8 @@ class SequenceSampler:
             DrawError: no token can be drawn.
         """
         token = self._token_sampler.sample(logits, self._best(logits, self._adjust(logits, best)))
+        if self._keeps:
+            self._kept = (_ids([token]), np.zeros(1, np.float32)) if self._greedy else self._candidates.kept()
         self._drawn += 1
         self._token_sampler.accept(token)
         if self._penalties:
@@ -90,6 +97,13 @@ class SequenceSampler:
         if self._constraint:
             self._constraint.accept(token)
         return token
+
+    def kept(self) -> Logits:
+        """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
+        logits = np.full(len(self._candidates.all_ids), -math.inf, np.float32)
+        ids, left = self._kept
+        logits[ids] = left
+        return logits
 
     def close(self) -> None:
         """Free the samplers. Repeatable."""
@@ -144,11 +158,17 @@ class _Hidden(NamedTuple):
 
 
 def _token_sampler(
-    sampling: Sampling, active: tuple[str, ...], seed: int, prompt: list[int], resources: SamplerResources
+    sampling: Sampling,
+    active: tuple[str, ...],
+    seed: int,
+    prompt: list[int],
+    resources: SamplerResources,
+    *,
+    keeps: bool,
 ) -> TokenSampler:
     if is_greedy(sampling, active):
         return Greedy()
-    if can_truncate(sampling, active):
+    if can_truncate(sampling, active) and not keeps:
         return TruncatedSampling(sampling, active, seed, resources)
     return ChainSampling(sampling, active, seed, prompt, resources)
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
@@ -187,6 +188,21 @@ class FakeRunner(Runner):
             if isinstance(report, FileRead) and report.found:
                 self._reading.discard(report.key)
         return reports
+
+    @override
+    def read_cells(self, seq_id: int) -> bytes:
+        return array("i", self.cells[seq_id]).tobytes()
+
+    @override
+    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
+        if self.cells.get(seq_id):
+            raise RuntimeError(f"slot {seq_id} is not empty")
+        if len(cells) != tokens * array("i").itemsize:
+            return False
+        self._places[seq_id] = []
+        self._fill(seq_id, array("i", cells).tolist(), ())
+        self._floors[seq_id] = tokens
+        return True
 
     @override
     def run(self, plan: StepPlan) -> StepResult:

@@ -8,9 +8,9 @@ import math
 from collections.abc import Collection, Iterator
 from dataclasses import fields
 
-from engine.core.echo import make_echo
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
+from engine.core.output.echo import make_echo
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence
 from engine.core.window import ContextWindow
@@ -178,6 +178,7 @@ def _check_beginnings(prompt: Prompt, model: Model) -> Slices[None]:
                 f"{context + 1} tokens. Please reduce it.",
                 param="prompt",
                 code="context_length_exceeded",
+                figures=_figures(context + 1, context),
             )
 
 
@@ -228,12 +229,17 @@ def _generation_limit(tokens: Collection[int], request: GenerationRequest, model
             f"tokens ({prompt} in the prompt; {wanted} for the completion). Please reduce one of them.",
             param="prompt" if prompt >= context else "max_tokens",
             code="context_length_exceeded",
+            figures=_figures(prompt, context),
         )
     if request.max_tokens is not None:
         return request.max_tokens
     if model.info.shifts and request.default_max_tokens is not None:
         return request.default_max_tokens
     return min(context - prompt, request.default_max_tokens or context)
+
+
+def _figures(prompt: int, context: int) -> dict[str, int]:
+    return {"n_prompt_tokens": prompt, "n_ctx": context}
 
 
 def _window(request: GenerationRequest, tokens: Collection[int], model: Model) -> ContextWindow:

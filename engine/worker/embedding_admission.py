@@ -82,7 +82,7 @@ def _check_text(tokens: Collection[int], model: Model, longest: int) -> None:
 
 def _too_long(longest: int, count: str) -> RequestError:
     return RequestError(
-        f"This model embeds texts of {longest} tokens at most. However, an input has {count} tokens.",
+        f"An input is too large: this model embeds texts of {longest} tokens at most. However, it has {count} tokens.",
         param="input",
         code="context_length_exceeded",
     )

@@ -144,7 +144,7 @@ class Intake:
 
 
 def _refused(arrival: Submission, error: EngineError) -> Refused:
-    return Refused(arrival.key, type(error).__name__, error.message, error.code, error.param)
+    return Refused(arrival.key, type(error).__name__, error.message, error.code, error.param, dict(error.figures))
 
 
 def _failed(arrival: Ask, error: EngineError) -> QueryFailed:

@@ -43,6 +43,7 @@ class StepLoop:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._stopped = False
+        self._jobs: list[Callable[[], bool]] = []
 
     def check_room(self, lane: AnyLane, client: str) -> None:
         """Check that the queue of a lane has room for a request of a client.
@@ -78,6 +79,17 @@ class StepLoop:
             self._wake.notify()
         if released is not None:
             self._publish([(key, released)], metrics)
+
+    def between_steps(self, job: Callable[[], bool]) -> None:
+        """Call a job in the step thread under the lock: before the next step, and before later ones until it is done.
+
+        Args:
+            job: Returns whether it is done. One that waits for a slot waits for its sequence, so that the loop is busy.
+                It must not raise.
+        """
+        with self._lock:
+            self._jobs.append(job)
+            self._wake.notify()
 
     def metrics(self) -> EngineMetrics:
         """Return the current metrics."""
@@ -135,12 +147,13 @@ class StepLoop:
     def _wait(self) -> bool:
         """Wait for work. Returns False after `stop`."""
         with self._lock:
-            while not (self._stopped or any(lane.scheduler.busy for lane in self._lanes)):
+            while not (self._stopped or self._jobs or any(lane.scheduler.busy for lane in self._lanes)):
                 self._wake.wait()
             return not self._stopped
 
     def _step(self) -> None:
         with self._lock:
+            self._jobs = [job for job in self._jobs if not job()]
             works = self._plan()
             news = [one for _, work in works for one in work.news]
             metrics = self._metrics() if news else None

@@ -30,6 +30,7 @@ from engine.protocol.messages import (
     Inspect,
     Inspected,
     InspectQueue,
+    KeepSlot,
     Loaded,
     LoadFailed,
     Loading,
@@ -38,12 +39,15 @@ from engine.protocol.messages import (
     SetLogLevel,
     Step,
 )
+from engine.request import GenerationRequest
 from engine.worker.intake import Intake
+from engine.worker.lanes.generation import GenerationLane
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.progress import Progress
 from engine.worker.slices import Effort
+from engine.worker.slot_files import SlotFiles
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +70,8 @@ class _Serving:
     """Step loop of all lanes."""
     intake: Intake
     """Intake of requests and queries."""
+    slot_files: SlotFiles
+    """Saves, restores and erases slots."""
     intake_threads: tuple[threading.Thread, ...]
     """Threads that run `intake`."""
 
@@ -108,14 +114,11 @@ class Worker:
         match message:
             case Generate() | Embed():
                 intake.submit(message)
-            case Ask(query_id, Inspect()):
-                self._write(Answered(query_id, Inspected(*loop.inspect())))
-            case Ask(query_id, InspectQueue()):
-                self._write(Answered(query_id, QueueOrder(loop.queue())))
             case Ask():
-                intake.ask(message)
+                self._ask(message, self._serving)
             case CancelQuery(query_id):
                 intake.cancel_query(query_id)
+                self._serving.slot_files.cancel(query_id)
             case Cancel(key):
                 if intake.cancel_request(key):
                     self._publish([(key, Released("intake", 0, 0))], loop.metrics())
@@ -123,6 +126,17 @@ class Worker:
                     loop.cancel(key)
             case _:
                 raise RuntimeError(f"{type(message).__name__} is not a message to a loaded engine")
+
+    def _ask(self, message: Ask, serving: _Serving) -> None:
+        match message.query:
+            case Inspect():
+                self._write(Answered(message.query_id, Inspected(*serving.loop.inspect())))
+            case InspectQueue():
+                self._write(Answered(message.query_id, QueueOrder(serving.loop.queue())))
+            case KeepSlot() as query:
+                serving.slot_files.submit(message.query_id, query)
+            case _:
+                serving.intake.ask(message)
 
     def stop(self) -> None:
         """Stop the step loop and free the model, in bounded time. Returns at once while the model is loading.
@@ -163,7 +177,9 @@ class Worker:
         )
         for thread in threads:
             thread.start()
-        return _Serving(loop, intake, threads)
+        lane = lanes.get(GenerationRequest)
+        states = lane.slot_states if isinstance(lane, GenerationLane) else None
+        return _Serving(loop, intake, SlotFiles(states, loop, self._write), threads)
 
     def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
         self._write(Step(tuple(news), metrics))

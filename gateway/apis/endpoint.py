@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel
@@ -65,7 +66,9 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     handler: Callable[[Call[PreparedT]], Awaitable[JsonReply[AnswerT] | TextReply | EventStream]]
     """Handler of a call. Returns the response, or raises."""
     answer: type[AnswerT]
-    """Type of the answer with the status 200."""
+    """Type of the successful answer."""
+    status: HTTPStatus = HTTPStatus.OK
+    """Status of a successful answer. With 204 it has no body."""
     media: tuple[str, ...] = ("application/json",)
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
@@ -74,6 +77,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Media type of the stream. One of another type has a JSON object in each line."""
     ends_with_done: bool = True
     """True if a successful stream ends in `[DONE]`."""
+    optional_body: bool = False
+    """True if an empty body stands for an object without fields."""
     query: tuple[Described, ...] = field(default=(), hash=False)
     """Query parameters, as OpenAPI parameter objects."""
     refusals: frozenset[int] = frozenset()

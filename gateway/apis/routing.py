@@ -1,38 +1,83 @@
-"""Starlette routes for the endpoints of the APIs."""
+"""Routes of the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route, compile_path
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
-from gateway.middleware.caller import caller_of
+from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.conventions import Conventions
+from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
+from gateway.middleware.resumable import HEADER, ResumableStreams
+from gateway.middleware.sse import EventStream
 from gateway.preparation.preparer import Preparer
 
 
-def routes(apis: Iterable[Api], preparer: Preparer) -> list[Route]:
+class Router:
+    """ASGI application of the endpoints. It finds those with a path without parameters at once: most requests.
+
+    Starlette serves all others, and answers to wrong paths and methods. Failures are raised: `RequestScope` makes their
+    responses.
+    """
+
+    def __init__(self, apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> None:
+        """Route to the endpoints of some APIs."""
+        made = routes(apis, preparer, streams)
+        self._others = Starlette(routes=made, exception_handlers=EXCEPTION_HANDLERS)
+        self._exact: dict[tuple[str, str], Callable[[Request], Any]] = {
+            (method, route.path): route.endpoint
+            for route in made
+            for method in route.methods or ()
+            if "{" not in route.path
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        serve = self._exact.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if serve is None:
+            await self._others(scope, receive, send)
+        else:
+            response = await serve(Request(scope, receive, send))
+            await response(scope, receive, send)
+
+
+def routes(apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> list[Route]:
     """Return one route per path, so that a 405 lists all methods of the path."""
     paths: dict[str, dict[str, AnyEndpoint]] = {}
     for api in apis:
         for endpoint in api.endpoints:
             paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-    return [Route(path, _serve(methods, preparer), methods=list(methods)) for path, methods in paths.items()]
+    return [Route(path, _serve(methods, preparer, streams), methods=list(methods)) for path, methods in paths.items()]
 
 
-def _serve(methods: Mapping[str, AnyEndpoint], preparer: Preparer) -> Callable[[Request], Any]:
+def _serve(
+    methods: Mapping[str, AnyEndpoint], preparer: Preparer, streams: ResumableStreams | None
+) -> Callable[[Request], Any]:
     async def serve(http: Request) -> ASGIApp:
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
         caller.exchange.route = endpoint.path
-        if not has_body(endpoint):
-            return await endpoint.handler(Call(http, caller, None))
-        return await endpoint.handler(Call(http, caller, await preparer.read(caller, endpoint, caller.body.take())))
+        name = http.headers.get(HEADER)
+        if streams is None or not streams.enabled or not name or endpoint.events is None:
+            return await endpoint.handler(Call(http, caller, await _prepared(preparer, caller, endpoint)))
+        keeper = streams.caller_of(caller, name)
+        response = await endpoint.handler(Call(http, keeper, await _prepared(preparer, caller, endpoint)))
+        return streams.keep(keeper, name, response, http.scope) if isinstance(response, EventStream) else response
 
     return serve
+
+
+async def _prepared(preparer: Preparer, caller: Caller, endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (of any endpoint)
+    """Return what an endpoint prepares of the body, or None without a body. Only the result refers to it afterwards."""
+    if not has_body(endpoint):
+        return None
+    body = caller.body.take()
+    return await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
 
 
 def conventions_for(apis: Sequence[Api]) -> Callable[[str], Conventions]:

@@ -1,6 +1,6 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
-from gateway.chat.template import ChatTemplate
+from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
 
@@ -97,6 +97,7 @@ class ChatModel:
         special_tokens: Mapping[str, int] = _NO_TOKENS,
         control_names: Collection[str] = (),
         parse_special: bool = False,
+        variables: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """Compile the model's chat templates.
 
@@ -108,13 +109,14 @@ class ChatModel:
             special_tokens: ids of the model's special tokens by their names.
             control_names: names that are plain in the client's texts.
             parse_special: the default of `Conversation.parse_special`.
+            variables: returns the variables of the templates that conversations may replace.
 
         Raises:
             RequestError: if a template cannot be compiled.
         """
 
         def compiled(source: str) -> _TemplateFormat:
-            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens)
+            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens, variables=variables)
 
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
@@ -149,7 +151,16 @@ class ChatModel:
 class _TemplateFormat:
     """A chat template, its capabilities, and the output format that it asks the model for."""
 
-    def __init__(self, source: str, *, bos: str, eos: str, special_tokens: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str,
+        eos: str,
+        special_tokens: Mapping[str, int],
+        variables: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        self._variables = variables
         try:
             self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
@@ -226,11 +237,14 @@ class _TemplateFormat:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
             shown = self._capabilities.add_instructions(shown, instructions)
+        described = [_described(tool) for tool in tools]
         return self._template.render(
             {
+                "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
+                **self._variables(),
                 **conversation.template_kwargs,
                 "messages": self._capabilities.adapt(shown),
-                "tools": [_described(tool) for tool in tools] or None,
+                "tools": described or None,
                 "add_generation_prompt": opened,
             }
         )

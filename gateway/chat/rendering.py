@@ -1,14 +1,16 @@
 """Rendering of encoded conversations as a pure function, for any process."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
 import msgspec
 import orjson
 
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.template import current_dates
 from gateway.chat.transcript import with_items
 from gateway.chat.turns import with_turns
 
@@ -27,6 +29,21 @@ class _Transcript(msgspec.Struct, frozen=True, array_like=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Conversation | _Transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateDefaults:
+    """The operator's defaults for all prompts of a model."""
+
+    parse_special: bool = False
+    """The default of `Conversation.parse_special`."""
+    variables: str = "{}"
+    """Variables of the template, as a JSON object."""
+    dated: bool = False
+    """True to add llama.cpp's variables with the current date."""
+
+
+NO_DEFAULTS = TemplateDefaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +66,21 @@ class TemplateKey:
     """The default of `Conversation.parse_special`."""
     turns: bool = False
     """True to find the turns of each prompt."""
+    variables: str = "{}"
+    """Variables of the template that requests may replace, as a JSON object."""
+    dated: bool = False
+    """True to add llama.cpp's variables with the current date."""
 
 
-def template_key(model: ModelInfo, override: str | None = None, *, parse_special: bool = False) -> TemplateKey:
+def template_key(
+    model: ModelInfo, override: str | None = None, defaults: TemplateDefaults = NO_DEFAULTS
+) -> TemplateKey:
     """Return the key of a model's templates.
 
     Args:
         model: the model that the prompts are for.
         override: source of a template that replaces the model's own.
-        parse_special: the default of `Conversation.parse_special`.
+        defaults: what requests may replace.
 
     Raises:
         RequestError: if there is no template.
@@ -74,7 +97,9 @@ def template_key(model: ModelInfo, override: str | None = None, *, parse_special
         eos=model.eos,
         special_tokens=tuple(model.special_tokens.items()),
         control_names=model.control_names,
-        parse_special=parse_special,
+        parse_special=defaults.parse_special,
+        variables=defaults.variables,
+        dated=defaults.dated,
         turns=model.checkpoints,
     )
 
@@ -130,4 +155,9 @@ def compiled(template: TemplateKey) -> ChatModel:
         special_tokens=dict(template.special_tokens),
         control_names=template.control_names,
         parse_special=template.parse_special,
+        variables=partial(_variables, orjson.loads(template.variables), dated=template.dated),
     )
+
+
+def _variables(given: Mapping[str, Any], *, dated: bool) -> Mapping[str, Any]:
+    return {**current_dates(), **given} if dated else given

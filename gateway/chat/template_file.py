@@ -1,4 +1,4 @@
-"""Chat templates of the operator: files that are read and checked at the start."""
+"""Chat templates of the operator: files, names or texts, which are read and checked at the start."""
 
 import os
 import resource
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from engine import without_secrets
+from gateway.chat.named_templates import NAMED_TEMPLATES
 from gateway.chat.template import ChatTemplate
 
 MAX_SECONDS = 5.0
@@ -14,27 +15,35 @@ MAX_SECONDS = 5.0
 MAX_MEMORY = 256 * 2**20
 """Bytes that its compilation may use. Linux only."""
 
+_MARKS = ("{{", "{%", "{#")
+"""Marks of which every template has one, and hardly a path."""
 _ROOT = Path(__file__).parents[2]
 _START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {__name__} import main; main()"
 
 
-def read_template(path: str) -> str:
-    """Return the source of the template in a file.
+def read_template(given: str) -> str:
+    """Return the source of a template: of one of llama.cpp's names, of a file, or the text itself.
 
     Raises:
         ValueError: if the file cannot be read or is not a valid template.
     """
+    if given in NAMED_TEMPLATES:
+        return NAMED_TEMPLATES[given]
+    source = given if any(mark in given for mark in _MARKS) else _text_of(given)
+    if reason := _refusal(source):
+        raise ValueError(f"this is no Jinja template: {reason}")
+    return source
+
+
+def _text_of(path: str) -> str:
     try:
-        source = Path(path).expanduser().read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError("the file is not UTF-8") from error
     except RuntimeError as error:
         raise ValueError("there is no such home directory") from error
-    if reason := _refusal(source):
-        raise ValueError(f"this is no Jinja template: {reason}")
-    return source
 
 
 def main() -> None:

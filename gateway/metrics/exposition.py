@@ -7,6 +7,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
+from gateway.metrics.llama_cpp import LONGEST
+
+_GAUGE, _COUNTER = (f"# TYPE {LONGEST} {kind}\n".encode() for kind in ("gauge", "counter"))
+"""Lines that differ from llama-server's only by the type, which no other format would allow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -33,4 +38,7 @@ class Exposition:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # the header has a version that is no number
             encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-        return Page(encode(self.registry), content_type)
+        text = encode(self.registry)
+        if content_type.startswith("text/plain"):
+            text = text.replace(_GAUGE, _COUNTER, 1)
+        return Page(text, content_type)

@@ -8,9 +8,9 @@ from io import BytesIO
 import anyio
 from starlette.types import Message, Receive
 
-from gateway.middleware.body_budget import Body
+from gateway.middleware.body_budget import FREE, Body
 from gateway.middleware.caller import Closing
-from gateway.middleware.disconnect import OnDisconnect, read_disconnect, wait_for_disconnect
+from gateway.middleware.disconnect import Arrivals, read_disconnect, wait_for_disconnect
 from gateway.middleware.errors import CLOSE, DEADLINE_PASSED, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock, Patience, PatienceError
@@ -42,12 +42,13 @@ async def read_body(
     *,
     deadline: float = math.inf,
     clock: Clock = anyio.current_time,
-    on_disconnect: OnDisconnect = lambda _call: None,
+    arrivals: Arrivals | None = None,
 ) -> None:
     """Wait for the whole body, at most until the request's own deadline, and store it in `body`.
 
-    With `on_disconnect`, a hang-up also ends the wait for the budget, in which no message is received. Neither this
-    wait nor a stall of the event loop counts as the client's time.
+    With `arrivals`, a small body that has arrived as a whole is stored at once, and a hang-up also ends the wait for
+    the budget, in which no message is received. Neither this wait nor a stall of the event loop counts as the client's
+    time.
 
     Raises:
         RefusedError: A limit was passed (413, 408, 503 or 504).
@@ -56,9 +57,12 @@ async def read_body(
     """
     if declared_length(headers) > limits.body:
         raise too_large(limits)
+    if arrivals is not None and (data := arrivals.take_body(min(FREE, limits.body))) is not None:
+        body.store(data)
+        return
     with anyio.CancelScope(deadline=deadline):
         try:
-            await _collect(receive, body, limits, Patience(limits.body_timeout, clock), on_disconnect)
+            await _collect(receive, body, limits, Patience(limits.body_timeout, clock), arrivals)
         except PatienceError:
             raise too_slow(limits) from None
         return
@@ -66,7 +70,7 @@ async def read_body(
 
 
 async def _collect(
-    receive: Receive, body: Body, limits: RequestLimits, client: Patience, on_disconnect: OnDisconnect
+    receive: Receive, body: Body, limits: RequestLimits, client: Patience, arrivals: Arrivals | None
 ) -> None:
     """Receive all parts of the body. The buffer of `BytesIO` becomes the whole body without a copy."""
     data = BytesIO()
@@ -78,8 +82,8 @@ async def _collect(
         part = message.get("body", b"")
         if data.tell() + len(part) > limits.body:
             raise too_large(limits)
-        if not await _grow(body, len(part), limits, client, on_disconnect):
-            raise _gone(await wait_for_disconnect(receive))
+        if not await _grow(body, len(part), limits, client, arrivals):
+            raise _gone(read_disconnect(await wait_for_disconnect(receive)))
         data.write(part)
         more = message.get("more_body", False)
     body.complete(data.getvalue())
@@ -89,11 +93,12 @@ def _gone(closing: Closing) -> Exception:
     return closing.error or ClientGoneError(closing.reason)
 
 
-async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, on_disconnect: OnDisconnect) -> bool:
+async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, arrivals: Arrivals | None) -> bool:
     """Wait until the budget has room for a part. The client gets this time in addition. Returns False at a hang-up."""
     begun = anyio.current_time()
     with anyio.CancelScope() as until_disconnect:
-        on_disconnect(until_disconnect.cancel)
+        if arrivals is not None:
+            arrivals.on_disconnect(lambda _message: until_disconnect.cancel())
         with anyio.move_on_after(limits.body_timeout):
             await body.grow(size)
             client.extend(anyio.current_time() - begun)

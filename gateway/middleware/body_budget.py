@@ -78,6 +78,11 @@ class Body:
         """Bytes that have arrived."""
         self._budget = budget or BodyBudget()
 
+    def store(self, data: bytes) -> None:
+        """Store a whole body of at most `FREE` bytes."""
+        self.data = data
+        self.size = len(data)
+
     async def grow(self, size: int) -> None:
         """Wait until the budget has room for `size` more bytes."""
         self.size += size

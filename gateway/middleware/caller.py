@@ -1,5 +1,6 @@
 """Caller of a request: its identity, its limits, and the reason for closing the request early."""
 
+import math
 from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -7,16 +8,20 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import cast
 
+import anyio
 from starlette.types import Scope
 
 from gateway.keys.key import Key
 from gateway.middleware.body_budget import Body
 from gateway.middleware.conventions import OPENAI, Conventions
+from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
 CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 """Headers by which clients of OpenAI's API and of Anthropic's authenticate."""
+NO_CREDENTIALS = blake2b(b"", digest_size=16).hexdigest()
+"""Digest for a request without these headers."""
 
 
 class Cause(StrEnum):
@@ -40,7 +45,10 @@ class Cause(StrEnum):
 
 @dataclass(slots=True)
 class Closing:
-    """Reason for ending a request before its response is complete. It is set before the request is cancelled."""
+    """Reason for ending a request before its response is complete.
+
+    It is set before the request is cancelled, except after the deadline: `Caller.closed` returns it in both cases.
+    """
 
     reason: str = ""
     """Side that closed the request, and the reason, for the log. Empty while the request runs."""
@@ -48,6 +56,12 @@ class Closing:
     """The same for programs; unset while the request runs."""
     error: Exception | None = None
     """Error for a client that still listens; unset if the client is gone."""
+    deadline: float = math.inf
+    """Time by the event loop's clock at which the request is cancelled. Infinite once the response is complete."""
+
+    def set(self, other: "Closing") -> None:
+        """Take the reason of another one."""
+        self.reason, self.cause, self.error = other.reason, other.cause, other.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +106,15 @@ class Caller:
         """Drop the body's bytes and give their memory back to the other requests, once the engine has the request."""
         self.body.release()
 
+    def closed(self) -> Closing:
+        """Return the reason for closing the request early, once it is cancelled."""
+        if not self.closing.reason and anyio.current_time() >= self.closing.deadline:
+            self.closing.set(Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED)))
+        return self.closing
+
     def why(self) -> str:
         """Return the reason for ending the request's work early."""
-        return self.closing.reason or "the request failed"
+        return self.closed().reason or "the request failed"
 
 
 def caller_of(scope: Scope) -> Caller:
@@ -107,18 +127,18 @@ def with_caller(scope: Scope, caller: Caller) -> Scope:
     return {**scope, _KEY: caller}
 
 
-def client_of(scope: Scope) -> str:
-    """Return the name of the client: the digest of its credentials if it sent any, else the address of its connection.
+def client_of(scope: Scope, credentials: str) -> str:
+    """Return the name of the client: its credentials if it sent any, else the address of its connection.
 
     The address of a connection over a Unix socket is the user at its other end.
     """
-    if any(name.lower() in CREDENTIALS for name, _ in scope["headers"]):
-        return digest_of_credentials(scope["headers"])
+    if credentials != NO_CREDENTIALS:
+        return credentials
     address = scope.get("client")
     return address[0] if address else ""
 
 
 def digest_of_credentials(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """Return a digest of all headers with credentials, so that no other part of the program sees them."""
-    given = b"\n".join(value for name, value in headers if name.lower() in CREDENTIALS)
-    return blake2b(given, digest_size=16).hexdigest()
+    given = [value for name, value in headers if name.lower() in CREDENTIALS]
+    return blake2b(b"\n".join(given), digest_size=16).hexdigest() if given else NO_CREDENTIALS

@@ -57,6 +57,8 @@ class Problem:
     """Stable name of the failure, for programs."""
     param: str | None = None
     """Field of the request that is at fault, or limit of its key that is reached."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """Numbers in the message, by llama-server's names, for APIs that have fields for them."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of the response."""
     unexpected: bool = False
@@ -161,7 +163,13 @@ def _engine_problem(error: EngineError) -> Problem:
     if error.retry_after is not None:
         headers = retry_after(error.retry_after)
     return Problem(
-        status=status, message=error.message, type=type_, code=error.code, param=error.param, headers=headers
+        status=status,
+        message=error.message,
+        type=type_,
+        code=error.code,
+        param=error.param,
+        figures=error.figures,
+        headers=headers,
     )
 
 

@@ -11,16 +11,21 @@ elsewhere. A page under any other name of this server must be allowed by its ori
 """
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import ALL_METHODS, CORSMiddleware
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.middleware.errors import Problem, RefusedError
 
 ANY = "*"
+LOCAL = "localhost"
+"""Stands for the pages of this machine."""
+_LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
 EXPOSED_HEADERS = (
     "x-request-id",
     "x-llama-gateway-ignored",
@@ -30,6 +35,14 @@ EXPOSED_HEADERS = (
     *(f"x-ratelimit-{part}-{unit}" for unit in ("requests", "tokens") for part in ("limit", "remaining", "reset")),
     "traceresponse",
 )
+
+
+_PREFLIGHT = {
+    "access-control-allow-credentials": "true",
+    "access-control-allow-methods": "GET, POST, DELETE, OPTIONS",
+    "access-control-allow-headers": "*",
+}
+"""llama-server's headers for allowed pages."""
 
 
 class OriginGuard:
@@ -71,6 +84,28 @@ class OriginGuard:
             raise RefusedError(Problem(status=403, message=message, code="origin_not_allowed"))
 
 
+class OpenPreflight:
+    """Middleware that answers preflight requests with llama-server's headers, and those of other pages without any.
+
+    It belongs around `OriginGuard`, which refuses the requests of other pages.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Sequence[str] = ()) -> None:
+        """Wrap an application. The arguments are those of `OriginGuard`."""
+        self._app = app
+        self._allowed = _Allowed(allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        if scope["type"] != "http" or not is_preflight(scope["method"], headers):
+            await self._app(scope, receive, send)
+            return
+        origin = headers["origin"]
+        given = {"access-control-allow-origin": origin, **_PREFLIGHT} if origin in self._allowed else {}
+        await Response(headers={**given, "vary": "Origin"})(scope, receive, send)
+
+
 class ReadableResponses:
     """Middleware that lets allowed web pages read every response, also the refusal of a middleware further inside.
 
@@ -97,18 +132,25 @@ class _Allowed:
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
 
     def __contains__(self, origin: str | None) -> bool:
-        return origin is not None and (ANY in self._origins or origin in self._origins)
+        if origin is None:
+            return False
+        return bool({ANY, origin} & self._origins) or (LOCAL in self._origins and _is_local(origin))
 
     def cors(self, app: ASGIApp) -> CORSMiddleware:
         """Return the middleware that answers preflight requests, and adds the headers to other responses."""
         return CORSMiddleware(
             app,
-            allow_origins=sorted(self._origins),
+            allow_origins=sorted(self._origins - {LOCAL}),
+            allow_origin_regex=_LOCAL_ORIGIN.pattern if LOCAL in self._origins else None,
             allow_methods=["*"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
             allow_private_network=True,
         )
+
+
+def _is_local(origin: str) -> bool:
+    return _LOCAL_ORIGIN.fullmatch(origin) is not None
 
 
 def is_preflight(method: str, headers: Headers) -> bool:

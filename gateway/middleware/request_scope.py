@@ -12,10 +12,9 @@ from gateway.middleware import errors
 from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
-from gateway.middleware.caller import Caller, Cause, Closing, client_of, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, Cause, client_of, digest_of_credentials, with_caller
 from gateway.middleware.conventions import OPENAI, Conventions
-from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
-from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
+from gateway.middleware.disconnect import arrivals_of, calling_on_disconnect, read_disconnect
 from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
@@ -29,7 +28,7 @@ def _openai(_path: str) -> Conventions:
 
 
 class RequestScope:
-    """Middleware that runs each request in a task group and cancels it when the client stops waiting for the response.
+    """Middleware that runs each request in a task group, and cancels it when the client stops waiting.
 
     It is the outermost layer. It creates the request's `Caller`, checks its API key, reads the whole body, and is then
     the only owner of the server's `receive`: a disconnect before the last byte of the response cancels the request, a
@@ -105,7 +104,7 @@ class RequestScope:
             self._end(caller)
 
     def _end(self, caller: Caller) -> None:
-        exchange, closing = caller.exchange, caller.closing
+        exchange, closing = caller.exchange, caller.closed()
         if closing.cause is not None:
             exchange.cancelled, exchange.error = True, exchange.error or closing.cause
         exchange.key = caller.key.id if caller.key is not None else ""
@@ -122,7 +121,7 @@ class RequestScope:
             self._limits,
             deadline=caller.deadline,
             clock=self._clock,
-            on_disconnect=on_disconnect_of(scope),
+            arrivals=arrivals_of(scope),
         )
         if (content := caller.exchange.content) is not None:
             content.request = caller.body.data[:MAX_CONTENT]
@@ -134,7 +133,7 @@ class RequestScope:
         return Caller(
             request_id=request_id,
             credentials=credentials,
-            client=client_of(scope),
+            client=client_of(scope, credentials),
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
             conventions=self._conventions_for(scope["path"]),
@@ -144,24 +143,26 @@ class RequestScope:
         )
 
     async def _run(self, scope: Scope, receive: Receive, reply: "Reply") -> None:
-        closing = reply.caller.closing
+        caller, closing = reply.caller, reply.caller.closing
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
+            reply.work = tasks.cancel_scope
+            reply.work.deadline = closing.deadline = caller.deadline
 
-            async def watch() -> None:
-                end = await wait_for_closing(receive, reply.caller.deadline)
-                if not reply.complete:
-                    closing.reason, closing.cause, closing.error = end.reason, end.cause, end.error
-                    tasks.cancel_scope.cancel()
+            def leave(message: Message) -> None:
+                if not (reply.complete or reply.work.cancel_called):
+                    closing.set(read_disconnect(message))
+                    reply.work.cancel()
 
-            tasks.start_soon(watch)
-            try:
-                await self._app(scope, body_once(reply.caller.body), reply.send)
-            except Exception as error:  # noqa: BLE001 - raised below
-                failure = error  # carried out of the task group unwrapped, so that handlers match its type
-            tasks.cancel_scope.cancel()
+            with calling_on_disconnect(scope, receive, leave, tasks):
+                try:
+                    await self._app(scope, body_once(caller.body), reply.send)
+                except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
+                    failure = error
+            reply.work.cancel()
         if failure is None and not reply.begun:
-            failure = closing.error if closing.reason else RuntimeError("the application ended without a response")
+            ended_early = caller.closed().reason
+            failure = closing.error if ended_early else RuntimeError("the application ended without a response")
         if failure is not None:
             raise failure
 
@@ -180,13 +181,6 @@ def _exchange(scope: Scope, request_id: str, content: Content | None) -> Exchang
     )
 
 
-async def wait_for_closing(receive: Receive, deadline: float) -> Closing:
-    """Wait until the client hangs up, the server shuts down, or the deadline passes. Return the reason."""
-    with anyio.CancelScope(deadline=deadline):
-        return await wait_for_disconnect(receive)
-    return Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED))
-
-
 def log_cancel(request_id: str, reason: str) -> None:
     """Log the end of a request that did not reach the engine. It held only its body, which is already released."""
     fields = {"request_id": request_id, "reason": reason, "phase": "body", "tokens": 0, "freed": 0, "ms": 0.0}
@@ -203,6 +197,8 @@ class Reply:
         """True once the head, with the status, was sent."""
         self.complete = False
         """True once the last byte was passed to the server."""
+        self.work = anyio.CancelScope()
+        """Scope of the application. Its deadline ends with the response."""
         self._send = send
 
     async def send(self, message: Message) -> None:
@@ -215,7 +211,9 @@ class Reply:
             message = {**message, "headers": [*headers, *self.caller.conventions.headers(headers)]}
         elif message["type"] == "http.response.body":
             self._count(message.get("body", b""))
-            self.complete = not message.get("more_body", False)
+            if not message.get("more_body", False):
+                self.complete = True
+                self.work.deadline = self.caller.closing.deadline = math.inf
         await self._send(message)
 
     def _count(self, body: bytes) -> None:

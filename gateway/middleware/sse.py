@@ -101,14 +101,14 @@ class EventStream:
             async with self._source() as next_events:
                 await self._send_events(next_events, send)
         except anyio.get_cancelled_exc_class():
-            if self._begun and caller.closing.error is not None:
+            if self._begun and (error := caller.closed().error) is not None:
                 with anyio.move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
-                    await self._fail(caller.closing.error, caller, send)
+                    await self._fail(error, caller, send)
             raise
-        except Exception as error:
+        except Exception as failure:
             if not self._begun:
                 raise
-            await self._fail(error, caller, send)
+            await self._fail(failure, caller, send)
         else:
             await self._send(self._end, send, last=True)
 

@@ -126,8 +126,8 @@ def _described(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> Described:
         described["parameters"] = parameters
     if has_body(endpoint):
         content = {"application/json": {"schema": schemas.schema_for(endpoint.body)}}
-        described["requestBody"] = {"required": True, "content": content}
-    answers = {HTTPStatus.OK: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
+        described["requestBody"] = {"required": not endpoint.optional_body, "content": content}
+    answers = {endpoint.status: _answer(endpoint, schemas), **_failures(endpoint, api, schemas)}
     return {**described, "responses": {str(int(status)): answer for status, answer in answers.items()}}
 
 
@@ -137,6 +137,8 @@ def _path_parameters(path: str) -> list[Described]:
 
 
 def _answer(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
+    if endpoint.status is HTTPStatus.NO_CONTENT:
+        return {"description": "Done.", "headers": headers()}
     content = {media: {"schema": schemas.schema_for(endpoint.answer)} for media in endpoint.media}
     if endpoint.events is not None:
         content[endpoint.stream_media] = {"schema": _event(endpoint, schemas)}
@@ -160,6 +162,8 @@ def _failures(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> dict[int, D
     failures = {status: {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
     if own != plain:
         failures |= {status: failure(status, own) for status in statuses if status not in PROTOCOL}
+        for status in endpoint.refusals & PROTOCOL:
+            failures[status] = failure(status, {"anyOf": [own, plain]})
         failures[HTTPStatus.BAD_REQUEST] = failure(HTTPStatus.BAD_REQUEST, {"anyOf": [own, plain]})
     if endpoint.unready is not None:
         unready = {"anyOf": [schemas.schema_for(endpoint.unready), own]}

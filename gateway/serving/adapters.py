@@ -21,6 +21,8 @@ class Adapter:
     """GGUF file."""
     scale: float
     """Scale for requests that choose the adapter as a model."""
+    applied: bool = False
+    """True to apply it to requests that choose none."""
 
     def names(self, model: Collection[str]) -> set[str]:
         """Return the names of the adapter as a model. `model` are the names of the model without it."""
@@ -46,10 +48,10 @@ class Adapters:
         self.all = tuple(adapters)
         """All adapters in the order of their ids."""
         self._model = model
-        self._defaults: dict[int, float] = {}
+        self._defaults = {adapter.id: adapter.scale for adapter in self.all if adapter.applied}
 
     def default(self, adapter: Adapter) -> float:
-        """Return the scale of an adapter for requests that choose none. It is 0 until `set_defaults` changes it."""
+        """Return the scale of an adapter for requests that choose none. `set_defaults` changes it."""
         return self._defaults.get(adapter.id, 0.0)
 
     def set_defaults(self, caller: Caller, scales: Iterable[tuple[int, float]]) -> None:
@@ -77,7 +79,7 @@ class Adapters:
             RefusedError: 403 for an adapter that the caller may not use.
         """
         if request.adapters is None:
-            return replace(request, adapters=tuple(self._defaults.items()))
+            return replace(request, adapters=tuple(self._defaults.items())) if self._defaults else request
         chosen = {id_ for id_, scale in request.adapters if scale}
         for adapter in self.all:
             if adapter.id in chosen and not caller.may_use(adapter.names(self._model)):

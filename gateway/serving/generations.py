@@ -1,12 +1,13 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import anyio
 
@@ -17,8 +18,6 @@ from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import NextEvents
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
-
-RequestT = TypeVar("RequestT", GenerationRequest, EmbeddingRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,27 @@ Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
 """Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
+_OWN_DEFAULTS = frozenset({"stop", "keep"})
+"""Defaults that are fields of the request itself."""
+
 ChooseAdapters = Callable[[Caller, GenerationRequest], GenerationRequest]
 """Sets the LoRA adapters of a request, or raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationTerms:
+    """Limits and defaults of all generation requests for a model."""
+
+    max_tokens: int | None
+    """Maximum length of a choice whose request sets no maximum; None sets no limit."""
+    queue_timeout: float
+    """Maximum time that a request waits for a slot, in seconds."""
+    patience: float
+    """Maximum time that a client leaves text unread, in seconds."""
+    stream_interval: float = 0.0
+    """Minimum time between two pieces of a stream, in seconds."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of fields of requests, and of their `sampling`, that clients do not set."""
 
 
 class Generations:
@@ -52,28 +70,22 @@ class Generations:
         recorder: Recorder,
         limiter: Limiter,
         *,
-        max_tokens: int | None,
-        queue_timeout: float,
-        patience: float,
+        terms: GenerationTerms,
         adapters: ChooseAdapters,
     ) -> None:
-        """Set the limits of all requests.
+        """Set the terms of all requests.
 
         Args:
             engine: runs the requests.
             recorder: records each request, whatever its end.
             limiter: admits each request within the limits of its key.
-            max_tokens: maximum length of a choice whose request sets no maximum; None sets no limit.
-            queue_timeout: maximum time that a request waits for a slot, in seconds.
-            patience: maximum time that a client leaves text unread, in seconds.
+            terms: the server's limits and defaults.
             adapters: sets the LoRA adapters of each request.
         """
         self._engine = engine
         self._recorder = recorder
         self._limiter = limiter
-        self._max_tokens = max_tokens
-        self._queue_timeout = queue_timeout
-        self._patience = patience
+        self._terms = terms
         self._adapters = adapters
         self._open: Counter[tuple[str, str]] = Counter()
 
@@ -114,7 +126,8 @@ class Generations:
 
         Opening the source and taking from it raise the errors of `run`.
         """
-        return GenerationSource(partial(self.open, caller, request, names, operation=operation), encode)
+        submit = partial(self.open, caller, request, names, operation=operation)
+        return GenerationSource(submit, encode, self._terms.stream_interval)
 
     @asynccontextmanager
     async def open(
@@ -130,10 +143,8 @@ class Generations:
         The request takes its turn among clients as the caller's, and shares cached prompts only within the caller's
         partition. Raises the errors of `run`.
         """
-        deadline = anyio.current_time() + self._queue_timeout
-        request = _of_caller(request, caller)
-        if request.default_max_tokens is None:
-            request = replace(request, default_max_tokens=self._max_tokens)
+        deadline = anyio.current_time() + self._terms.queue_timeout
+        request = self.with_defaults(_of_caller(request, caller, self._terms.max_tokens))
         try:
             with (
                 self._counted((caller.credentials, request.id)),
@@ -144,7 +155,7 @@ class Generations:
                 async with self._engine.generate(
                     request,
                     why=caller.why,
-                    patience=self._patience,
+                    patience=self._terms.patience,
                     deadline=deadline,
                     on_end=recording.summarize,
                 ) as generation:
@@ -155,7 +166,16 @@ class Generations:
                     yield Admission(generation, caller.closing, deadline, queue_seconds)
         except RequestError as error:
             param = (names or {}).get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param) from error
+            raise RequestError(error.message, code=error.code, param=param, figures=error.figures) from error
+
+    def with_defaults(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with the server's defaults in place of what its client does not set."""
+        if not self._terms.defaults:
+            return request
+        free = {name: value for name, value in self._terms.defaults.items() if name not in request.given}
+        own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
+        sampling = replace(request.sampling, **free)
+        return replace(request, **own, sampling=sampling, given=request.given | self._terms.defaults.keys())
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model
@@ -177,41 +197,50 @@ class Generations:
                 del self._open[key]
 
 
-def in_turns_of(request: RequestT, caller: Caller) -> RequestT:
-    """Return the request with the caller's name, weight and priority, by which it takes its turn in the queue.
+def turns_of(request: GenerationRequest | EmbeddingRequest, caller: Caller) -> dict[str, Any]:
+    """Return the caller's name, weight and priority, by which a request takes its turn in the queue, as its fields.
 
     A priority of the request itself comes before that of the key.
     """
     key = caller.key
     if key is None:
-        return replace(request, client=caller.client)
+        return {"client": caller.client}
     priority = key.priority if request.priority is None else request.priority
-    return replace(request, client=caller.client, weight=key.weight, priority=priority)
+    return {"client": caller.client, "weight": key.weight, "priority": priority}
 
 
-def _of_caller(request: GenerationRequest, caller: Caller) -> GenerationRequest:
+def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | None) -> GenerationRequest:
     """Return the request as its caller's: in its turns among clients, and in its partition of the prompt cache.
 
     Without the partition, response times would reveal other callers' prompts.
     """
-    partition = request.cache_partition
-    if caller.cache_partition:
-        partition = f"{caller.cache_partition} {partition}"
-    return replace(in_turns_of(request, caller), cache_partition=partition)
+    partition = partition_of(caller, request.cache_partition)
+    default = max_tokens if request.default_max_tokens is None else request.default_max_tokens
+    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
+
+
+def partition_of(caller: Caller, salt: str = "") -> str:
+    """Return the partition of the prompt cache for a caller and the salt of a request."""
+    return f"{caller.cache_partition} {salt}" if caller.cache_partition else salt
 
 
 class GenerationSource:
     """Source of the encoded events of one answer, as `EventSource`. For one use."""
 
-    def __init__(self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode) -> None:
+    def __init__(
+        self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode, interval: float = 0.0
+    ) -> None:
         """Create a source.
 
         Args:
             submit: Sends the request to the engine.
             encode: Encodes the events.
+            interval: Minimum time between two takes, in seconds. Events that arrive meanwhile are taken together.
         """
         self._submit = submit
         self._encode = encode
+        self._interval = interval
+        self._rests_until = -math.inf
         self._admission: Admission | None = None
 
     @asynccontextmanager
@@ -222,7 +251,11 @@ class GenerationSource:
 
             async def take() -> Iterable[bytes]:
                 generation = await admission.granted()
+                if self._interval:
+                    await anyio.sleep_until(self._rests_until)
                 events = await generation.take()
+                if self._interval:
+                    self._rests_until = anyio.current_time() + self._interval
                 return self._encode(generation.prompt_tokens, events) if events else ()
 
             yield take

@@ -20,19 +20,28 @@ _OTHER_TASKS = {
 class Models:
     """The models of the server, by name and by task."""
 
-    def __init__(self, models: Sequence[Model], defaults: Mapping[Task, Model], adapted: Sequence[Model] = ()) -> None:
+    def __init__(
+        self,
+        models: Sequence[Model],
+        defaults: Mapping[Task, Model],
+        adapted: Sequence[Model] = (),
+        *,
+        any_name: bool = False,
+    ) -> None:
         """Register the models.
 
         Args:
             models: all models, in the order of the list that clients get.
             defaults: the model of each task for requests without a model name.
             adapted: the models with LoRA adapters, in order.
+            any_name: True if an unknown name selects the default of the task.
         """
         self.all = tuple(models)
         """All models without LoRA adapters, in order. Each has an engine of its own."""
         self.named = (*models, *adapted)
         """All models that requests can name, in order."""
         self._defaults = defaults
+        self._any_name = any_name
 
     async def resolve(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
         """Return the model for a request, which holds it until its end. Waits until it is loaded.
@@ -61,6 +70,8 @@ class Models:
         """
         default = self._defaults[task] if name is None or name == DEFAULT else None
         model = default or next((model for model in self.named if name in model.names), None)
+        if model is None and self._any_name:
+            model = self._defaults[task]
         if model is None:
             raise RefusedError(_unknown(str(name), self.allowed(caller)))
         if not caller.may_use(model.names):

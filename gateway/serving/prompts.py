@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from engine import Engine, EngineError, ModelInfo, RequestError, Unavailable
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey, template_key
+from gateway.chat.rendering import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
 
@@ -20,20 +20,28 @@ class ChatPrompts:
     """Makes prompts with the template of the served model, or with the operator's template."""
 
     def __init__(
-        self, engine: Engine, template: str | None, preparer: Preparer, *, parse_special: bool = False
+        self,
+        engine: Engine,
+        template: str | None,
+        preparer: Preparer,
+        *,
+        fallback: str | None = None,
+        defaults: TemplateDefaults = NO_DEFAULTS,
     ) -> None:
-        """Take an engine and an optional template.
+        """Take an engine and optional templates.
 
         Args:
             engine: its model has the default template.
             template: replaces the model's template; None keeps it.
             preparer: renders the prompts.
-            parse_special: the default of `Conversation.parse_special`.
+            fallback: the template of a model without one.
+            defaults: what requests may replace.
         """
         self._engine = engine
         self._template = template
+        self._fallback = fallback
         self._preparer = preparer
-        self._parse_special = parse_special
+        self._defaults = defaults
         self._known: tuple[ModelInfo, TemplateKey] | None = None
 
     async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
@@ -62,17 +70,24 @@ class ChatPrompts:
         """Wait for the model and compile its template. One line of the log says why that failed."""
         with suppress(EngineError):
             model = await self._engine.ready()
-            if not (self._template or model.chat_template):
+            if not self.source(model):
                 return
             try:
                 await self._preparer.check(self._key(model))
             except RequestError as error:
                 logger.error("conversations are refused: %s", error.message)  # noqa: TRY400
 
+    def source(self, model: ModelInfo) -> str:
+        """Return the source of the template that makes the prompts; empty without one."""
+        return self._override(model) or model.chat_template or ""
+
+    def _override(self, model: ModelInfo) -> str | None:
+        return self._template or (None if model.chat_template else self._fallback)
+
     def _key(self, model: ModelInfo) -> TemplateKey:
         known = self._known
         if known is None or known[0] is not model:
-            key = template_key(model, self._template, parse_special=self._parse_special)
+            key = template_key(model, self._override(model), self._defaults)
             # A restarted engine has the same templates. The preparer knows a template by its object.
             known = self._known = (model, known[1] if known is not None and known[1] == key else key)
         return known[1]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import anyio
 
@@ -77,7 +77,7 @@ class Recording:
             return (Outcome.REFUSED if refused else Outcome.FAILED), code
         if isinstance(error, RefusedError) and self._summary is None:
             return Outcome.REFUSED, error.problem.code or type(error).__name__
-        cause = self.record.caller.closing.cause
+        cause = self.record.caller.closed().cause
         if isinstance(error, Exception) and cause is None:
             return Outcome.FAILED, INTERNAL_ERROR
         return Outcome.CANCELLED, cause or Cause.CANCELLED
@@ -91,8 +91,9 @@ class Recorder:
         self._model = model
         self._observers = observers
 
-    @contextmanager
-    def generation(self, caller: Caller, request: GenerationRequest, operation: Operation) -> Iterator[Recording]:
+    def generation(
+        self, caller: Caller, request: GenerationRequest, operation: Operation
+    ) -> AbstractContextManager[Recording]:
         """Record a generation that runs inside the context."""
         record = RequestRecord(
             caller=caller,
@@ -104,11 +105,9 @@ class Recorder:
             max_tokens=request.max_tokens if request.max_tokens is not None else request.default_max_tokens,
             arrived_at=anyio.current_time(),
         )
-        with self._open(record) as recording:
-            yield recording
+        return self._open(record)
 
-    @contextmanager
-    def embedding(self, caller: Caller, request: EmbeddingRequest) -> Iterator[Recording]:
+    def embedding(self, caller: Caller, request: EmbeddingRequest) -> AbstractContextManager[Recording]:
         """Record a request for embeddings or scores that runs inside the context."""
         record = RequestRecord(
             caller=caller,
@@ -117,8 +116,7 @@ class Recorder:
             choices=request.parts,
             arrived_at=anyio.current_time(),
         )
-        with self._open(record) as recording:
-            yield recording
+        return self._open(record)
 
     @contextmanager
     def _open(self, record: RequestRecord) -> Iterator[Recording]:

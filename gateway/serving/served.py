@@ -1,13 +1,14 @@
 """A model with its engine, as requests use it."""
 
 from copy import copy
+from dataclasses import replace
 from enum import Enum, auto
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
 from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
-from gateway.serving.generations import ChooseAdapters, Generations, in_turns_of
+from gateway.serving.generations import ChooseAdapters, Generations, turns_of
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 
@@ -77,7 +78,7 @@ class Served:
             EngineError: the engine refused or failed the request.
             RefusedError: a limit of the caller's key is reached (429).
         """
-        request = in_turns_of(request, caller)
+        request = replace(request, **turns_of(request, caller))
 
         def accepted() -> None:
             caller.release_body()

@@ -78,6 +78,10 @@ class AdapterSettings(BaseModel):
         description="LoRA adapter in GGUF format, which requests choose as the model MODEL:NAME; repeatable, or "
         "separated by commas; default: no adapter, the file's name, scale 1",
     )
+    lora_apply: bool = Field(
+        False,
+        description="apply all LoRA adapters with their scales to requests that choose none, as llama-server does",
+    )
     control_vector: Annotated[tuple[str, ...], AfterValidator(_readable), BeforeValidator(split_items)] = Field(
         (),
         title="FILE[:SCALE]",

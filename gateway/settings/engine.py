@@ -19,6 +19,7 @@ from gateway.settings.values import (
     model_place,
     readable_model,
     readable_model_if_any,
+    split_items,
 )
 
 _ENGINE = EngineConfig(model="")
@@ -74,7 +75,8 @@ class EngineSettings(ModelSettings):
         None,
         min_length=1,
         title="NAME",
-        description="name of the model for clients; default: that of the file, or of the repository on the hub",
+        description="name of the model for clients, and further ones behind commas; default: that of the file, or of "
+        "the repository on the hub",
     )
     embedding_model: Annotated[
         Path | HubReference | None, BeforeValidator(model_place), AfterValidator(readable_model_if_any)
@@ -104,7 +106,7 @@ class EngineSettings(ModelSettings):
         """Refuse models that a request could not tell apart, and a server without a model."""
         if not self.served:
             raise ValueError(f"--models-dir {str(self.models_dir)!r}: there is no GGUF file in this folder")
-        if self.alias is not None and self.served[0].name != self.alias:
+        if self.alias is not None and self.served[0].name != self.served_name:
             raise ValueError("--alias is for one --model FILE, and not for models with names")
         counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
         if twice := [name for name, count in counts.items() if count > 1]:
@@ -119,19 +121,24 @@ class EngineSettings(ModelSettings):
     @property
     def served_name(self) -> str:
         """Name of the model of `--model` for clients."""
-        return self.alias or model_name(self.model)
+        return self._names[0] if self.alias else model_name(self.model)
 
     @property
     def all_slots(self) -> int:
         """Number of the slots of all models."""
         return sum(model.settings.slots for model in self.served)
 
+    @property
+    def _names(self) -> list[str]:
+        """Names in `alias`."""
+        return split_items(self.alias or "")
+
     @cached_property
     def served(self) -> tuple[ServedModel, ...]:
         """Models that the server serves. The first is the default of requests without a name."""
         models = []
         if "model" in self.model_fields_set or not (self.models or self.models_dir):
-            models.append(ServedModel(self.served_name, self.model, self.for_model()))
+            models.append(ServedModel(self.served_name, self.model, self.for_model(), tuple(self._names[1:])))
         for name, table in self.models.items():
             models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
         if self.models_dir is not None:

@@ -11,19 +11,37 @@ from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.prefix_files import PrefixFileSettings
-from gateway.settings.values import readable_template
+from gateway.settings.sampling import SamplingSettings
+from gateway.settings.values import readable_template, template_variables
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
 
 
 class ModelSettings(
-    HardwareSettings, KVCacheSettings, AdapterSettings, ContextShiftSettings, EmbeddingSettings, PrefixFileSettings
+    HardwareSettings,
+    KVCacheSettings,
+    AdapterSettings,
+    ContextShiftSettings,
+    EmbeddingSettings,
+    PrefixFileSettings,
+    SamplingSettings,
 ):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
 
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
-        None, title="FILE", description="Jinja chat template; default: the one in the model file"
+        None,
+        title="FILE",
+        description="Jinja chat template: a file, the template itself, or chatml, command-r, llama3, phi3 or zephyr; "
+        "default: the one in the model file",
+    )
+    default_chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
+        None, title="FILE", description="chat template for a model whose file has none, in the forms of --chat-template"
+    )
+    chat_template_kwargs: Annotated[str, AfterValidator(template_variables)] = Field(
+        "{}",
+        title="JSON",
+        description='variables of the chat template that requests may replace, such as {"enable_thinking": false}',
     )
     parse_special: bool = Field(
         False,

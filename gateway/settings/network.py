@@ -42,8 +42,8 @@ class NetworkSettings(EngineSettings):
     allow_origin: Annotated[tuple[str, ...], BeforeValidator(origins)] = Field(
         (),
         title="ORIGIN",
-        description="web origin whose pages may call the server, such as https://example.org; * allows all; "
-        "repeatable, or separated by commas; default: no origin",
+        description="web origin whose pages may call the server, such as https://example.org; localhost "
+        "allows all of this machine, * allows all; repeatable, or separated by commas; default: no origin",
     )
 
     # `repr=False` marks a secret: no message shows the value.

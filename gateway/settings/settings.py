@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.values import store_place
 
 
-class Settings(NetworkSettings):
+class Settings(NetworkSettings, LlamaServerSettings):
     """All settings of the operator. Times are in seconds unless the name has another unit."""
 
     request_timeout: float = Field(
@@ -24,6 +25,14 @@ class Settings(NetworkSettings):
         title="SECONDS",
         description="maximum time that a client leaves text unread; its request is then cancelled",
     )
+    stream_interval_ms: float | None = Field(
+        None,
+        gt=0,
+        le=5000,
+        title="MS",
+        description="minimum time between two pieces of a stream; text that arrives meanwhile is sent together, which "
+        "saves CPU time with many streams; default: all text is sent at once",
+    )
     body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="maximum size of a request body")
     body_budget: int = Field(
         64 * 2**20,
@@ -34,6 +43,11 @@ class Settings(NetworkSettings):
     )
     strict_fields: bool = Field(
         False, description="refuse requests with unknown fields instead of reporting them in a header"
+    )
+    answers_like: Literal["openai", "llama-server"] = Field(
+        "openai",
+        description="whose details the routes of OpenAI's API have: llama-server adds timings to answers, takes any "
+        "name for its only model, continues a last message of the assistant, and has errors of its own",
     )
     stored_responses: int = Field(
         1024,

@@ -1,5 +1,6 @@
 """Checks of the settings' values."""
 
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,11 +70,22 @@ def model_name(place: Path | HubReference) -> str:
     return place.name if isinstance(place, HubReference) else place.stem
 
 
-def readable_template(path: str) -> str:
-    """Return the chat template in a file."""
+def readable_template(given: str) -> str:
+    """Return the source of a chat template: of a file, of a name, or the text itself."""
     from gateway.chat.template_file import read_template  # noqa: PLC0415 - Jinja takes 25 ms, and few set a template
 
-    return read_template(path)
+    return read_template(given)
+
+
+def template_variables(text: str) -> str:
+    """Return the variables of a chat template, a JSON object, as they are."""
+    try:
+        variables = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not valid JSON: {error}") from error
+    if not isinstance(variables, dict):
+        raise ValueError("should be a JSON object")  # noqa: TRY004 (pydantic reports ValueError only)
+    return text
 
 
 def split_items(value: object) -> list[str]:
@@ -135,6 +147,6 @@ def origins(value: object) -> object:
     """Split values at commas and check that each is an origin or `*`."""
     origins = split_items(value)
     for origin in origins:
-        if not _ORIGIN.fullmatch(origin):
-            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor *")
+        if origin != "localhost" and not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is not an origin such as https://example.org, nor localhost or *")
     return origins

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +28,13 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(*flags: str) -> AsyncIterator[Served]:
-    """Run the program with these flags and yield it once it answers; stop it at the end."""
+async def serving(*flags: str, program: Sequence[str] = ("-m", "gateway")) -> AsyncIterator[Served]:
+    """Run the program with these flags and yield it once it answers; stop it at the end.
+
+    `program` are arguments of Python that run it.
+    """
     port = free_port()
-    command = ["-m", "gateway", "serve", "--port", str(port), "--log-level", "warning", *flags]
+    command = [*program, "serve", "--port", str(port), "--log-level", "warning", *flags]
     process = await asyncio.create_subprocess_exec(sys.executable, *command)
     try:
         async with asyncio.timeout(GUARD):

@@ -28,9 +28,9 @@ from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingLimits
+from engine.core.output.transcript import Transcript
 from engine.core.step import Outcome, StepPlan, StepResult
 from engine.core.token import Token
-from engine.core.transcript import Transcript
 from engine.events import EngineMetrics, Event
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Step

@@ -221,6 +221,27 @@ def test_a_restored_prefix_gives_the_same_tokens_as_the_saved_one(pair: Pair, ta
     runner.forget(Forget(7))
 
 
+def test_cells_that_were_read_continue_unchanged_in_another_slot(pair: Pair) -> None:
+    _, runner = pair
+    first, again = sequence(pair, 0), sequence(pair, 2)
+    expected = decode(runner, first, 5)
+    assert runner.write_cells(2, runner.read_cells(0), first.computed)
+    runner.remove(Removal(2, first.prompt - 1))
+    again.computed = first.prompt - 1
+    assert decode(runner, again, 5) == expected
+
+
+def test_cells_that_do_not_fit_leave_the_slot_empty(pair: Pair) -> None:
+    _, runner = pair
+    first = sequence(pair, 0)
+    decode(runner, first, 1)
+    cells = runner.read_cells(0)
+    assert not runner.write_cells(2, cells, first.computed + 1)
+    assert not runner.write_cells(2, cells[: len(cells) // 2], first.computed)
+    assert not runner.write_cells(2, b"", 1)
+    assert runner.write_cells(2, cells, first.computed)
+
+
 def test_an_aborted_pass_computes_no_token_and_the_next_one_is_right(pair: Pair) -> None:
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)

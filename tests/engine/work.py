@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +20,11 @@ import engine
 NOISE = 4096
 """Bytes. A copy of a list of 1,000 takes 8,000."""
 _ENGINE = str(Path(engine.__file__).parent)
+
+
+@cache
+def _counts(path: str) -> bool:
+    return path.startswith(_ENGINE) and not Path(path).name.startswith("fake")
 
 
 @dataclass
@@ -33,8 +39,7 @@ class Work:
 
     def enter(self, frame: FrameType, _event: str, _argument: Any) -> Callable[..., Any] | None:
         """Count a call, as the trace function of `sys.settrace`."""
-        path = frame.f_code.co_filename
-        if not path.startswith(_ENGINE) or Path(path).name.startswith("fake"):
+        if not _counts(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return self._note
@@ -42,9 +47,10 @@ class Work:
     def _note(self, _frame: FrameType, event: str, _argument: Any) -> Callable[..., Any]:
         if event == "opcode":
             self.instructions += 1
-            self.allocated += tracemalloc.get_traced_memory()[1] - self._held
+            held, peak = tracemalloc.get_traced_memory()
+            self.allocated += peak - self._held
+            self._held = held
             tracemalloc.reset_peak()
-            self._held = tracemalloc.get_traced_memory()[0]
         return self._note
 
 

@@ -26,10 +26,13 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], conte
     if reference := _at(place).get("$ref"):
         place = tuple(reference.removeprefix("#/").split("/"))
     _check_headers(_at(place)["headers"], headers)
+    if "content" not in _at(place):
+        assert not content, f"{method} {path} is not described to answer {status} with a body"
+        return
     kind = headers["content-type"].partition(";")[0]
     assert kind in _at(place)["content"], f"{method} {path} is not described to answer {status} with {kind}"
     place = (*place, "content", kind, "schema")
-    if kind == EVENTS:
+    if kind == EVENTS and "properties" in _at(place):
         _check_events(place, content)
     elif kind == JSON_LINES:
         for line in content.splitlines():

@@ -28,6 +28,7 @@ from engine import (
     QueuedRequest,
     RequestError,
     RequestSummary,
+    SlotAction,
     SlotInfo,
     Telemetry,
     Text,
@@ -196,6 +197,8 @@ class FakeEngine:
         self.refusal: EngineError | None = None
         self.generations: list[FakeGeneration] = []
         """Every accepted request in order."""
+        self.kept: list[tuple[SlotAction, int, str, str]] = []
+        """Slots that were saved, restored or erased, with the file and the partition."""
         self.patience: float | None = None
         """The patience of the latest request."""
         self.deadline = math.inf
@@ -241,6 +244,12 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         return SLOTS, METRICS
+
+    async def keep_slot(self, action: SlotAction, slot: int, *, file: str = "", partition: str = "") -> tuple[int, int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.kept.append((action, slot, file, partition))
+        return 84, 1000
 
     @asynccontextmanager
     async def generate(

@@ -54,7 +54,7 @@ def test_aliases_and_conversions_are_of_settings_that_exist() -> None:
 @pytest.mark.parametrize(
     ("flag", "use"),
     [
-        ("--temp", "requests set this, by a field of the same purpose"),
+        ("--grammar", "requests set this, by a field of the same purpose"),
         ("-md", "there are no draft models: --speculation drafts from a sequence's own text"),
         ("-ub", "the engine chooses the sizes of batches: --step-target-ms bounds their time"),
         ("-nkvo", "the KV cache of a layer is where the layer is: --gpu-layers"),
@@ -94,6 +94,12 @@ VALUES = [
     ("-n 100", "max_tokens", 100),
     ("-n -1", "max_tokens", None),
     ("--rope-scale 4", "rope_freq_scale", 0.25),
+    ("--temp 0.5", "temperature", 0.5),
+    ("-s 7", "seed", 7),
+    ("--sampling-seq kt", "samplers", ("top_k", "temperature")),
+    ("--keep -1", "n_keep", -1),
+    ("-l 5+1", "logit_bias", ("5+1",)),
+    ("-r END", "stop", ("END",)),
     ("-lv 0", "log_level", "error"),
     ("-lv 1", "log_level", "error"),
     ("-lv 2", "log_level", "warning"),

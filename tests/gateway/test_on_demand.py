@@ -55,7 +55,7 @@ async def test_the_slots_are_those_of_the_named_model() -> None:
         await post(gateway.app, COMPLETIONS, ask("b"))
         assert len((await AsgiCall(gateway.app, "/slots", method="GET", query="model=b").run()).json) == 2
         refused = await get(gateway.app, "/slots")
-        assert (refused.status, refused.json["error"]["code"]) == (503, "model_not_loaded")
+        assert (refused.status, refused.json["error"]["reason"]) == (503, "model_not_loaded")
 
 
 async def test_the_server_is_ready_once_the_kept_models_are_loaded() -> None:
@@ -142,18 +142,18 @@ async def test_the_router_lists_loads_and_unloads() -> None:
         assert (await post(gateway.app, "/models/load", {"model": "b"})).json == {"success": True}
         await gateway.until(b="loaded")
         again = await post(gateway.app, "/models/load", {"model": "b"})
-        assert (again.status, again.json["error"]["code"]) == (400, "already_loaded")
+        assert (again.status, again.json["error"]["reason"]) == (400, "already_loaded")
         assert (await post(gateway.app, "/models/unload", {"model": "b"})).json == {"success": True}
         await gateway.until(b="unloaded")
         again = await post(gateway.app, "/models/unload", {"model": "b"})
-        assert (again.status, again.json["error"]["code"]) == (400, "not_loaded")
+        assert (again.status, again.json["error"]["reason"]) == (400, "not_loaded")
         unknown = await post(gateway.app, "/models/load", {"model": "x"})
-        assert (unknown.status, unknown.json["error"]["code"]) == (404, "model_not_found")
+        assert (unknown.status, unknown.json["error"]["reason"]) == (404, "model_not_found")
 
 
 async def test_a_single_model_cannot_be_unloaded() -> None:
     reply = await post(app_of(FakeEngine()), "/models/unload", {"model": "tiny"})
-    assert (reply.status, reply.json["error"]["code"]) == (400, "cannot_unload")
+    assert (reply.status, reply.json["error"]["reason"]) == (400, "cannot_unload")
 
 
 async def test_metrics_count_the_requests_that_wait_for_a_model() -> None:

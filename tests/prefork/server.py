@@ -1,4 +1,7 @@
-"""The process that is copied: it imports modules, forks on request, and reports the ends of its children."""
+"""The process that is copied: it imports modules, forks on request, and reports the ends of its children.
+
+A child that forks itself, as the gateway does, requests this of the same process, on a socket of its own.
+"""
 
 import gc
 import importlib
@@ -14,6 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 REPORT = struct.Struct("=i")
@@ -22,18 +26,22 @@ MAX_REQUEST = 2**17
 """Maximum size of a request in bytes: JSON with the child's arguments and environment."""
 
 
-class Server:
-    """Forks children as requested on a socket. Its end is the end of all children."""
+CONTROL = 3
+"""File descriptor of a child that may request children: its socket for requests."""
 
-    def __init__(self, control: socket.socket, main: Callable[[], Any]) -> None:
-        """Prepare for requests on `control`, which keeps their boundaries. Each child runs `main`: its exit code."""
-        self._control = control
-        self._main = main
+
+class Server:
+    """Forks children as requested on sockets. The end of the first socket is the end of all children."""
+
+    def __init__(self, control: socket.socket, mains: Mapping[str, Callable[[], Any]]) -> None:
+        """Prepare for requests on `control`, which keeps their boundaries. `mains` are what children run, by name."""
+        self._mains = mains
         self._selector = selectors.DefaultSelector()
-        self._selector.register(control, selectors.EVENT_READ, self._take_request)
+        self._first = control
         self._channels: dict[int, int] = {}
         """Channel of each child, by its process id."""
         self._over = False
+        self._listen(control)
 
     def run(self) -> None:
         """Serve until the other side closes its socket."""
@@ -43,16 +51,31 @@ class Server:
         for pid in self._channels:
             os.kill(pid, signal.SIGKILL)
 
-    def _take_request(self) -> None:
-        request, descriptors, *_ = socket.recv_fds(self._control, MAX_REQUEST, 4)
-        if not request:
+    def _listen(self, control: socket.socket) -> None:
+        self._selector.register(control, selectors.EVENT_READ, partial(self._take_request, control))
+
+    def _take_request(self, control: socket.socket) -> None:
+        request, descriptors, *_ = socket.recv_fds(control, MAX_REQUEST, 4)
+        if request:
+            *standard, channel = descriptors
+            self._fork(channel, standard, **json.loads(request))
+        elif control is self._first:
             self._over = True
-            return
-        *standard, channel = descriptors
+        else:  # the child has ended; its children notice it as they do in the program
+            self._selector.unregister(control)
+            control.close()
+
+    def _fork(self, channel: int, standard: Sequence[int], *, forks: bool, **request: Any) -> None:
+        """Fork a child. One that `forks` gets a socket for its own requests."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if forks else (None, None)
+        files = [*standard, theirs.fileno()] if theirs else standard
         if (pid := os.fork()) == 0:
-            self._run_child(channel, standard, **json.loads(request))
+            self._run_child(channel, files, **request)
         for descriptor in standard:
             os.close(descriptor)
+        if ours and theirs:
+            theirs.close()
+            self._listen(ours)
         self._channels[pid] = channel
         ended = os.pidfd_open(pid)
         self._selector.register(ended, selectors.EVENT_READ, partial(self._reap, pid, ended))
@@ -70,19 +93,27 @@ class Server:
             os.write(channel, REPORT.pack(number))
 
     def _run_child(
-        self, channel: int, standard: Sequence[int], arguments: Sequence[str], environment: Mapping[str, str]
+        self,
+        channel: int,
+        files: Sequence[int],
+        *,
+        module: str,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
     ) -> None:
         code = 1
         try:
             os.setsid()
+            Path("/proc/self/comm").write_text(name)
             self._report(channel, os.getpid())
-            for target, descriptor in enumerate(standard):
+            for target, descriptor in enumerate(files):
                 os.dup2(descriptor, target)
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            os.closerange(len(files), os.sysconf("SC_OPEN_MAX"))
             sys.argv[1:] = arguments
             os.environ.clear()
             os.environ.update(environment)
-            code = self._main() or 0
+            code = self._mains[module]() or 0
             logging.shutdown()  # as the interpreter would: lines of the log may wait
         except BaseException:  # noqa: BLE001 - shown as the interpreter would
             traceback.print_exc()
@@ -91,8 +122,14 @@ class Server:
 
 
 def main() -> None:
-    """Serve requests on standard input. The arguments are modules: the `main` of the first is what children run."""
-    module, *_ = [importlib.import_module(name) for name in sys.argv[1:]]
+    """Serve requests on standard input.
+
+    The arguments are modules with a `main` that children run, `--`, and modules that these import later.
+    """
+    split = sys.argv.index("--")
+    mains = {name: importlib.import_module(name).main for name in sys.argv[1:split]}
+    for name in sys.argv[split + 1 :]:
+        importlib.import_module(name)
     gc.freeze()
     with socket.socket(fileno=os.dup(0)) as control:
-        Server(control, module.main).run()
+        Server(control, mains).run()

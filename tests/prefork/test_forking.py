@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ from engine.client.process import command_for
 from gateway.preparation.workers import forkserver
 from tests import program
 from tests.engine import fake_child
-from tests.prefork.forking import PREPARED
+from tests.prefork.client import CHILDREN
 from tests.prefork.process import ForkedProcess
 from tests.prefork.program import ForkedProgram
 
@@ -55,6 +56,14 @@ def test_the_program_is_forked() -> None:
     assert output.startswith("llama-gateway: --slots 'many': ")
 
 
+def test_the_engine_of_a_forked_program_is_forked_and_ends_with_it() -> None:
+    with program.serving_program() as (process, _):
+        (engine,) = program.engines_of(process.pid)
+        assert program.FORK_SERVER in Path(f"/proc/{engine}/cmdline").read_bytes()
+        with program.must_end(engine):
+            process.kill()
+
+
 def test_the_prepared_modules_are_those_that_run() -> None:
-    assert forkserver.__name__ in PREPARED
-    assert fake_child.__name__ in PREPARED
+    assert forkserver.__name__ in CHILDREN
+    assert fake_child.__name__ in CHILDREN

@@ -234,6 +234,26 @@ def test_a_text_is_embedded(tiny: Curl) -> None:
     assert len(one["embedding"]) == len(two["embedding"]) > 0
 
 
+def test_llama_servers_completion_is_answered(tiny: Curl) -> None:
+    whole = post(tiny, "/completion", prompt="17+25=", n_predict=32, temperature=0, return_tokens=True).json()
+    assert (whole["content"], whole["stop_type"], whole["tokens_evaluated"]) == ("42", "eos", 7)
+    fields = {"stream": True, "return_progress": True, "timings_per_token": True, "n_probs": 3}
+    events = post(tiny, "/completion", prompt="17+25=", temperature=0, **fields).events()
+    *parts, end = map(orjson.loads, events)
+    assert "".join(part["content"] for part in parts) == "42"
+    assert [token for part in parts for token in part["tokens"]] == whole["tokens"]
+    assert parts[0]["prompt_progress"]["total"] == 7
+    assert (end["stop"], end["tokens_predicted"], end["generation_settings"]["n_probs"]) == (True, 3, 3)
+
+
+def test_probabilities_after_the_samplers_sum_to_one(tiny: Curl) -> None:
+    fields = {"n_predict": 8, "n_probs": 5, "post_sampling_probs": True, "top_k": 5, "seed": 3}
+    answer = post(tiny, "/completion", prompt="Once upon a time", **fields).json()
+    for token in answer["completion_probabilities"]:
+        assert sum(one["prob"] for one in token["top_probs"]) == pytest.approx(1)
+        assert token["id"] in {one["id"] for one in token["top_probs"]}
+
+
 def test_a_text_is_tokenised_and_detokenised(tiny: Curl) -> None:
     tokens = tiny("/tokenize", "-d", '{"content": "17+25=42"}').json()["tokens"]
     body = orjson.dumps({"tokens": tokens}).decode()

@@ -34,7 +34,7 @@ class Compactor:
         gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         adapters = rows[0].adapters
         spent = self._spent.pop(adapters, 0)
-        if not gaps:
+        if not gaps or any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
             return
         if len(self._spent) >= len(self._ledger.slots):  # some of these sets have no sequence any more
             self._spent.clear()

@@ -8,7 +8,7 @@ from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
-from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
+from engine.core.kv.reuse import WORTH_COPYING, PrefixSource, Reuse, ReuseFinder, S, pays
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -84,12 +84,12 @@ class KVLedger:
         if not self._free:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
-        best = self.best_source(sequence)
         source = self._finder.best_slot(self.slots, wanted)
         extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
-        slot = place(self.slots, source.source if source and extends else None)
+        slot = self._wished(sequence) or place(self.slots, source.source if source and extends else None)
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
+        best = self.best_source(sequence) if wanted.size - shared >= WORTH_COPYING else None
         if best and pays(best.source, best.tokens - shared):
             self._use(best)  # the save below must not evict it
         if kept:
@@ -118,6 +118,8 @@ class KVLedger:
 
         Return False if it must wait for a later step: enough is copied before this one, or the source is being saved.
         """
+        if sequence.reusable - sequence.computed < WORTH_COPYING:
+            return True
         best = self.best_source(sequence)
         if best is None or not pays(best.source, best.tokens - sequence.computed):
             return True
@@ -186,6 +188,21 @@ class KVLedger:
         self._touch(slot)
         self._free.add(slot.seq_id)
         return sequence.computed
+
+    def erase(self, slot: Slot) -> None:
+        """Drop the cells of a free slot, and what begins alike in the store."""
+        self._changes += self.store.forget_alike(slot.prefix)
+        self._remove(slot, 0)
+        slot.cached = []
+
+    def vacate(self, slot: Slot) -> None:
+        """Drop the cells of a free slot, which are saved if that is worth it."""
+        self._give_up(slot)
+
+    def fill(self, slot: Slot, prefix: Prefix) -> None:
+        """Record the cells that were put into a free, empty slot."""
+        slot.cached, slot.partition, slot.floor = prefix.tokens, prefix.partition, prefix.size
+        self._touch(slot)
 
     def shift(self, sequence: Sequence) -> None:
         """Discard tokens of a sequence whose slot is full. Its cells are not shared from now on."""
@@ -302,6 +319,11 @@ class KVLedger:
     def _touch(self, slot: Slot) -> None:
         self._clock += 1
         slot.used = self._clock
+
+    def _wished(self, sequence: Sequence) -> Slot | None:
+        """Return the slot that a request names, if it is free."""
+        wish = sequence.request.slot
+        return self.slots[wish] if wish in self._free else None
 
 
 def _wanted(sequence: Sequence) -> Prefix:

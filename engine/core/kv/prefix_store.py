@@ -194,6 +194,11 @@ class PrefixStore:
         self._add(stored)
         return stored, evicted
 
+    def forget_alike(self, prefix: Prefix) -> list[CellChange]:
+        """Remove all prefixes that begin with this one, or that it begins with. Return the changes for the runner."""
+        alike = [one for one in self if one.prefix.common(prefix) == min(one.size, prefix.size)]
+        return [self._forget(one) for one in alike]
+
     def _forget(self, stored: StoredPrefix) -> Forget:
         self._remove(stored)
         return Forget(stored.key)

@@ -40,12 +40,20 @@ class PrefixWaiters:
             return
         if not sequence.shares:
             return
-        best = self._ledger.best_source(sequence)
-        source, shared = self._awaited(sequence, earlier)
-        if source and shared >= max(sequence.computed, best.tokens if best else 0) + WORTH_WAITING:
+        source, shared = self._worth_waiting(sequence, earlier)
+        if source:
             self._sources[sequence] = source, shared
         elif not self._ledger.copy_prefix(sequence):
             self._sources[sequence] = None, 0  # the copy follows before a later step
+
+    def _worth_waiting(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
+        """Return the sequence whose prefix is worth the wait, and the number of its tokens that can be reused."""
+        if sequence.reusable - sequence.computed < WORTH_WAITING:
+            return None, 0
+        best = self._ledger.best_source(sequence)
+        source, shared = self._awaited(sequence, earlier)
+        saved = shared - max(sequence.computed, best.tokens if best else 0)
+        return (source, shared) if saved >= WORTH_WAITING else (None, 0)
 
     def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
         """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""

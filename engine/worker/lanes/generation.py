@@ -16,6 +16,7 @@ from engine.request import GenerationRequest
 from engine.worker.admission import admit
 from engine.worker.lanes.lane import Lane
 from engine.worker.slices import Slices
+from engine.worker.slot_states import SlotStates
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
         self._runner = runner
         self._model = model
         self._speculation = speculation
+        self.slot_states = SlotStates(scheduler.contents, runner, model.info.vocabulary)
+        """Cells of the free slots."""
 
     @property
     @override

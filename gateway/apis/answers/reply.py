@@ -35,11 +35,12 @@ class JsonReply(Response, Generic[AnswerT]):
 
     @classmethod
     async def in_pieces(cls, pieces: Iterable[bytes]) -> Self:
-        """Return a response with a body in pieces. Lets other tasks run after each block of them."""
-        encoded = []
+        """Return a response with a body in pieces. Lets other tasks run between blocks of them."""
+        encoded: list[bytes] = []
         for block in blocks(pieces):
+            if encoded:
+                await anyio.lowlevel.checkpoint()
             encoded.append(block)
-            await anyio.lowlevel.checkpoint()
         return cls.encoded(*encoded)
 
     @override

@@ -72,6 +72,15 @@ class Timings(JsonObject):
     truncated: bool
 
 
+class PromptProgress(JsonObject):
+    """Tokens of a prompt: all, those found in the cache, and those read until now. The time is that of the reading."""
+
+    total: Count
+    cache: Count
+    processed: Count
+    time_ms: Time
+
+
 class LegacyLogprobs(JsonObject):
     """Four parallel lists with one entry per token."""
 

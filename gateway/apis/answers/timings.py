@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from engine import Finished
-from gateway.apis.answers.shapes import Timings
+from engine import Finished, FinishReason, Text
+from gateway.apis.answers.shapes import PromptProgress, Timings
 
 
 def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timings:
@@ -20,6 +20,7 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
     cached = sum(end.cached for end in ends)
     prompt, prompt_seconds = sum(prompt_tokens) * choices_per_prompt - cached, sum(end.prompt_seconds for end in ends)
     predicted, predicted_seconds = sum(end.tokens for end in ends), sum(end.decode_seconds for end in ends)
+    steps = sum(max(0, end.tokens - 1) for end in ends)  # the last step of the prompt draws the first token
     return {
         "cache_n": cached,
         "prompt_n": prompt,
@@ -28,12 +29,45 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
         "prompt_per_second": _ratio(prompt, prompt_seconds),
         "predicted_n": predicted,
         "predicted_ms": predicted_seconds * 1000,
-        "predicted_per_token_ms": _ratio(predicted_seconds * 1000, predicted),
-        "predicted_per_second": _ratio(predicted, predicted_seconds),
+        "predicted_per_token_ms": _ratio(predicted_seconds * 1000, steps),
+        "predicted_per_second": _ratio(steps, predicted_seconds),
         "draft_n": sum(end.drafted for end in ends),
         "draft_n_accepted": sum(end.accepted for end in ends),
         "truncated": any(end.discarded for end in ends),
     }
+
+
+class RunningTimings:
+    """Times of one choice of a stream until now. The request asks the engine for `progress` and `token_ids`."""
+
+    def __init__(self) -> None:
+        self._predicted = 0
+        self._cached = self._processed = 0
+        self._prompt_seconds = 0.0
+
+    def read(self, event: Text) -> PromptProgress | None:
+        """Return the progress of the choice's prompt, if the event is about the prompt."""
+        if event.progress is None:
+            return None
+        progress = event.progress
+        self._cached, self._processed, self._prompt_seconds = progress.cached, progress.processed, progress.seconds
+        return {
+            "total": progress.total,
+            "cache": progress.cached,
+            "processed": progress.processed,
+            "time_ms": progress.seconds * 1000,
+        }
+
+    def add(self, tokens: int) -> None:
+        """Count generated tokens."""
+        self._predicted += tokens
+
+    def timings(self, decode_seconds: float) -> Timings:
+        """Return the times after decode steps of that duration."""
+        costs = self._prompt_seconds, decode_seconds
+        return timings(
+            [self._processed], [Finished(0, "", FinishReason.LENGTH, self._predicted, self._cached, (), None, *costs)]
+        )
 
 
 def _ratio(amount: float, per: float) -> float:

@@ -51,6 +51,10 @@ _CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "sampl
 _COPIED = tuple(field.name for field in fields(Sampling) if field.name not in _CONVERTED)
 """Fields that have the same meaning in the engine's `Sampling`."""
 
+_ENGINE_NAMES = {"repetition_penalty": "repeat_penalty", "n_keep": "keep"}
+_DEFAULTED = {field.name for field in fields(Sampling)} | {"stop", *_ENGINE_NAMES}
+"""Fields for which the operator may set a default."""
+
 _STOP_FORMS = "should be a string or an array of strings"
 
 
@@ -237,6 +241,7 @@ class SamplingFields(Fields):
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),
             sampling=self.sampling(),
+            given=frozenset(_ENGINE_NAMES.get(name, name) for name in self.model_fields_set & _DEFAULTED),
             keep=self.n_keep,
             discard=self.n_discard,
             cache_prompt=self.cache_prompt,
@@ -252,11 +257,10 @@ class ReportFields(Fields):
 
     return_token_ids: bool = False
     timings: bool = False
-    timings_per_token: bool = Field(False, json_schema_extra={"const": False})
 
-    @field_validator("timings_per_token")
-    @classmethod
-    def _at_the_end_only(cls, wanted: bool) -> bool:
-        if wanted:
-            raise ValueError("is not supported: timings adds them once, at the end")
-        return wanted
+
+class StreamReportFields(Fields):
+    """llama-server's options for extra fields of the events of a stream."""
+
+    timings_per_token: bool = Field(False, description="Timings in each event of a stream.")
+    return_progress: bool = Field(False, description="Events with the progress of the prompt in a stream.")

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from engine import GenerationRequest
 from gateway.apis.fields.constraints import GrammarFields
@@ -32,6 +32,14 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     max_tokens: int = Field(16, ge=0, le=MAX_INT)
     stream: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    timings_per_token: bool = Field(False, json_schema_extra={"const": False})
+
+    @field_validator("timings_per_token")
+    @classmethod
+    def _at_the_end_only(cls, wanted: bool) -> bool:
+        if wanted:
+            raise ValueError("is not supported: timings adds them once, at the end")
+        return wanted
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""

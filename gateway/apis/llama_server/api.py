@@ -1,32 +1,54 @@
 """The API of llama-server's own routes."""
 
-from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
+from gateway.apis.llama_server.completion.endpoint import native_completion_endpoints
+from gateway.apis.llama_server.embeddings.endpoint import native_embeddings_endpoints
+from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
+from gateway.apis.llama_server.infill.endpoint import infill_endpoints
 from gateway.apis.llama_server.lora_adapters import lora_adapters_endpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoints
 from gateway.apis.llama_server.models import router_endpoints
-from gateway.apis.llama_server.slots import slots_endpoints
-from gateway.apis.llama_server.tokenize import tokenize_endpoints
-from gateway.middleware.errors import encode_error
+from gateway.apis.llama_server.openai.endpoints import aliases
+from gateway.apis.llama_server.options import RouteOptions
+from gateway.apis.llama_server.props import props_endpoints
+from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
+from gateway.apis.llama_server.slots.listing import slots_endpoints
+from gateway.apis.llama_server.streams import streams_endpoints
+from gateway.apis.llama_server.tokenize.endpoint import tokenize_endpoints
+from gateway.middleware.resumable import ResumableStreams
 from gateway.serving.models import Models
 
 
-def llama_server_api(models: Models, health: HealthEndpoints, metrics: MetricsEndpoints | None) -> Api:
-    """Return llama-server's routes, without `/metrics` if None. Its errors have OpenAI's shape."""
+def llama_server_api(
+    models: Models,
+    health: HealthEndpoints,
+    metrics: MetricsEndpoints | None,
+    openai: Api,
+    streams: ResumableStreams,
+    options: RouteOptions,
+) -> Api:
+    """Return llama-server's routes, without `/metrics` if None. Those of OpenAI's are aliases of `openai`."""
     endpoints = (
+        *native_completion_endpoints(models),
+        *infill_endpoints(models),
+        *aliases(openai),
+        *native_embeddings_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
         *health_endpoints(health),
-        *slots_endpoints(models),
+        *slots_endpoints(models, options),
+        *slot_actions_endpoints(models, options),
+        *props_endpoints(models, options, metrics=metrics is not None),
         *lora_adapters_endpoints(models),
+        *streams_endpoints(streams),
         *router_endpoints(models),
         *(metrics_endpoints(metrics) if metrics else ()),
     )
-    return Api(endpoints, encode_error, ErrorAnswer)
+    return Api(endpoints, encode_error, LlamaServerErrorAnswer)
 
 
 def metrics_api(metrics: MetricsEndpoints) -> Api:
     """Return the routes of a port for metrics alone."""
-    return Api(metrics_endpoints(metrics), encode_error, ErrorAnswer)
+    return Api(metrics_endpoints(metrics), encode_error, LlamaServerErrorAnswer)

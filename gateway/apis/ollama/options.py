@@ -64,6 +64,11 @@ class Options(Nested):
         }
         return SamplingFields.model_validate({**shared, "n_keep": self.num_keep})
 
+    @property
+    def given(self) -> set[str]:
+        """Names of the options that the client has set, by the engine's names."""
+        return {"keep" if name == "num_keep" else name for name in self.model_fields_set}
+
 
 def _options(value: object) -> object:
     return read_nested(Options, value, "options") if isinstance(value, dict) else value

@@ -47,10 +47,11 @@ class GenerationFields(ModelFields):
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
-        options = self.options
+        request = self.options.sampling().generation()
         return replace(
-            options.sampling().generation(),
-            max_tokens=options.max_tokens,
+            request,
+            given=request.given & self.options.given,
+            max_tokens=self.options.max_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
         )

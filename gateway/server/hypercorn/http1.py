@@ -99,6 +99,7 @@ class Http1(H11Protocol):
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
         self._chunked = False  # encoding of the current response's body
+        self._head = b""  # of a response whose body has not begun: one send takes both
 
     async def turn(self) -> None:
         """Wait until this connection may read. Only one that uploads waits, so that hang-ups are detected at once."""
@@ -212,8 +213,15 @@ class Http1(H11Protocol):
             return  # the application does not know yet that the connection was refused
         if isinstance(event, h11.Response):
             self._chunked = CHUNKED in data
-        if data:
-            await self._wire.send(data)
+            self._head = data
+        else:
+            await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
+        """Send bytes, behind the head if that was not sent yet."""
+        head, self._head = self._head, b""
+        if head or data:
+            await self._wire.send(head + data)
 
     async def _send_body(self, data: bytes) -> None:
         """Send a non-empty part of a body.
@@ -221,7 +229,7 @@ class Http1(H11Protocol):
         A chunk is framed here and not by h11, which keeps no state about chunks. Its checks cost as much as the send.
         """
         if self._chunked and self.connection.our_state is h11.SEND_BODY:
-            await self._wire.send(b"%x\r\n%b\r\n" % (len(data), data))
+            await self._write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
             await self._send_h11_event(h11.Data(data=data))
 
@@ -260,6 +268,7 @@ class Http1(H11Protocol):
 
     @override
     async def _maybe_recycle(self) -> None:
+        await self._write(b"")
         if self.connection.our_state is h11.SEND_BODY and self.connection.their_http_version == b"1.0":
             self._wire.abort("response was cut short")  # on HTTP/1.0, FIN is the clean end of a response
         await super()._maybe_recycle()

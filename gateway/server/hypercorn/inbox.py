@@ -1,12 +1,13 @@
 """Queue of the ASGI messages that one request's application has not received yet."""
 
-from collections.abc import Callable
-
 import anyio
 from starlette.types import Message
+from typing_extensions import override
+
+from gateway.middleware.disconnect import Arrivals, OnDisconnect
 
 
-class Inbox:
+class Inbox(Arrivals):
     """Body bytes, then disconnect messages. `put` never waits; the connection's reader waits in `drained`."""
 
     def __init__(self, limit: int) -> None:
@@ -20,9 +21,9 @@ class Inbox:
         self._more_body = True
         self._has_body = False
         self._disconnects: list[Message] = []
-        self._disconnected = False
-        self._on_disconnect: Callable[[], object] = lambda: None
-        self._changed = anyio.Event()
+        self._disconnected: Message | None = None  # the first one
+        self._on_disconnect: OnDisconnect = lambda _message: None
+        self._changed: anyio.Event | None = None  # while a task waits
 
     def put(self, message: Message) -> None:
         """Add an ASGI `http.request` or `http.disconnect`. Waiting body messages are joined.
@@ -31,19 +32,26 @@ class Inbox:
         """
         if message["type"] == "http.disconnect":
             self._disconnects.append(message)
-            self._disconnected = True
-            self._on_disconnect()
+            self._disconnected = self._disconnected or message
+            self._on_disconnect(message)
         elif not self._disconnected:
             self._body += message["body"]
             self._more_body = message["more_body"]
             self._has_body = True
-        self._changed.set()
+        self._note_change()
 
-    def on_disconnect(self, call: Callable[[], object]) -> None:
-        """Call a function at the next disconnect, before its message is received, or at once after a disconnect."""
+    @override
+    def on_disconnect(self, call: OnDisconnect) -> None:
+        """Call a function at each disconnect, before its message is received, and at once after a disconnect."""
         self._on_disconnect = call
         if self._disconnected:
-            call()
+            call(self._disconnected)
+
+    @override
+    def take_body(self, limit: int) -> bytes | None:
+        if self._more_body or self._disconnected or not self._has_body or len(self._body) > limit:
+            return None
+        return self._take()
 
     @property
     def is_full(self) -> bool:
@@ -61,11 +69,19 @@ class Inbox:
             await self._change()
         if not self._has_body:
             return self._disconnects.pop(0)
+        return {"type": "http.request", "body": self._take(), "more_body": self._more_body}
+
+    def _take(self) -> bytes:
         body, self._body, self._has_body = bytes(self._body), bytearray(), False
-        self._changed.set()
-        return {"type": "http.request", "body": body, "more_body": self._more_body}
+        self._note_change()
+        return body
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def _change(self) -> None:
-        if self._changed.is_set():
+        if self._changed is None:
             self._changed = anyio.Event()
         await self._changed.wait()

@@ -74,7 +74,7 @@ class Requests:
         """
         inbox = Inbox(self._limits.unread)
         self._inboxes.add(inbox)
-        scope["extensions"][EXTENSION] = inbox.on_disconnect
+        scope["extensions"][EXTENSION] = inbox
         self.spawn(self._run, app, scope, inbox, send)
 
         async def put(message: Message) -> None:

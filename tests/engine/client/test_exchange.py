@@ -95,10 +95,11 @@ async def test_events_before_a_failure_are_returned_before_it(line: Line) -> Non
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_raises_the_exception_of_its_kind(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()
-    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param"), None)
+    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param", {"n_ctx": 8}), None)
     with pytest.raises(kind) as caught:
         await mailbox.accepted()
-    assert vars(caught.value) == {"message": "no", "code": "code", "param": "param", "retry_after": None}
+    told = {"message": "no", "code": "code", "param": "param", "retry_after": None, "figures": {"n_ctx": 8}}
+    assert vars(caught.value) == told
 
 
 async def test_a_cancel_is_sent_once_and_only_the_release_counts_after_it(line: Line) -> None:

@@ -30,7 +30,7 @@ def test_a_request_starts_and_finishes_with_its_text() -> None:
     key = driver.add("hello", max_tokens=3)
     driver.drain()
     assert driver.news[key][0] == Started()
-    expected = Finished(0, driver.text(key), FinishReason.LENGTH, 3, 0, prompt_seconds=1.0, decode_seconds=2.0)
+    expected = Finished(0, driver.text(key), FinishReason.LENGTH, 3, 0, prompt_seconds=1.0, decode_seconds=2.0, slot=0)
     assert driver.last(key) == expected
     assert len(driver.text(key)) == 3
 
@@ -384,7 +384,7 @@ def test_max_tokens_0_computes_the_prompt_and_draws_no_token() -> None:
     driver = Driver()
     key = driver.add("warm", max_tokens=0)
     driver.drain()
-    assert driver.last(key) == Finished(0, "", FinishReason.LENGTH, 0, 0, prompt_seconds=1.0)
+    assert driver.last(key) == Finished(0, "", FinishReason.LENGTH, 0, 0, prompt_seconds=1.0, slot=0)
     assert driver.scheduler.metrics().cached_tokens == 4
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.echo import Echo
+from engine.core.output.echo import Echo
 from engine.core.sequence import Sequence, State
 from engine.core.token import Token
 from engine.events import Alternative, Finished, FinishReason, Text, TokenDetail

@@ -127,6 +127,7 @@ def test_infill_encloses_both_texts_in_its_control_tokens(monkeypatch: pytest.Mo
     with load(config(context=256)) as loaded:
         before, after = (loaded.tokenize(text, begin=False, special=False) for text in ("one </s>", "two"))
         assert loaded.info.infills
+        assert loaded.info.fill_tokens == {"prefix": 10, "suffix": 11, "middle": 12}
         assert loaded.infill("one </s>", "two") == [1, 10, *before, 11, *after, 12]
 
 

@@ -413,3 +413,20 @@ def test_min_tokens_works_with_ignore_eos() -> None:
     sampler = make(Sampling(temperature=GREEDY, min_tokens=1, ignore_eos=True), stop_tokens=(stop,))
     assert [next_token(sampler, logits.copy()) for _ in range(2)] == [20, stop]
     sampler.close()
+
+
+@pytest.mark.parametrize(
+    ("sampling", "count"),
+    [(Sampling(top_k=5), 5), (Sampling(temperature=0.0), 1), (Sampling(top_k=40, top_p=0.5, temperature=0.7), None)],
+)
+def test_the_logits_that_the_samplers_leave_are_kept_on_request(sampling: Sampling, count: int | None) -> None:
+    no_vocabulary = DryTemplates(0, CONTEXT)
+    resources = SamplerResources(Candidates(SMALL), frozenset(END), CONTEXT, no_vocabulary)
+    sampler = SequenceSampler(sampling, 1, resources, prompt=PROMPT, keeps=True)
+    same = make(sampling)
+    with contextlib.closing(sampler), contextlib.closing(same):
+        token = next_token(sampler, make_logits(SMALL, 3))
+        left = np.flatnonzero(sampler.kept() > -math.inf)
+        assert token in left
+        assert len(left) == count or (count is None and 1 <= len(left) < SMALL)
+        assert token == next_token(same, make_logits(SMALL, 3))

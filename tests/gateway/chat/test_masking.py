@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine import PromptText, RequestError, TextPrompt, text_of
 from gateway.chat.control_names import ControlNames
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
-from gateway.chat.rendering import encode_conversation, render, template_key
+from gateway.chat.rendering import TemplateDefaults, encode_conversation, render, template_key
 from gateway.chat.template_capabilities import TemplateMessage  # noqa: TC001 (read by mypy only)
 from gateway.chat.tools import Tool
 from gateway.preparation.codec import decode, encode
@@ -200,7 +200,9 @@ def test_a_refusal_of_a_template_has_the_clients_words() -> None:
 def test_the_operator_and_the_request_may_parse_names(operator: bool, request_field: bool | None) -> None:
     model = replace(MODEL, chat_template="{{ messages[0].content }}", control_names=NAMES)
     conversation = Conversation(messages=({"role": "user", "content": "<s>"},), parse_special=request_field)
-    prompt = render(template_key(model, parse_special=operator), encode_conversation(conversation))
+    prompt = render(
+        template_key(model, defaults=TemplateDefaults(parse_special=operator)), encode_conversation(conversation)
+    )
     parsed = operator if request_field is None else request_field
     assert prompt.text == ("<s>" if parsed else PromptText("<s>", ((0, 3),)))
 

@@ -204,6 +204,8 @@ BODIES: dict[str, bytes] = {
     "/v1/responses/input_tokens": b'{"input": "x"}',
     "/v1/embeddings": b'{"input": "x"}',
     "/generate": BODY,
+    "/completion": BODY,
+    "/embedding": b'{"input": "x"}',
     "/apply-template": b'{"messages": [{"role": "user", "content": "x"}]}',
     "/tokenize": b'{"content": "x"}',
     "/detokenize": b'{"tokens": [97]}',
@@ -218,7 +220,9 @@ async def test_a_model_that_the_key_does_not_allow_is_a_403_on_every_route(path:
         assert (await call(app, "POST", path, as_("alice"), BODIES[path])).status == 200
         done = len(engine.generations) + len(engine.embeddings)
         reply = await call(app, "POST", path, as_("carol"), BODIES[path])
-        assert (reply.status, reply.json["error"]["code"]) == (403, "model_not_allowed")
+        error = reply.json["error"]
+        assert reply.status == 403
+        assert "model_not_allowed" in {error["code"], error.get("reason")}
         assert len(engine.generations) + len(engine.embeddings) == done
 
 

@@ -6,7 +6,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
 from gateway.keys.ring import KeyRing
-from gateway.middleware.origin import OriginGuard, ReadableResponses, is_same_origin
+from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses, is_same_origin
 from tests.gateway.application import app_with_keys
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine
@@ -135,3 +135,40 @@ async def test_a_page_with_a_rebound_host_name_is_refused() -> None:
 )
 def test_odd_origins_are_foreign(origin: str, host: str) -> None:
     assert not is_same_origin(origin, host)
+
+
+LOCAL_PAGES = ("http://localhost", "http://localhost:8080", "https://127.0.0.1:3000", "http://[::1]")
+OTHERS = (
+    "http://evil.example",
+    "http://notlocalhost",
+    "http://localhost.evil.example",
+    "http://127.0.0.1.evil.example",
+)
+
+
+@pytest.mark.parametrize(("origin", "status"), [(page, 200) for page in LOCAL_PAGES] + [(page, 403) for page in OTHERS])
+async def test_localhost_stands_for_the_pages_of_this_machine(origin: str, status: int) -> None:
+    async with serving(ReadableResponses(scoped(OriginGuard(hello, ("localhost",))), ("localhost",))) as site:
+        answer = await site.ask(request(origin=origin))
+        assert answer.status == status
+        assert answer.headers.get("access-control-allow-origin") == (origin if status == 200 else None)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "answered"),
+    [
+        ("*", "web.example", True),
+        ("localhost", "http://localhost:1", True),
+        ("localhost", "http://evil.example", False),
+    ],
+)
+async def test_an_open_preflight_has_llama_servers_headers_for_allowed_pages(
+    allowed: str, origin: str, answered: bool
+) -> None:
+    async with serving(scoped(OpenPreflight(OriginGuard(hello, (allowed,)), (allowed,)))) as site:
+        preflight = request("OPTIONS", origin=origin, access_control_request_method="POST")
+        answer = await site.ask(preflight)
+        assert answer.status == 200
+        assert answer.headers.get("access-control-allow-origin") == (origin if answered else None)
+        assert answer.headers.get("access-control-allow-headers") == ("*" if answered else None)
+        assert (await site.ask(request())).status == 200

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.generate.request import GenerateBody
-from gateway.apis.llama_server.tokenize_request import TokenizeBody
+from gateway.apis.llama_server.tokenize.request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.embeddings.request import EmbeddingBody
@@ -73,7 +73,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     ),
     *((CompletionBody, {"prompt": "a", "seed": seed}) for seed in each(-(2**63) - 1, 1.5, True, "1")),
     (CompletionBody, {"prompt": "a", "structured_outputs": {"regex": "a", "structural_tag": {}}}),
-    (CompletionBody, {"prompt": "a", "timings_per_token": True}),
+    (GenerateBody, {"prompt": "a", "timings_per_token": True}),
     *((ChatBody, {"messages": messages}) for messages in each(None, [], {}, [{"role": "bird", "content": "a"}], ["a"])),
     *(
         (ChatBody, {"messages": [{"role": "user", "content": content}]})

@@ -42,7 +42,7 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 
 def routes_of(app: Any) -> list[Route]:
     while not isinstance(app, Starlette):
-        app = vars(app).get("_app") or vars(app)["_same_origin_app"]
+        app = vars(app).get("_app") or vars(app)["_others"]
     return [route for route in app.routes if isinstance(route, Route)]
 
 

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.middleware.disconnect import on_disconnect_of, wait_for_disconnect
+from gateway.middleware.disconnect import arrivals_of, read_disconnect, wait_for_disconnect
 from gateway.server.hypercorn import requests
 from gateway.server.hypercorn.chunked import CHUNKS_PER_TURN
 from gateway.server.hypercorn.framing import Framing
@@ -179,9 +179,11 @@ async def test_a_hang_up_behind_an_unread_body_is_noticed(
 
     async def app(scope: Scope, receive: Receive, _send: Send) -> None:
         gone = anyio.Event()
-        on_disconnect_of(scope)(gone.set)
+        arrivals = arrivals_of(scope)
+        assert arrivals is not None
+        arrivals.on_disconnect(lambda _message: gone.set())
         await gone.wait()
-        reasons.append((await wait_for_disconnect(receive)).reason)
+        reasons.append(read_disconnect(await wait_for_disconnect(receive)).reason)
 
     async with serving(app, ServerLimits(unread=1000)) as site:
         client = site.client()

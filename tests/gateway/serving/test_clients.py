@@ -8,8 +8,8 @@ from starlette.types import Scope
 
 from engine import EmbeddingRequest, GenerationRequest
 from gateway.keys.key import Key
-from gateway.middleware.caller import Caller, client_of
-from gateway.serving.generations import in_turns_of
+from gateway.middleware.caller import Caller, client_of, digest_of_credentials
+from gateway.serving.generations import turns_of
 from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall
@@ -56,13 +56,14 @@ GENERATION = GenerationRequest(id="r", prompts=("x",))
 
 def test_a_request_has_the_weight_and_the_priority_of_its_key() -> None:
     caller = Caller(request_id="r", client="key_1", key=KEY)
-    for sent in (in_turns_of(GENERATION, caller), in_turns_of(EmbeddingRequest(id="r", inputs=("x",)), caller)):
-        assert (sent.client, sent.weight, sent.priority) == ("key_1", 4.0, -2)
-    assert in_turns_of(replace(GENERATION, priority=0), caller).priority == 0, "its own comes first"
+    for request in (GENERATION, EmbeddingRequest(id="r", inputs=("x",))):
+        assert turns_of(request, caller) == {"client": "key_1", "weight": 4.0, "priority": -2}
+    assert turns_of(replace(GENERATION, priority=0), caller)["priority"] == 0, "its own comes first"
 
 
 def test_without_a_key_all_clients_weigh_the_same() -> None:
-    sent = in_turns_of(replace(GENERATION, priority=3), Caller(request_id="r", client="192.0.2.1"))
+    request = replace(GENERATION, priority=3)
+    sent = replace(request, **turns_of(request, Caller(request_id="r", client="192.0.2.1")))
     assert (sent.client, sent.weight, sent.priority) == ("192.0.2.1", 1.0, 3)
 
 
@@ -83,13 +84,17 @@ def scope_of(*headers: tuple[bytes, bytes], address: tuple[str, int] | None) -> 
     return {"type": "http", "headers": headers, "client": address}
 
 
+def name_of(scope: Scope) -> str:
+    return client_of(scope, digest_of_credentials(scope["headers"]))
+
+
 def test_a_client_without_credentials_is_its_address_without_the_port() -> None:
-    assert client_of(scope_of(address=("192.0.2.1", 4321))) == "192.0.2.1"
-    assert client_of(scope_of(address=None)) == ""
+    assert name_of(scope_of(address=("192.0.2.1", 4321))) == "192.0.2.1"
+    assert name_of(scope_of(address=None)) == ""
 
 
 def test_credentials_come_before_the_address() -> None:
     key = (b"Authorization", b"Bearer secret")
-    names = {client_of(scope_of(key, address=(f"192.0.2.{n}", 1))) for n in range(3)}
+    names = {name_of(scope_of(key, address=(f"192.0.2.{n}", 1))) for n in range(3)}
     assert len(names) == 1
     assert not any(name.startswith("192") for name in names)

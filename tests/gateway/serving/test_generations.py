@@ -1,6 +1,7 @@
 """Generations: the queue, deadlines and hang-ups."""
 
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -10,7 +11,7 @@ from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.serving.adapters import Adapters
-from gateway.serving.generations import Generations
+from gateway.serving.generations import Encode, Generations, GenerationSource, GenerationTerms
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 from tests.gateway.application import app_of
@@ -54,20 +55,49 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     assert engine.generations[0].left == "waited in the queue for too long"
 
 
-async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
-    engine, caller = FakeEngine(wait_in_queue), Caller(request_id="req_1")
-    recorder = Recorder("m", ())
+def source_of(engine: FakeEngine, encode: Encode = lambda _prompts, _events: [], **changes: Any) -> GenerationSource:
+    """Return the source of a stream."""
+    terms = GenerationTerms(**{"max_tokens": None, "queue_timeout": 1000, "patience": 1000, **changes})
     generations = Generations(
-        engine.as_engine(),
-        recorder,
-        Limiter(),
-        max_tokens=None,
-        queue_timeout=1000,
-        patience=1000,
-        adapters=Adapters((), ()).chosen,
+        engine.as_engine(), Recorder("m", ()), Limiter(), terms=terms, adapters=Adapters((), ()).chosen
     )
     request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
-    source = generations.stream(caller, request, lambda _prompts, _events: [], operation=Operation.CHAT)
+    return generations.stream(Caller(request_id="req_1"), request, encode, operation=Operation.CHAT)
+
+
+async def test_pieces_are_sent_together_within_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, pauses, paused, rested = FakeEngine(say_nothing), [], anyio.Event(), anyio.Event()
+
+    async def sleep_until(deadline: float) -> None:
+        if deadline > 0:
+            pauses.append(deadline)
+            paused.set()
+            await rested.wait()
+
+    async def take_later() -> None:
+        taken.append([*await take()])
+
+    monkeypatch.setattr(anyio, "sleep_until", sleep_until)
+    source = source_of(engine, lambda _prompts, events: [event.text.encode() for event in events], stream_interval=3.0)
+    async with source() as take:
+        (generation,) = engine.generations
+        generation.put(Text(0, "a"))
+        before = anyio.current_time()
+        taken = [[*await take()]]
+        after = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take_later)
+            await paused.wait()
+            generation.put(Text(0, "b"))
+            generation.put(Text(0, "c"))
+            rested.set()
+    assert taken == [[b"a"], [b"b", b"c"]]
+    assert before <= pauses[0] - 3.0 <= after
+
+
+async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
+    engine = FakeEngine(wait_in_queue)
+    source = source_of(engine)
     assert await source.status() == "", "it is not open"
     async with source() as take:
         (generation,) = engine.generations
@@ -162,3 +192,26 @@ async def test_a_slow_reader_gets_an_error_event() -> None:
     assert call.complete
     assert b'"code":"slow_reader"' in call.bodies[-1]
     assert b"[DONE]" not in call.content
+
+
+SAMPLED: dict[str, dict[str, object]] = {
+    "/v1/completions": {"prompt": "x"},
+    "/v1/chat/completions": {"messages": MESSAGES},
+    "/v1/responses": {"input": "Hi"},
+    "/generate": {"prompt": "x"},
+}
+DEFAULTS = {"temperature": 0.25, "repeat_penalty": 1.5, "stop": ("END",), "n_keep": 4}
+
+
+@pytest.mark.parametrize("path", SAMPLED)
+async def test_what_a_request_does_not_set_has_the_default_of_the_server(path: str) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template=templates.CHATML)
+    app = app_of(engine, **DEFAULTS)
+    assert (await post(app, path, SAMPLED[path])).status == 200
+    own = {"temperature": 1, "repetition_penalty": 1, "stop": [], "n_keep": 0}
+    assert (await post(app, path, SAMPLED[path] | own)).status == 200
+    free, chosen = (generation.request for generation in engine.generations)
+    assert (free.sampling.temperature, free.sampling.repeat_penalty, free.stop, free.keep) == (0.25, 1.5, ("END",), 4)
+    assert (chosen.sampling.temperature, chosen.sampling.repeat_penalty, chosen.stop, chosen.keep) == (1, 1, (), 0)
+    assert free.sampling.top_p == 1.0

@@ -38,3 +38,16 @@ async def test_a_restarted_engine_has_the_same_template_object() -> None:
     first, second, third = preparer.templates
     assert second is first
     assert third is not first
+
+
+@pytest.mark.parametrize(
+    ("own", "models", "used"),
+    [(None, None, "F"), (None, "M", "M"), ("O", "M", "O"), ("O", None, "O")],
+)
+async def test_the_fallback_is_for_a_model_without_a_template(own: str | None, models: str | None, used: str) -> None:
+    engine, preparer = FakeEngine(), NotingPreparer()
+    engine.model = model = replace(MODEL, chat_template=models)
+    prompts = ChatPrompts(engine.as_engine(), own, preparer, fallback="F")
+    conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "a"},)))
+    await prompts.prompt(Caller(request_id="r"), conversation)
+    assert preparer.templates[0].source == used == prompts.source(model)

@@ -149,12 +149,10 @@ async def test_a_defect_has_its_line(caplog: pytest.LogCaptureFixture, stream: b
         raise KeyError
 
     app = app_of(FakeEngine(defect))
-    with pytest.raises(KeyError):
-        await post(app, "/v1/completions", {"prompt": "x", "stream": stream})
+    await post(app, "/v1/completions", {"prompt": "x", "stream": stream})
     caplog.clear()
     caplog.set_level(logging.INFO)
-    with pytest.raises(KeyError):
-        await post(app, "/v1/completions", {"prompt": "x", "stream": stream})
+    await post(app, "/v1/completions", {"prompt": "x", "stream": stream})
     assert seen(only(caplog))[:3] == (500, "failed", "internal_error")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypeAlias
 from pydantic import Field
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Count, JsonObject, Logprob, Stop, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import Count, JsonObject, Logprob, PromptProgress, Stop, Timestamp, Timings, Usage
 
 
 class TokenLogprob(JsonObject):
@@ -110,7 +110,7 @@ class ChatDelta(JsonObject):
     """Delta of a message. The first one has the role, and the last one is empty."""
 
     role: NotRequired[Literal["assistant"]]
-    content: NotRequired[str]
+    content: NotRequired[str | None]
     reasoning_content: NotRequired[str]
     tool_calls: NotRequired[list[ToolCallDelta]]
     function_call: NotRequired[FunctionDelta]
@@ -138,3 +138,4 @@ class ChatChunk(ChunkHead):
 
     choices: list[ChatPart]
     usage: NotRequired[Usage | None]
+    prompt_progress: NotRequired[PromptProgress]

@@ -25,6 +25,14 @@ class ChatOptions:
     """True to send a call as `function_call`."""
     service_tier: bool
     """True to add the service tier, which is `default` whichever the request asks for."""
+    timings_per_token: bool = False
+    """True to add timings to each chunk."""
+    return_progress: bool = False
+    """True to send the progress of the prompt in a stream."""
+    like_llama_server: bool = False
+    """True for the content `null` in the first delta, and a fingerprint that begins with `b`, as llama-server's."""
+    verbose: bool = False
+    """True to add llama-server's `__verbose` to the whole answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,8 @@ def prepare_chat(body: ChatBody) -> ChatCall:
         include_usage=body.include_usage,
         deprecated_calls=body.deprecated_calls,
         service_tier=body.service_tier is not None,
+        timings_per_token=body.timings_per_token,
+        return_progress=body.return_progress,
     )
     return ChatCall(
         model=body.model,

@@ -1,7 +1,7 @@
 """Encoder of a whole chat completion."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
 from engine import Finished
@@ -29,7 +29,7 @@ def chat_head(options: ChatOptions, model: str, fingerprint: str) -> ChatHead:
         "id": f"chatcmpl-{uuid4().hex}",
         "created": int(time.time()),
         "model": model,
-        "system_fingerprint": fingerprint,
+        "system_fingerprint": f"b-{fingerprint}" if options.like_llama_server else fingerprint,
     }
     if options.service_tier:
         head["service_tier"] = "default"
@@ -37,9 +37,17 @@ def chat_head(options: ChatOptions, model: str, fingerprint: str) -> ChatHead:
 
 
 async def completion(
-    head: ChatHead, options: ChatOptions, prompt: ChatPrompt, ids: PromptIds, answer: GenerationResult
+    head: ChatHead,
+    options: ChatOptions,
+    prompt: ChatPrompt,
+    ids: PromptIds,
+    answer: GenerationResult,
+    more: Mapping[str, object],
 ) -> Iterator[bytes]:
-    """Return the JSON of the whole completion in pieces. `ids` has the prompt's ids if the request asks for them."""
+    """Return the JSON of the whole completion in pieces.
+
+    `ids` has the prompt's ids if the request asks for them, and `more` further fields.
+    """
     messages = [await read_message(prompt, end.text, deprecated=options.deprecated_calls) for end in answer.outcomes]
     whole: ChatCompletion = {
         "id": head["id"],
@@ -53,7 +61,7 @@ async def completion(
     if ids:
         whole["prompt_token_ids"] = ids[0]
     choices = zip(messages, answer.outcomes, strict=True)
-    return filled(whole, array_of_pieces(_choice(options, message, end) for message, end in choices))
+    return filled({**whole, **more}, array_of_pieces(_choice(options, message, end) for message, end in choices))
 
 
 def _choice(options: ChatOptions, message: ChatMessage, end: Finished) -> Iterator[bytes]:

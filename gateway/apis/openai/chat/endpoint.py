@@ -1,5 +1,8 @@
 """Endpoints of OpenAI's chat completions: `/v1/chat/completions`, and the token count of its prompt."""
 
+from collections.abc import Mapping
+
+from engine import GenerationRequest
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
@@ -10,9 +13,12 @@ from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
+from gateway.middleware.caller import Caller
 from gateway.middleware.sse import EventStream
+from gateway.serving.generations import GenerationResult
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
+from gateway.serving.served import Served
 
 
 class ChatEndpoints:
@@ -36,7 +42,14 @@ class ChatEndpoints:
             source = served.generations.stream(caller, request, encode, names, operation=Operation.CHAT)
             return EventStream(source, status=source.status)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
-        return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer))
+        more = await self._more(served, caller, request, answer) if options.verbose else {}
+        return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer, more))
+
+    async def _more(
+        self, served: Served, caller: Caller, request: GenerationRequest, answer: GenerationResult
+    ) -> Mapping[str, object]:
+        """Return more fields for a whole answer that should be verbose."""
+        raise NotImplementedError
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""

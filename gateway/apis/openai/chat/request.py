@@ -13,7 +13,7 @@ from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
 from gateway.apis.fields.stream import StreamFields
 from gateway.apis.openai.chat.messages import (
     Content,
@@ -72,6 +72,7 @@ class ChatBody(
     SamplingFields,
     GrammarFields,
     ReportFields,
+    StreamReportFields,
     ToolFields,
     StreamFields,
     TemplateFields,
@@ -152,5 +153,6 @@ class ChatBody(
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-            token_ids=self.return_token_ids,
+            token_ids=self.return_token_ids or self.timings_per_token,
+            progress=self.stream and (self.return_progress or self.timings_per_token),
         )

@@ -7,7 +7,8 @@ import orjson
 from engine import Finished, Text, TokenDetail
 from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
-from gateway.apis.answers.timings import timings
+from gateway.apis.answers.shapes import PromptProgress
+from gateway.apis.answers.timings import RunningTimings, timings
 from gateway.apis.openai.chat.answer import ChatDelta, ChatFinishReason, ChatHead, ChatPart, ChunkHead, FunctionDelta
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
@@ -47,15 +48,30 @@ class ChatChunks:
             choice = self._choices[event.choice]
             if not choice.began:
                 yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
+            if isinstance(event, Text) and (progress := choice.running.read(event)) is not None:
+                yield from self._progress(choice, progress)
+                continue
             for part in choice.parts(event):
                 yield self._head
                 yield from part
+                yield from self._timed(choice, event)
                 yield self._tail
             if isinstance(event, Finished):
                 self._ends.append(event)
                 yield self._head
                 yield from choice.end(event)
                 yield from self._end(prompt_tokens) if len(self._ends) == len(self._choices) else (self._tail,)
+
+    def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
+        if not self._options.return_progress:
+            return ()
+        told = b',"prompt_progress":' + orjson.dumps(progress)
+        return self._head, *choice.idle(), told, *self._timed(choice), self._tail
+
+    def _timed(self, choice: "_Choice", event: Text | Finished | None = None) -> Iterable[bytes]:
+        if not self._options.timings_per_token:
+            return ()
+        return (b',"timings":' + orjson.dumps(choice.running.timings(event.decode_seconds if event else 0.0)),)
 
     def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
@@ -72,6 +88,8 @@ class _Choice:
     def __init__(self, index: int, options: ChatOptions, prompt: ChatPrompt) -> None:
         self.began = False
         """True after the role is sent."""
+        self.running = RunningTimings()
+        """Times until now."""
         self._index = index
         self._options = options
         self._parser = prompt.parsing.parser()
@@ -82,11 +100,17 @@ class _Choice:
     def begin(self) -> Iterable[bytes]:
         """Return the first part, which has the role."""
         self.began = True
-        return self._encoded(self._part({"role": "assistant", "content": ""}), ())
+        content = None if self._options.like_llama_server else ""
+        return self._encoded(self._part({"role": "assistant", "content": content}), ())
+
+    def idle(self) -> Iterable[bytes]:
+        """Return a part without news."""
+        return self._encoded(self._part({}), ())
 
     def parts(self, event: Text | Finished) -> Iterator[Iterable[bytes]]:
         """Yield a part for each delta."""
         self._unsent += event.details
+        self.running.add(len(event.details))
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
             yield self._encoded(self._part(self._delta(delta)), self._take())

@@ -3,7 +3,16 @@
 from typing import Literal, NotRequired
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Count, JsonObject, LegacyLogprobs, Stop, Timestamp, Timings, Usage
+from gateway.apis.answers.shapes import (
+    Count,
+    JsonObject,
+    LegacyLogprobs,
+    PromptProgress,
+    Stop,
+    Timestamp,
+    Timings,
+    Usage,
+)
 
 
 class CompletionChoice(JsonObject):
@@ -53,3 +62,4 @@ class CompletionChunk(CompletionHead):
 
     choices: list[CompletionPart]
     usage: NotRequired[Usage | None]
+    prompt_progress: NotRequired[PromptProgress]

@@ -24,6 +24,12 @@ class CompletionOptions:
     """True to add the timings."""
     include_usage: bool
     """True to end a stream with its usage."""
+    timings_per_token: bool = False
+    """True to add timings to each chunk."""
+    return_progress: bool = False
+    """True to send the progress of the prompts in a stream."""
+    like_llama_server: bool = False
+    """True for a fingerprint that begins with `b`, as llama-server's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,5 +56,7 @@ def prepare_completion(body: CompletionBody) -> CompletionCall:
         token_ids=body.return_token_ids,
         timings=body.timings,
         include_usage=body.include_usage,
+        timings_per_token=body.timings_per_token,
+        return_progress=body.return_progress,
     )
     return CompletionCall(model=body.model, request=body.request(), options=options, names=body.engine_names)

@@ -17,10 +17,11 @@ from gateway.apis.openai.usage import usage
 from gateway.serving.generations import GenerationResult
 
 
-def completion_head(model: str, fingerprint: str) -> CompletionHead:
+def completion_head(options: CompletionOptions, model: str, fingerprint: str) -> CompletionHead:
     """Return the fields that a whole completion and each chunk of a stream share.
 
     Args:
+        options: options for the shape of the answer.
         model: the model's name in answers.
         fingerprint: fingerprint of the model and the program.
     """
@@ -29,7 +30,7 @@ def completion_head(model: str, fingerprint: str) -> CompletionHead:
         "object": "text_completion",
         "created": int(time.time()),
         "model": model,
-        "system_fingerprint": fingerprint,
+        "system_fingerprint": f"b-{fingerprint}" if options.like_llama_server else fingerprint,
     }
 
 

@@ -31,7 +31,7 @@ class CompletionsEndpoints:
         _check_infills(request, served)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names
-        head = completion_head(served.name, served.fingerprint)
+        head = completion_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = CompletionChunks(head, options, ids).encode
             source = generations.stream(caller, request, encode, names, operation=Operation.TEXT_COMPLETION)

@@ -9,11 +9,11 @@ from engine import GenerationRequest, Infill
 from engine import Prompt as EnginePrompt
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import MAX_CHOICES, ParseSpecial, Prompt, PromptForms, engine_prompt, read_prompts
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
 from gateway.apis.fields.stream import StreamFields
 
 
-class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
+class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFields, StreamFields):
     """The body of a completion request."""
 
     model: str | None = None
@@ -74,7 +74,8 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamFields):
             grammar=self.constraint(),
             echo=self.echo,
             logprobs=0 if self.logprobs is None and self.choices > self.n else self.logprobs,
-            token_ids=self.return_token_ids,
+            token_ids=self.return_token_ids or self.timings_per_token,
+            progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 
     def _engine_prompt(self, prompt: Prompt) -> EnginePrompt:

@@ -9,7 +9,8 @@ from engine import Finished, Text
 from gateway.apis.answers.legacy_logprobs import LegacyLogprobsEncoder
 from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
-from gateway.apis.answers.timings import timings
+from gateway.apis.answers.shapes import PromptProgress
+from gateway.apis.answers.timings import RunningTimings, timings
 from gateway.apis.openai.completions.answer import CompletionHead, CompletionPart
 from gateway.apis.openai.completions.call import CompletionOptions
 from gateway.apis.openai.usage import usage
@@ -27,22 +28,37 @@ class CompletionChunks:
             ids: the prompts' token ids if the request asks for them.
         """
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
-        self._tail = b'],"usage":null}\n\n' if options.include_usage else b"]}\n\n"
+        self._tail = b',"usage":null}\n\n' if options.include_usage else b"}\n\n"
         self._options = options
         self._ids = ids
         self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)
+        self._running: defaultdict[int, RunningTimings] = defaultdict(RunningTimings)
         self._begun: set[int] = set()
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield a chunk for each event. With `include_usage`, the usage follows the last choice."""
         for event in events:
+            running = self._running[event.choice]
+            progress = running.read(event) if isinstance(event, Text) else None
+            if progress is not None and not self._options.return_progress:
+                continue
+            running.add(len(event.details))
             yield self._head
             yield from self._part(event)
+            yield from self._extras(event, progress)
             if isinstance(event, Finished):
                 self._ends.append(event)
             last = len(self._ends) == len(prompt_tokens) * self._options.n
             yield from self._end(prompt_tokens) if last else (self._tail,)
+
+    def _extras(self, event: Text | Finished, progress: PromptProgress | None) -> Iterator[bytes]:
+        """Yield the end of the parts, and the requested fields of their chunk."""
+        yield b"]"
+        if progress is not None:
+            yield b',"prompt_progress":' + orjson.dumps(progress)
+        if isinstance(event, Text) and self._options.timings_per_token:
+            yield b',"timings":' + orjson.dumps(self._running[event.choice].timings(event.decode_seconds))
 
     def _part(self, event: Text | Finished) -> Iterable[bytes]:
         """Return the part for one event.
@@ -70,6 +86,6 @@ class CompletionChunks:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
         if not self._options.include_usage:
-            return b"]", timed, b"}\n\n"
+            return timed, b"}\n\n"
         used = orjson.dumps(usage(prompt_tokens, self._ends))
         return self._tail, self._head, b'],"usage":', used, timed, b"}\n\n"

@@ -23,9 +23,12 @@ class EmbeddingCall:
 
     def encode(self, vector: bytes) -> list[float] | str:
         """Return a vector of the engine in the requested size and encoding."""
-        if self.dimensions is not None:
-            vector = shorten(vector, self.dimensions)
+        vector = self.cut(vector)
         return to_base64(vector) if self.encoding == "base64" else to_floats(vector)
+
+    def cut(self, vector: bytes) -> bytes:
+        """Return a vector of the engine in the requested size."""
+        return vector if self.dimensions is None else shorten(vector, self.dimensions)
 
 
 def prepare_embedding(body: EmbeddingBody) -> EmbeddingCall:

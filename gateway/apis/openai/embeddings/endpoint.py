@@ -22,12 +22,13 @@ class EmbeddingsEndpoints:
         """Return one embedding per input, in order."""
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
-        _check_dimensions(asked, served)
+        check_dimensions(asked, served)
         result = await served.embed(call.caller, replace(asked.request, id=call.caller.request_id))
         return await JsonReply.in_pieces(embeddings(served.name, asked, result))
 
 
-def _check_dimensions(asked: EmbeddingCall, served: Served) -> None:
+def check_dimensions(asked: EmbeddingCall, served: Served) -> None:
+    """Check the requested size of the vectors. Raises `RequestError` if those of the model are smaller."""
     if asked.dimensions is not None and asked.dimensions > served.loaded.embedding_size:
         message = f"dimensions: this model's embeddings have {served.loaded.embedding_size}"
         raise RequestError(message, code="invalid_value", param="dimensions")

@@ -94,7 +94,7 @@ async def test_a_chat_with_many_choices_is_encoded_in_pieces() -> None:
         service_tier=False,
     )
     head = chat_head(options, "tiny", "fp")
-    pieces = list(await chat_completion(head, options, PROMPT, ([1],), answered(8)))
+    pieces = list(await chat_completion(head, options, PROMPT, ([1],), answered(8), {}))
     check_pieces(pieces, 8 * 20)
     whole = orjson.loads(b"".join(pieces))
     assert [choice["index"] for choice in whole["choices"]] == list(range(8))
@@ -109,7 +109,7 @@ COMPLETION = CompletionOptions(
 
 @pytest.mark.anyio
 async def test_a_completion_with_many_choices_is_encoded_in_pieces() -> None:
-    pieces = list(await completion(completion_head("tiny", "fp"), COMPLETION, (), answered(8)))
+    pieces = list(await completion(completion_head(COMPLETION, "tiny", "fp"), COMPLETION, (), answered(8)))
     check_pieces(pieces, 8 * 4 * 20)
     whole = orjson.loads(b"".join(pieces))
     assert all(len(choice["logprobs"]["top_logprobs"]) == len(DETAILS) for choice in whole["choices"])
@@ -127,7 +127,7 @@ async def test_others_have_a_turn_after_each_choice_that_is_compared() -> None:
 
 def test_an_event_of_many_tokens_is_encoded_in_pieces() -> None:
     """With `echo`, the first event has all tokens of the prompt."""
-    chunks = CompletionChunks(completion_head("tiny", "fp"), COMPLETION, ())
+    chunks = CompletionChunks(completion_head(COMPLETION, "tiny", "fp"), COMPLETION, ())
     pieces = list(chunks.encode((1,), [Text(0, "a" * len(DETAILS), DETAILS)]))
     check_pieces(pieces, 4 * 20)
     event = orjson.loads(b"".join(pieces).removeprefix(b"data: "))

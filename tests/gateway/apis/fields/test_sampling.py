@@ -68,6 +68,7 @@ def test_options_of_the_request_reach_the_generation() -> None:
         stop=("x",),
         stop_tokens=(3,),
         sampling=Sampling(seed=5),
+        given=frozenset({"stop", "seed", "keep"}),
         cache_prompt=False,
         cache_partition="s",
         speculative=True,

@@ -10,7 +10,10 @@ from typing_extensions import override
 
 from engine import EngineMetrics, EngineState, EngineStatus, Histogram, Telemetry
 from gateway.app import Equipment
+from gateway.metrics.llama_cpp import LONGEST, LlamaCppCollector
+from gateway.middleware.caller import Caller
 from gateway.server.lag import LoopClock
+from gateway.serving.records import Operation, Outcome, RequestRecord
 from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine
@@ -140,3 +143,47 @@ async def test_two_gateways_share_no_metrics() -> None:
     one, other = app_of(FakeEngine()), app_of(FakeEngine())
     await post(one, "/v1/completions", {"prompt": "x"})
     assert [(await read(app)).value("llama_gateway_requests_total") for app in (one, other)] == [1, 0]
+
+
+COUNTERS = """prompt_tokens_total prompt_tokens_cached_total prompt_seconds_total tokens_predicted_total
+tokens_predicted_seconds_total n_decode_total n_tokens_max spec_decode_num_draft_tokens_total
+spec_decode_num_accepted_tokens_total spec_decode_num_drafts_total"""
+GAUGES = "prompt_tokens_seconds predicted_tokens_seconds requests_processing requests_deferred n_busy_slots_per_decode"
+
+
+async def test_the_names_and_types_of_llama_server_are_there() -> None:
+    call = await get(app_of(FakeEngine()), "/metrics")
+    lines = call.content.decode().splitlines()
+    for names, kind in ((COUNTERS, "counter"), (GAUGES, "gauge")):
+        for name in names.split():
+            assert f"# TYPE llamacpp:{name} {kind}" in lines
+            assert any(line.startswith(f"llamacpp:{name} ") for line in lines)
+    assert int(call.header("process-start-time-unix") or "") > 0
+
+
+async def test_the_values_of_llama_server_are_sums_over_models() -> None:
+    engine = Measured(computed_prompt_tokens=5, embedding_tokens=2, reused_prompt_tokens=3, rows_decoded=8, steps=4)
+    app = app_of(engine)
+    found = await read(app)
+    assert found.value("llamacpp:prompt_tokens_total") == 7
+    assert found.value("llamacpp:prompt_tokens_cached_total") == 3
+    assert found.value("llamacpp:n_busy_slots_per_decode") == 2
+
+
+async def test_times_and_the_longest_request_are_those_of_ended_requests() -> None:
+    collector = LlamaCppCollector([])
+    caller = Caller(request_id="r")
+    ended: dict[str, Any] = {
+        "outcome": Outcome.FINISHED,
+        "prompt_tokens": 5,
+        "prefill_seconds": 0.5,
+        "decode_seconds": 2.0,
+    }
+    for longest in (3, 7, 1):
+        record = RequestRecord(caller=caller, model="m", operation=Operation.CHAT, longest_choice=longest, **ended)
+        collector.observe(record)
+    collector.observe(RequestRecord(caller=caller, model="m", operation=Operation.CHAT))
+    values = {family.name: family.samples[0].value for family in collector.collect()}
+    assert values[LONGEST] == 12
+    assert values["llamacpp:prompt_seconds"] == 1.5
+    assert values["llamacpp:tokens_predicted_seconds"] == 6

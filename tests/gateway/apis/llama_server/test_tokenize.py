@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from engine import Busy, TokenRun
-from gateway.apis.llama_server.tokenize_answer import TokensEncoder
-from gateway.apis.llama_server.tokenize_request import MAX_TEXT
+from gateway.apis.llama_server.tokenize.answer import TokensEncoder
+from gateway.apis.llama_server.tokenize.request import MAX_TEXT
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
@@ -89,7 +89,7 @@ async def test_too_many_queries_of_a_client_are_a_429(path: str, body: dict[str,
     engine = FakeEngine()
     engine.refusal = Busy("too many", code="queue_full")
     reply = await post(app_of(engine), path, body)
-    assert (reply.status, reply.json["error"]["code"]) == (429, "queue_full")
+    assert (reply.status, reply.json["error"]["reason"]) == (429, "queue_full")
 
 
 @pytest.mark.parametrize("with_pieces", [False, True])

@@ -107,6 +107,14 @@ async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
     assert (second.max_tokens, second.stop, second.keep) == (7, ("x",), 5)
 
 
+async def test_defaults_of_the_server_come_before_those_of_ollama() -> None:
+    engine = engine_of()
+    app = app_of(engine, temperature=0.25, top_k=7)
+    await post(app, CHAT, {**ASKED, "options": {"top_k": 3}})
+    sampling = engine.generations[0].request.sampling
+    assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.25, 3, 0.9)
+
+
 async def test_a_prompt_is_a_chat_with_its_system_message() -> None:
     engine = engine_of(says("a"))
     reply = await post(app_of(engine), GENERATE, {**PROMPT, "system": "Be brief.", "stream": False})

@@ -223,7 +223,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "stop_token_ids": (5, [-1], [2**31], ["5"], [True], [1.0]),
     "return_token_ids": (1, "true"),
     "timings": (1, "true"),
-    "timings_per_token": (True, 1),
+    "timings_per_token": (1,),
     "seed": (-(2**63) - 1, 2**64, 1.5, "7", True),
     "max_tokens": (-1, 2**31, 1.0, "16", True, [16]),
     "n": (0, -1, 129, 1.0, "1", True),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.core.echo import Echo, make_echo
+from engine.core.output.echo import Echo, make_echo
 from engine.errors import RequestError
 from engine.events import Alternative, TokenDetail
 from engine.request import Infill, Prompt, PromptText

@@ -53,6 +53,11 @@ class TextAssembler:
         self._held = text[safe:]
         return self._show(text[:safe])
 
+    def cut(self, characters: int) -> None:
+        """Take back the last characters that were returned, and what is held back."""
+        self.shown -= characters
+        self._held = ""
+
     def flush(self) -> str:
         """Return the text held back, at the end of a generation."""
         held, self._held = self._held, ""

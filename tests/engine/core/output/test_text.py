@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.text import TextAssembler
+from engine.core.output.text import TextAssembler
 
 
 def assemble(data: bytes, cuts: list[int], stop: tuple[str, ...]) -> tuple[list[str], TextAssembler]:

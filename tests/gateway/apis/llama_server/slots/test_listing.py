@@ -53,6 +53,7 @@ async def test_slots_are_listed() -> None:
     assert reply.json == [
         {
             "id": 0,
+            "n_ctx": 2048,
             "is_processing": True,
             "state": "decode",
             "request_id": "req_a",
@@ -61,6 +62,7 @@ async def test_slots_are_listed() -> None:
         },
         {
             "id": 1,
+            "n_ctx": 2048,
             "is_processing": False,
             "state": "idle",
             "request_id": None,
@@ -75,7 +77,7 @@ async def test_slots_without_an_engine_are_unavailable(path: str) -> None:
     engine = FakeEngine()
     engine.refusal = Unavailable("The model is loading.", code="engine_unavailable")
     reply = await get(app_of(engine), path)
-    assert (reply.status, reply.json["error"]["code"]) == (503, "engine_unavailable")
+    assert (reply.status, reply.json["error"]["reason"]) == (503, "engine_unavailable")
 
 
 async def test_the_ids_of_requests_with_other_credentials_are_hidden() -> None:

@@ -2,14 +2,14 @@
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
-from gateway.apis.llama_server.tokenize_answer import DetokenizedText, Tokens, TokensEncoder, content
-from gateway.apis.llama_server.tokenize_call import (
+from gateway.apis.llama_server.tokenize.answer import DetokenizedText, Tokens, TokensEncoder, content
+from gateway.apis.llama_server.tokenize.call import (
     DetokenizeCall,
     TokenizeCall,
     prepare_detokenize,
     prepare_tokenize,
 )
-from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
+from gateway.apis.llama_server.tokenize.request import DetokenizeBody, TokenizeBody
 from gateway.serving.models import Models
 from gateway.serving.served import Task
 

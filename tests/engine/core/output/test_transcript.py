@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.core.output.transcript import Transcript
 from engine.core.token import Token
-from engine.core.transcript import Transcript
 from engine.events import TokenDetail
 
 Take = tuple[str, tuple[TokenDetail, ...]]

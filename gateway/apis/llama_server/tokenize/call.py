@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gateway.apis.llama_server.tokenize_request import DetokenizeBody, TokenizeBody
+from gateway.apis.llama_server.tokenize.request import DetokenizeBody, TokenizeBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

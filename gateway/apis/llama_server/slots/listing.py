@@ -8,13 +8,16 @@ from engine import QueuedRequest, SlotInfo
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
+from gateway.serving.served import Served
 
 
 class Slot(JsonObject):
     """The state of a slot."""
 
     id: Count
+    n_ctx: Count
     is_processing: bool
     state: Literal["idle", "prefill", "decode"]
     request_id: str | None
@@ -38,18 +41,20 @@ QueueList: TypeAlias = list[Queued]
 class SlotsEndpoints:
     """Handlers for the lists of slots and of waiting requests. The engine answers even during a long step."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, options: RouteOptions) -> None:
         self._models = models
+        self._options = options
 
     async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
         """Return one object per slot, with the ids of those requests only that have the caller's credentials.
 
         Raises `Unavailable` while the engine is down, or the model not loaded.
         """
-        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
+        served = self._served(call)
         slots, _metrics = await served.engine.inspect()
+        context = served.loaded.context
         return JsonReply(
-            [_encode(slot, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
+            [_encode(slot, context, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
         )
 
     async def queue(self, call: Call[None]) -> JsonReply[QueueList]:
@@ -57,15 +62,21 @@ class SlotsEndpoints:
 
         Raises `Unavailable` as `list` does.
         """
-        served = self._models.find(call.caller, call.http.query_params.get("model")).loaded()
+        served = self._served(call)
         has_sent = partial(served.generations.has_sent, call.caller)
         waiting = await served.engine.queue()
         return JsonReply([_encode_queued(one, shown=has_sent(one.request_id)) for one in waiting])
 
+    def _served(self, call: Call[None]) -> Served:
+        if not self._options.slots:
+            raise refused("slots endpoint", "--slots")
+        return self._models.find(call.caller, call.http.query_params.get("model")).loaded()
 
-def _encode(slot: SlotInfo, *, shown: bool) -> Slot:
+
+def _encode(slot: SlotInfo, context: int, *, shown: bool) -> Slot:
     return {
         "id": slot.id,
+        "n_ctx": context,
         "is_processing": slot.request_id is not None,
         "state": slot.state,
         "request_id": slot.request_id if shown else None,
@@ -84,9 +95,9 @@ def _encode_queued(one: QueuedRequest, *, shown: bool) -> Queued:
     }
 
 
-def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of slots and of the queue."""
-    endpoints = SlotsEndpoints(models)
+    endpoints = SlotsEndpoints(models, options)
     slots = Endpoint(
         method="GET",
         path="/slots",
@@ -96,6 +107,7 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.list,
         answer=list[Slot],
+        refusals=NOT_ALLOWED,
     )
     queue = Endpoint(
         method="GET",
@@ -106,5 +118,6 @@ def slots_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.queue,
         answer=QueueList,
+        refusals=NOT_ALLOWED,
     )
     return slots, queue

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from engine.core.text import TextAssembler
+from engine.core.output.text import TextAssembler
 from engine.core.token import Token
 from engine.events import TokenDetail
 
@@ -23,6 +23,7 @@ class Transcript:
         self._with_tokens = with_tokens
         self._text: list[str] = []
         self._details: deque[tuple[int, TokenDetail]] = deque()
+        self._whole = True
 
     @property
     def stopped(self) -> str | None:
@@ -34,12 +35,23 @@ class Transcript:
         self._text.append(self._assembler.echo(prompt))
         self._details.extend((_BEFORE_TEXT, detail) for detail in details)
 
-    def add(self, token: Token, *, may_stop: bool) -> None:
-        """Add the next token. A stop string that it completes ends the text if it `may_stop`."""
-        self._text.append(self._assembler.push(token.piece, may_stop=may_stop))
+    def add(self, token: Token, *, may_stop: bool) -> str:
+        """Add the next token and return the text that can be sent now.
+
+        A stop string that it completes ends the text if it `may_stop`.
+        """
+        text = self._assembler.push(token.piece, may_stop=may_stop)
+        self._text.append(text)
         if self._with_tokens:
             detail = TokenDetail(token.id, token.piece, token.logprob, token.top)
             self._details.append((self._assembler.begin, detail))
+        return text
+
+    def cut(self, characters: int) -> None:
+        """End the text so many characters before the end of what the last token added. `close` comes next."""
+        self._whole = False
+        self._assembler.cut(characters)
+        self._text.append(self._text.pop()[: -characters or None])
 
     def take(self) -> tuple[str, tuple[TokenDetail, ...]]:
         """Return the new text and its token details; no details without text."""
@@ -51,7 +63,8 @@ class Transcript:
         """Return the remaining text and token details at the end of the choice."""
         self._text.append(self._assembler.flush())
         text = "".join(self._text)
-        return text, self._take_details(math.inf if self.stopped is None else self._assembler.shown)
+        whole = self._whole and self.stopped is None
+        return text, self._take_details(math.inf if whole else self._assembler.shown)
 
     def _take_details(self, end: float) -> tuple[TokenDetail, ...]:
         """Return the remaining tokens that begin before a position in the text."""

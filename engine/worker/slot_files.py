@@ -1,0 +1,152 @@
+"""Files of saved slots, in the format of llama.cpp's sequence states.
+
+A header of three 32-bit numbers (magic, version, number of words), words that contain the tokens, and the cells. The
+words are llama-server's: a mark, a version, the number of tokens, the tokens, and the number of images, which is 0.
+Older files have the tokens only.
+"""
+
+import struct
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from engine.core.sequence import partition_of
+from engine.errors import EngineError, RequestError
+from engine.protocol.messages import Answered, FromEngine, KeepSlot, QueryFailed, SlotKept
+from engine.request import SlotAction
+from engine.worker.loop import StepLoop
+from engine.worker.slot_states import SlotState, SlotStates
+
+MAGIC, VERSION = 0x67677371, 3
+_HEADER = struct.Struct("=III")
+_PACKED, _PACKED_VERSION = -1, 1
+"""First words of a file that is not an older one."""
+_PACKED_WORDS = 3
+
+T = TypeVar("T")
+
+
+class SlotFiles:
+    """Saves, restores and erases slots, each in a thread of its own, which waits until the slot is free."""
+
+    def __init__(self, states: SlotStates | None, loop: StepLoop, write: Callable[[FromEngine], None]) -> None:
+        """Create the service.
+
+        Args:
+            states: Slots of the model; None for a model that only computes embeddings.
+            loop: Runs the work that needs the step thread.
+            write: Sends a message to the gateway. Thread-safe.
+        """
+        self._states = states
+        self._loop = loop
+        self._write = write
+        self._waiting: dict[int, Future[int | SlotState]] = {}
+
+    def submit(self, query_id: int, query: KeepSlot) -> None:
+        """Begin the work. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
+        self._waiting[query_id] = Future()
+        threading.Thread(target=self._serve, args=(query_id, query), name="slot file", daemon=True).start()
+
+    def cancel(self, query_id: int) -> None:
+        """Cancel work that waits for its slot."""
+        if (waiting := self._waiting.get(query_id)) is not None:
+            waiting.cancel()
+
+    def _serve(self, query_id: int, query: KeepSlot) -> None:
+        try:
+            answer = self._answer(query, self._waiting[query_id])
+        except CancelledError:
+            return
+        except EngineError as error:
+            fault = type(error).__name__
+            self._write(QueryFailed(query_id, fault, error.message, error.code, error.param))
+        else:
+            self._write(Answered(query_id, answer))
+        finally:
+            del self._waiting[query_id]
+
+    def _answer(self, query: KeepSlot, done: Future[int | SlotState]) -> SlotKept:
+        states, seq_id, partition = self._states, query.slot, partition_of(query.partition)
+        if states is None:
+            raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
+        match query.action:
+            case SlotAction.SAVE:
+                state = self._at_rest(partial(states.read, seq_id, partition), done)
+                return SlotKept(len(state.tokens), write_state(Path(query.file), state))
+            case SlotAction.RESTORE:
+                state, size = read_state(Path(query.file))
+                return SlotKept(self._at_rest(partial(states.write, seq_id, partition, state), done), size)
+            case SlotAction.ERASE:
+                return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), done), 0)
+
+    def _at_rest(self, work: Callable[[], T | None], done: Future[int | SlotState]) -> T:
+        """Do work between two steps, as soon as the slot is free, and return its result."""
+        results: list[T] = []
+
+        def attempt() -> bool:
+            if done.cancelled():
+                return True
+            try:
+                result = work()
+            except EngineError as error:
+                done.set_exception(error)
+                return True
+            if result is None:
+                return False
+            results.append(result)
+            done.set_result(0)
+            return True
+
+        self._loop.between_steps(attempt)
+        done.result()
+        return results[0]
+
+
+def write_state(path: Path, state: SlotState) -> int:
+    """Write a file, which takes the place of one with this name as a whole, and return its size.
+
+    Raises:
+        RequestError: The file cannot be written.
+    """
+    words = (_PACKED, _PACKED_VERSION, len(state.tokens), *state.tokens, 0)
+    data = (_HEADER.pack(MAGIC, VERSION, len(words)), struct.pack(f"={len(words)}i", *words), state.cells)
+    part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
+    try:
+        with part.open("wb") as file:
+            file.writelines(data)
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _file_error("written", error) from error
+    return sum(map(len, data))
+
+
+def _file_error(done: str, error: OSError) -> RequestError:
+    return RequestError(f"the file cannot be {done}: {error.strerror}", code="file_error", param="filename")
+
+
+def read_state(path: Path) -> tuple[SlotState, int]:
+    """Return the contents of a file, and its size.
+
+    Raises:
+        RequestError: The file cannot be read, or is no file of a slot.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _file_error("read", error) from error
+    try:
+        magic, version, count = _HEADER.unpack_from(data)
+        words = struct.unpack_from(f"={count}i", data, _HEADER.size)
+    except struct.error:
+        magic = version = count = 0
+        words = ()
+    if (magic, version) != (MAGIC, VERSION):
+        raise RequestError("this is no file of a saved slot", code="invalid_file", param="filename")
+    cells = data[_HEADER.size + 4 * count :]
+    if words[:1] == (_PACKED,) and len(words) >= _PACKED_WORDS:
+        words = words[_PACKED_WORDS : _PACKED_WORDS + words[2]]
+    return SlotState(words, cells), len(data)

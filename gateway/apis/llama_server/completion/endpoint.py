@@ -1,0 +1,105 @@
+"""Endpoint of llama-server's `/completion`, which is `/completions`, too."""
+
+from dataclasses import replace
+from typing import Any
+
+from engine import GenerationRequest
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
+from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
+from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answer
+from gateway.apis.llama_server.completion.request import NativeCompletionBody
+from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
+from gateway.apis.llama_server.generation_settings import generation_settings
+from gateway.apis.llama_server.tokens import PromptReader
+from gateway.middleware.caller import Caller
+from gateway.middleware.sse import EventStream
+from gateway.serving.models import Models
+from gateway.serving.records import Operation
+from gateway.serving.served import Served
+
+_ANSWER: Any = NativeAnswers
+
+
+class NativeCompletionEndpoints:
+    """Handlers for `/completion`."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def create(self, call: Call[NativeCompletionCall]) -> JsonReply[NativeAnswers] | EventStream:
+        """Return one whole text, an array of several, or a stream with an event for each token."""
+        asked, caller = call.prepared, call.caller
+        served = await self._models.resolve(caller, asked.model)
+        request, texts = await _tokenised(served, caller, asked)
+        return await answer_native(served, caller, asked, request, texts)
+
+
+async def answer_native(
+    served: Served, caller: Caller, asked: NativeCompletionCall, request: GenerationRequest, texts: tuple[str, ...]
+) -> JsonReply[NativeAnswers] | EventStream:
+    """Run the engine's request, and return one whole text, an array of several, or a stream."""
+    request = served.generations.with_defaults(request)
+    model = served.loaded
+    head = NativeHead(
+        model=served.name,
+        context=model.context,
+        settings=generation_settings(
+            request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
+        ),
+        prompts=texts,
+        n=request.n,
+        options=asked.options,
+    )
+    if request.stream:
+        encode = NativeChunks(head).encode
+        source = served.generations.stream(caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION)
+        return EventStream(source, end=b"", status=source.status)
+    result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
+    answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
+    return JsonReply(answers if len(answers) > 1 else answers[0])
+
+
+async def _tokenised(
+    served: Served, caller: Caller, call: NativeCompletionCall
+) -> tuple[GenerationRequest, tuple[str, ...]]:
+    """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
+    reader = PromptReader(served, caller)
+    prompts = [await reader.prompt(prompt) for prompt in call.prompts]
+    request = replace(
+        await with_biases(reader, call), id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
+    )
+    return request, tuple(text for _, text in prompts)
+
+
+async def with_biases(reader: PromptReader, call: NativeCompletionCall) -> GenerationRequest:
+    """Return the engine's request with the biases of each token of the biased texts."""
+    if not call.biased_texts:
+        return call.request
+    texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
+    pairs = zip(texts.ids, call.biased_texts, strict=True)
+    biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
+    sampling = call.request.sampling
+    return replace(call.request, sampling=replace(sampling, logit_bias=sampling.logit_bias + biases))
+
+
+def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of `/completion`."""
+    create = NativeCompletionEndpoints(models).create
+    return tuple(
+        Endpoint(
+            method="POST",
+            path=path,
+            id=id_,
+            summary="Continue texts, as llama-server does.",
+            body=NativeCompletionBody,
+            prepare=prepare_native_completion,
+            handler=create,
+            answer=_ANSWER,
+            events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
+            ends_with_done=False,
+            refusals=QUEUED,
+        )
+        for path, id_ in (("/completion", "createNativeCompletion"), ("/completions", "createNativeCompletions"))
+    )

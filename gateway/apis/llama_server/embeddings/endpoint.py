@@ -1,0 +1,91 @@
+"""Endpoint of llama-server's `/embedding`, which is `/embeddings`, too, and its `/v1/embeddings`."""
+
+from collections.abc import Iterator
+
+from engine import EmbeddingInput, EmbeddingRequest, EmbeddingResult
+from gateway.apis.answers.pieces import array
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.shapes import Count, JsonObject
+from gateway.apis.answers.vectors import to_floats
+from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.llama_server.embeddings.request import (
+    NativeEmbeddingBody,
+    NativeEmbeddingCall,
+    prepare_native_embedding,
+)
+from gateway.apis.llama_server.prompts import MixedPrompt
+from gateway.apis.llama_server.tokens import PromptReader
+from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
+from gateway.apis.openai.embeddings.call import EmbeddingCall
+from gateway.apis.openai.embeddings.endpoint import check_dimensions
+from gateway.serving.models import Models
+from gateway.serving.served import Served, Task
+
+
+class NativeEmbedding(JsonObject):
+    """The vectors of one input. The model's pooling makes it one vector."""
+
+    index: Count
+    embedding: list[list[float]]
+
+
+class NativeEmbeddingsEndpoints:
+    """Handlers for embeddings."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def create(self, call: Call[NativeEmbeddingCall]) -> JsonReply[list[NativeEmbedding]]:
+        """Return one object per input, in order."""
+        _, asked, result = await self._embed(call)
+        return await JsonReply.in_pieces(_native(asked, result))
+
+    async def create_versioned(self, call: Call[NativeEmbeddingCall]) -> JsonReply[Embeddings]:
+        """Return OpenAI's answer, or llama-server's if the request has `content`."""
+        served, asked, result = await self._embed(call)
+        pieces = _native(asked, result) if call.prepared.native else embeddings(served.name, asked, result)
+        return await JsonReply.in_pieces(pieces)
+
+    async def _embed(self, call: Call[NativeEmbeddingCall]) -> tuple[Served, EmbeddingCall, EmbeddingResult]:
+        asked, caller = call.prepared, call.caller
+        served = await self._models.resolve(caller, asked.model, Task.EMBED)
+        reader = PromptReader(served, caller)
+        inputs = tuple([await _input(reader, one) for one in asked.inputs])
+        request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
+        shaped = EmbeddingCall(model=asked.model, request=request, dimensions=asked.dimensions, encoding=asked.encoding)
+        check_dimensions(shaped, served)
+        return served, shaped, await served.embed(caller, request)
+
+
+async def _input(reader: PromptReader, prompt: MixedPrompt) -> EmbeddingInput:
+    """Return a text or token ids as they are, and the tokens of a mix."""
+    if len(prompt) == 1:
+        return prompt[0]
+    ids, _ = await reader.prompt(prompt)
+    return tuple(ids)
+
+
+def _native(asked: EmbeddingCall, result: EmbeddingResult) -> Iterator[bytes]:
+    answers: Iterator[NativeEmbedding] = (
+        {"index": at, "embedding": [to_floats(asked.cut(vector))]} for at, vector in enumerate(result.vectors)
+    )
+    return array(answers, 1)
+
+
+def native_embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of `/embedding`."""
+    create = NativeEmbeddingsEndpoints(models).create
+    return tuple(
+        Endpoint(
+            method="POST",
+            path=path,
+            id=id_,
+            summary="Compute the embeddings of texts, in llama-server's shape.",
+            body=NativeEmbeddingBody,
+            prepare=prepare_native_embedding,
+            handler=create,
+            answer=list[NativeEmbedding],
+            refusals=QUEUED,
+        )
+        for path, id_ in (("/embedding", "createNativeEmbedding"), ("/embeddings", "createNativeEmbeddings"))
+    )

@@ -1,0 +1,80 @@
+"""Fields of llama-server's `/embedding` requests, and a request as its handler needs it."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from engine import RequestError
+from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, read_mixed_prompts
+
+MAX_INPUTS = 2048
+EUCLIDEAN: Literal[2] = 2
+
+
+def _inputs(value: object) -> tuple[MixedPrompt, ...]:
+    return read_mixed_prompts(value, limit=MAX_INPUTS)
+
+
+InputField = Annotated[
+    tuple[MixedPrompt, ...],
+    BeforeValidator(
+        _inputs,
+        json_schema_input_type=MixedForm
+        | dict[str, Any]
+        | Annotated[list[MixedForm | dict[str, Any]], Field(min_length=1, max_length=MAX_INPUTS)],
+    ),
+]
+
+
+class NativeEmbeddingBody(Fields):
+    """The body of an `/embedding` request. An answer to `content` has llama-server's shape on every path."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [given("input"), given("content")]})
+
+    model: str | None = None
+    input: InputField | None = None
+    content: InputField | None = None
+    embd_normalize: Literal[2] = Field(EUCLIDEAN, description="Vectors have the length 1.")
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1, le=MAX_INT)
+    user: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = self.model_fields_set & {"input", "content"}
+        if not given:
+            message = "One of input and content should be given."
+            raise RequestError(message, code="missing_required_parameter", param="input")
+        if len(given) > 1:
+            raise RequestError("content: cannot be combined with input", code="invalid_value", param="content")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeEmbeddingCall:
+    """An embedding request."""
+
+    model: str | None
+    """Name of the model."""
+    inputs: tuple[MixedPrompt, ...]
+    """Texts and token ids to embed."""
+    native: bool
+    """True for an answer in llama-server's shape whatever the path is."""
+    dimensions: int | None
+    """Size of the vectors; None for that of the model."""
+    encoding: Literal["float", "base64"]
+    """Encoding of the vectors."""
+
+
+def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
+    """Return the request in a body."""
+    return NativeEmbeddingCall(
+        model=body.model,
+        inputs=body.input or body.content or (),
+        native=bool(body.content),
+        dimensions=body.dimensions,
+        encoding=body.encoding_format,
+    )

@@ -1,0 +1,124 @@
+"""Chat completions as llama-server has them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NotRequired
+
+from pydantic import Field
+from typing_extensions import TypedDict, override
+
+from engine import GenerationRequest, PromptText, TokenRun
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.endpoint import Call
+from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.llama_server.completion.answer import NativeCompletion
+from gateway.apis.llama_server.completion.call import NativeOptions
+from gateway.apis.llama_server.completion.completion import NativeHead, completion
+from gateway.apis.llama_server.generation_settings import generation_settings
+from gateway.apis.llama_server.openai.limits import LimitFields, cut_at_the_end
+from gateway.apis.openai.chat.answer import ChatCompletion
+from gateway.apis.openai.chat.call import ChatCall, prepare_chat
+from gateway.apis.openai.chat.endpoint import ChatEndpoints
+from gateway.apis.openai.chat.request import ChatBody
+from gateway.chat.conversation import Conversation
+from gateway.middleware.caller import Caller
+from gateway.middleware.sse import EventStream
+from gateway.serving.generations import GenerationResult
+from gateway.serving.models import Models
+from gateway.serving.served import Served
+
+_PLAIN = NativeOptions(return_tokens=False, return_progress=False, timings_per_token=False, response_fields=())
+
+
+Verbose = TypedDict("Verbose", {"__verbose": NotRequired[NativeCompletion]})
+
+
+class LlamaChatCompletion(ChatCompletion, Verbose):
+    """A whole chat completion. `__verbose` is the same answer as that of `/completion`."""
+
+
+_BETWEEN_PARTS = "\n\n"
+"""llama-server's text between the parts of a message that is continued."""
+
+
+class LlamaChatBody(ChatBody, LimitFields):
+    """The body of a chat request to llama-server.
+
+    An answer that does not fit is cut. A last message of the assistant is continued, unless `add_generation_prompt` is
+    given.
+    """
+
+    max_tokens: int | None = Field(None, ge=-1, le=MAX_INT)
+    max_completion_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `max_tokens`.")
+    verbose: bool = Field(False, description="Adds `__verbose`: the answer as that of `/completion`.")
+
+    @override
+    def conversation(self) -> Conversation:
+        """Return the conversation. Raises `RequestError` if its fields contradict each other."""
+        conversation = super().conversation()
+        *before, last = self.messages
+        if last.role != "assistant" or last.tool_calls or last.function_call:
+            return conversation
+        if before and before[-1].role == "assistant":
+            raise refusal("messages", "should not end in several messages of the assistant")
+        if self.add_generation_prompt is not None and not self.continue_final_message:
+            return conversation
+        continued = {
+            **conversation.messages[-1],
+            "content": _BETWEEN_PARTS.join(part.words for part in last.content or ()),
+        }
+        return replace(conversation, continue_final=True, messages=(*conversation.messages[:-1], continued))
+
+    @override
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id and a prompt."""
+        given = (self.n_predict, self.max_completion_tokens, self.max_tokens)
+        return cut_at_the_end(super().request(), next((limit for limit in given if limit is not None), None))
+
+
+def prepare_llama_chat(body: LlamaChatBody) -> ChatCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    call = prepare_chat(body)
+    options = replace(call.options, timings=True, like_llama_server=True, verbose=body.verbose)
+    return replace(call, options=options)
+
+
+class LlamaChatEndpoints(ChatEndpoints):
+    """Handlers for chat completions."""
+
+    def __init__(self, models: Models, *, verbose: bool) -> None:
+        """Create the handlers. With `verbose`, every whole answer has `__verbose`."""
+        super().__init__(models)
+        self._verbose = verbose
+
+    @override
+    async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
+        """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
+        if self._verbose:
+            options = replace(call.prepared.options, verbose=True)
+            call = replace(call, prepared=replace(call.prepared, options=options))
+        return await super().create(call)
+
+    @override
+    async def _more(
+        self, served: Served, caller: Caller, request: GenerationRequest, answer: GenerationResult
+    ) -> Mapping[str, object]:
+        pieces: list[bytes] = []
+
+        def take(tokens: TokenRun) -> None:
+            pieces.extend(tokens.pieces)
+
+        texts = [prompt for prompt in request.prompts if isinstance(prompt, str | PromptText)]
+        await served.engine.tokenize(texts, special=True, begin=True, take=take, pieces=True, client=caller.client)
+        model = served.loaded
+        head = NativeHead(
+            model=served.name,
+            context=model.context,
+            settings=generation_settings(served.generations.with_defaults(request), end_tokens=model.end_tokens),
+            prompts=(b"".join(pieces).decode(errors="replace"),),
+            n=request.n,
+            options=_PLAIN,
+        )
+        first = answer.outcomes[0]
+        return {"__verbose": completion(head, answer.prompt_tokens[0], first, first.text)}

@@ -1,0 +1,29 @@
+"""OpenAI's completions as llama-server has them."""
+
+from dataclasses import replace
+
+from pydantic import Field
+from typing_extensions import override
+
+from engine import GenerationRequest
+from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.llama_server.openai.limits import LimitFields, cut_at_the_end
+from gateway.apis.openai.completions.call import CompletionCall, prepare_completion
+from gateway.apis.openai.completions.request import CompletionBody
+
+
+class LlamaCompletionBody(CompletionBody, LimitFields):
+    """The body of a request to llama-server's `/v1/completions`. A text that does not fit is cut."""
+
+    max_tokens: int | None = Field(None, ge=-1, le=MAX_INT)  # type: ignore[assignment]
+
+    @override
+    def request(self) -> GenerationRequest:
+        """Return the engine's request, without an id. Raises `RequestError`."""
+        return cut_at_the_end(super().request(), self.max_tokens if self.n_predict is None else self.n_predict)
+
+
+def prepare_llama_completion(body: LlamaCompletionBody) -> CompletionCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    call = prepare_completion(body)
+    return replace(call, options=replace(call.options, timings=True, like_llama_server=True))

@@ -1,0 +1,186 @@
+"""Endpoint `POST /slots/{id_slot}`: save the cells of a slot to a file, restore or erase them."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from engine import SlotAction
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.shapes import Count, JsonObject, Time
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
+from gateway.apis.fields.base import Fields
+from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
+from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.generations import partition_of
+from gateway.serving.models import Models
+
+MOST_NAME_BYTES = 255
+_NAME = re.compile(r"\w[\w .+@-]*")
+"""Names of files: no path leads out of the folder."""
+_MODEL: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
+_ACTION: Described = {
+    "name": "action",
+    "in": "query",
+    "required": True,
+    "schema": {"enum": [action.value for action in SlotAction]},
+}
+
+
+class SaveTime(JsonObject):
+    """Time of a save."""
+
+    save_ms: Time
+
+
+class RestoreTime(JsonObject):
+    """Time of a restore."""
+
+    restore_ms: Time
+
+
+class SavedSlot(JsonObject):
+    """A slot whose cells were written to a file."""
+
+    id_slot: Count
+    filename: str
+    n_saved: Count
+    n_written: Count
+    timings: SaveTime
+
+
+class RestoredSlot(JsonObject):
+    """A slot whose cells were read from a file."""
+
+    id_slot: Count
+    filename: str
+    n_restored: Count
+    n_read: Count
+    timings: RestoreTime
+
+
+class ErasedSlot(JsonObject):
+    """A slot whose cells were dropped."""
+
+    id_slot: Count
+    n_erased: Count
+
+
+_ANSWER: Any = SavedSlot | RestoredSlot | ErasedSlot
+
+
+class SlotActionBody(Fields):
+    """The body of an action. `erase` needs none."""
+
+    filename: str | None = None
+
+
+def prepare_slot_action(body: SlotActionBody) -> str | None:
+    """Return the name of the file in a body."""
+    return body.filename
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """An action that is done."""
+
+    slot: int
+    name: str
+    tokens: int
+    size: int
+    milliseconds: float
+
+
+class SlotActionsEndpoints:
+    """Handlers for the cells of slots."""
+
+    def __init__(self, models: Models, options: RouteOptions) -> None:
+        self._models = models
+        self._folder = options.save_path
+
+    async def act(self, call: Call[str | None]) -> JsonReply[SavedSlot | RestoredSlot | ErasedSlot]:
+        """Save, restore or erase the cells of a slot, once no request holds it."""
+        if self._folder is None:
+            raise refused("slots action", "--slot-save-path")
+        query = call.http.query_params
+        served = self._models.find(call.caller, query.get("model")).loaded()
+        slot, action = _slot(call.http.path_params["id_slot"]), _action(query.get("action"))
+        name = "" if action is SlotAction.ERASE else _file_name(call.prepared)
+        file = str((self._folder / name).absolute()) if name else ""
+        began = time.perf_counter()
+        tokens, size = await served.engine.keep_slot(action, slot, file=file, partition=partition_of(call.caller))
+        return JsonReply(_ANSWERS[action](_Done(slot, name, tokens, size, (time.perf_counter() - began) * 1000)))
+
+
+def _saved(done: _Done) -> SavedSlot:
+    return {
+        "id_slot": done.slot,
+        "filename": done.name,
+        "n_saved": done.tokens,
+        "n_written": done.size,
+        "timings": {"save_ms": done.milliseconds},
+    }
+
+
+def _restored(done: _Done) -> RestoredSlot:
+    return {
+        "id_slot": done.slot,
+        "filename": done.name,
+        "n_restored": done.tokens,
+        "n_read": done.size,
+        "timings": {"restore_ms": done.milliseconds},
+    }
+
+
+def _erased(done: _Done) -> ErasedSlot:
+    return {"id_slot": done.slot, "n_erased": done.tokens}
+
+
+_ANSWERS: dict[SlotAction, Callable[[_Done], SavedSlot | RestoredSlot | ErasedSlot]] = {
+    SlotAction.SAVE: _saved,
+    SlotAction.RESTORE: _restored,
+    SlotAction.ERASE: _erased,
+}
+
+
+def _slot(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text[:9])
+    raise _invalid("Invalid slot ID", "id_slot")
+
+
+def _action(text: str | None) -> SlotAction:
+    if text in set(SlotAction):
+        return SlotAction(text)
+    raise _invalid("Invalid action", "action")
+
+
+def _file_name(name: str | None) -> str:
+    if name is None or not _NAME.fullmatch(name) or ".." in name or len(name.encode()) > MOST_NAME_BYTES:
+        raise _invalid("Invalid filename", "filename")
+    return Path(name).name
+
+
+def _invalid(message: str, param: str) -> RefusedError:
+    return RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=message, code="invalid_value", param=param))
+
+
+def slot_actions_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoint of actions on slots."""
+    act = Endpoint(
+        method="POST",
+        path="/slots/{id_slot}",
+        id="keepSlot",
+        summary="Save the cells of a slot to a file, restore or erase them.",
+        body=SlotActionBody,
+        prepare=prepare_slot_action,
+        handler=SlotActionsEndpoints(models, options).act,
+        answer=_ANSWER,
+        optional_body=True,
+        query=(_ACTION, _MODEL),
+        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
+    )
+    return (act,)

@@ -1,0 +1,131 @@
+"""Endpoints `/v1/stream` and `/v1/streams/lookup`: streams that were kept for their clients."""
+
+from http import HTTPStatus
+from types import NoneType
+
+from pydantic import Field
+
+from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
+from gateway.apis.answers.text_reply import TextReply
+from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.fields.base import Fields
+from gateway.middleware.errors import Problem, RefusedError
+from gateway.middleware.resumable import ResumableStreams
+from gateway.middleware.sse import EventStream
+
+MAX_NAMES = 1024
+_NAME: Described = {"name": "conv_id", "in": "query", "required": True, "schema": {"type": "string", "minLength": 1}}
+_FROM: Described = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0, "default": 0}}
+
+
+class KeptStreamState(JsonObject):
+    """State of a stream that is kept. `completed_at` is 0 while it runs."""
+
+    conversation_id: str
+    is_done: bool
+    total_bytes: Count
+    started_at: Timestamp
+    completed_at: Count
+
+
+class LookupBody(Fields):
+    """The body of a lookup. A name also finds `name::…`."""
+
+    conversation_ids: list[str] = Field([], max_length=MAX_NAMES)
+
+
+def prepare_lookup(body: LookupBody) -> tuple[str, ...]:
+    """Return the names in a body."""
+    return tuple(filter(None, body.conversation_ids))
+
+
+class StreamsEndpoints:
+    """Handlers for streams, each of which belongs to the credentials that began it."""
+
+    def __init__(self, streams: ResumableStreams) -> None:
+        self._streams = streams
+
+    async def read(self, call: Call[None]) -> EventStream:
+        """Return the bytes of a stream from a position on, and those that follow until its end."""
+        stream = self._streams.find(call.caller.credentials, _name(call))
+        if stream is None:
+            raise _refused(HTTPStatus.NOT_FOUND, "Stream not found or expired", "stream_not_found", "conv_id")
+        start = call.http.query_params.get("from") or "0"
+        if not (start.isascii() and start.isdigit()):
+            raise _refused(HTTPStatus.BAD_REQUEST, "Invalid 'from' offset", "invalid_value", "from")
+        stream.check(int(start))
+        return stream.reader(int(start))
+
+    async def end(self, call: Call[None]) -> TextReply:
+        """End a stream, and forget its bytes. There may be none."""
+        self._streams.drop(call.caller.credentials, _name(call))
+        return TextReply(status_code=HTTPStatus.NO_CONTENT)
+
+    async def look_up(self, call: Call[tuple[str, ...]]) -> JsonReply[list[KeptStreamState]]:
+        """Return the states of the streams with these names, so that no client learns the names of others."""
+        owner = call.caller.credentials
+        found = [stream for name in call.prepared for stream in self._streams.named(owner, name)]
+        return JsonReply(
+            [
+                {
+                    "conversation_id": stream.name,
+                    "is_done": bool(stream.ended_at),
+                    "total_bytes": stream.size,
+                    "started_at": stream.started_at,
+                    "completed_at": stream.ended_at,
+                }
+                for stream in found
+            ]
+        )
+
+
+def _name(call: Call[None]) -> str:
+    if name := call.http.query_params.get("conv_id"):
+        return name
+    raise _refused(HTTPStatus.BAD_REQUEST, "Missing conversation id", "missing_required_parameter", "conv_id")
+
+
+def _refused(status: HTTPStatus, message: str, code: str, param: str) -> RefusedError:
+    return RefusedError(Problem(status=status, message=message, code=code, param=param))
+
+
+def streams_endpoints(streams: ResumableStreams) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints of streams that are kept."""
+    endpoints = StreamsEndpoints(streams)
+    read: Endpoint[None, None, str] = Endpoint(
+        method="GET",
+        path="/v1/stream",
+        id="readStream",
+        summary="Read a stream again that was begun with the header `X-Conversation-Id`.",
+        body=NoneType,
+        prepare=no_body,
+        handler=endpoints.read,
+        answer=str,
+        media=("text/event-stream",),
+        query=(_NAME, _FROM),
+        refusals=frozenset({404}),
+    )
+    end: Endpoint[None, None, str] = Endpoint(
+        method="DELETE",
+        path="/v1/stream",
+        id="endStream",
+        summary="End a stream, and forget its bytes.",
+        body=NoneType,
+        prepare=no_body,
+        handler=endpoints.end,
+        answer=str,
+        status=HTTPStatus.NO_CONTENT,
+        query=(_NAME,),
+    )
+    look_up = Endpoint(
+        method="POST",
+        path="/v1/streams/lookup",
+        id="lookUpStreams",
+        summary="Find streams by their names.",
+        body=LookupBody,
+        prepare=prepare_lookup,
+        handler=endpoints.look_up,
+        answer=list[KeptStreamState],
+    )
+    return read, end, look_up

@@ -1,0 +1,1 @@
+"""llama-server's `/tokenize` and `/detokenize`."""

@@ -1,0 +1,222 @@
+"""Command line of llama-server as a command line of `serve`: with its variables, defaults and meanings.
+
+Most of its flags are flags of `serve` too, some by another name (`gateway.habits`). This module converts those that
+mean something else here. Flags that mean nothing here are left out, each with one line for the operator. Flags that
+cannot be left out, because something else would be served, stay, so that `serve` refuses them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from gateway.like.spellings import VALUELESS, from_variables
+from gateway.llama_server_flags import answers
+
+DEFAULTS: Mapping[str, str] = {
+    "LLAMA_GATEWAY_PORT": "8080",
+    "LLAMA_GATEWAY_REQUEST_TIMEOUT": "3600",
+    "LLAMA_GATEWAY_DEFAULT_CHAT_TEMPLATE": "chatml",
+    "LLAMA_GATEWAY_TEMPERATURE": "0.8",
+    "LLAMA_GATEWAY_TOP_K": "40",
+    "LLAMA_GATEWAY_TOP_P": "0.95",
+    "LLAMA_GATEWAY_MIN_P": "0.05",
+    "LLAMA_GATEWAY_CHAT_TEMPLATE_KWARGS": '{"enable_thinking":true}',
+    "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
+    "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
+    "LLAMA_GATEWAY_LORA_APPLY": "true",
+    "LLAMA_GATEWAY_NO_METRICS": "true",
+}
+"""Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
+
+_WITHOUT = {
+    "--metrics": "LLAMA_GATEWAY_NO_METRICS",
+    "--lora-init-without-apply": "LLAMA_GATEWAY_LORA_APPLY",
+}
+"""Flags that end one of these defaults."""
+
+_Convert: TypeAlias = Callable[[str], list[str]]
+
+_ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-kv --grammar --grammar-file -j
+--json-schema -jf --json-schema-file -cl --cache-list --completion-bash --list-devices --models-preset
+--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec
+--fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
+--vision-gemma-12b-default"""
+"""Flags without which another model, other answers or other paths would be served."""
+_ALREADY_SO = """--slots --embedding --embeddings --rerank --reranking -no-kvu --no-kv-unified --models-autoload
+--no-mmproj --no-mmproj-auto --no-ui --no-webui -no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy --perf
+--escape -e --cache-idle-slots --swa-full"""
+"""Flags for what this server does anyway."""
+_LOCAL_FILE = ("-m", "--model")
+_REPOSITORY = ("-hf", "-hfr", "--hf-repo")
+_REPOSITORY_FILE = ("-hff", "--hf-file")
+_LAYER_RANGE = "--control-vector-layer-range"
+_REASONING = ("-rea", "--reasoning")
+_OFF = ("off", "disabled", "false", "0")
+_TEMPLATE_VARIABLES = "--chat-template-kwargs"
+
+
+class LineError(Exception):
+    """Command line that cannot be translated. The text is one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """Command line of `serve` that does what one of llama-server does."""
+
+    arguments: Sequence[str]
+    """The command line without the program's name."""
+    environment: Mapping[str, str]
+    """The variables."""
+    notes: Sequence[str] = ()
+    """One line for each flag that has no effect."""
+
+
+def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> Translated:
+    """Return a command line and its variables, translated if it begins with `serve --like llama-server`.
+
+    Raises:
+        LineError: A file of API keys cannot be read.
+    """
+    match arguments:
+        case ["serve", "--like", "llama-server", *rest]:
+            return translate(rest, environment)
+        case _:
+            return Translated(arguments, environment)
+
+
+def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Translated:
+    """Return the command line of `serve` that does what llama-server does with these arguments and variables.
+
+    Raises:
+        LineError: A file of API keys cannot be read.
+    """
+    if set(arguments) & {"-h", "--help", "--usage"}:
+        return Translated(["serve", "--help"], environment)
+    if "--version" in arguments:
+        return Translated(["--version"], environment)
+    translation = _Translation()
+    left = iter([*from_variables(environment), *arguments])
+    for argument in left:
+        translation.add(_spelled(argument), left)
+    given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
+    defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
+    return Translated(given, {**defaults, **environment}, translation.notes)
+
+
+def _spelled(argument: str) -> str:
+    """Return a flag as it is listed: underscores are hyphens."""
+    return argument.replace("_", "-") if argument.startswith("--") and "=" not in argument else argument
+
+
+class _Translation:
+    """Arguments that are translated so far."""
+
+    def __init__(self) -> None:
+        self.arguments: list[str] = []
+        self.notes: list[str] = []
+        self.without: set[str] = set()
+        self._places: dict[tuple[str, ...], str] = {}
+        self._thinking = ""
+        self._variables = ""
+
+    def add(self, flag: str, left: Iterator[str]) -> None:
+        """Translate one flag with its value, if it has one, which is next of those left."""
+        if flag in _ALREADY_SO.split():
+            return
+        if flag in _WITHOUT:
+            self.without.add(_WITHOUT[flag])
+            return
+        if place := next((names for names in (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE) if flag in names), None):
+            self._places[place] = next(left, "")
+        elif flag in _REASONING:
+            self._thinking = "false" if next(left, "") in _OFF else "true"
+        elif flag == _TEMPLATE_VARIABLES:
+            self._variables = next(left, "")
+        elif flag == _LAYER_RANGE:
+            self.arguments.append(f"{flag}={next(left, '')}-{next(left, '')}")
+        elif flag in _CONVERTED:
+            self.arguments += _CONVERTED[flag]("" if flag in VALUELESS else next(left, ""))
+        elif flag in _IGNORED:
+            if flag not in VALUELESS:
+                next(left, None)
+            self.notes.append(f"{flag} of llama-server has no effect: {_IGNORED[flag]}")
+        else:
+            self.arguments.append(flag)
+
+    def variables(self) -> list[str]:
+        """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
+        if not self._thinking and not self._variables:
+            return []
+        given = (self._variables or "{}").strip().removeprefix("{")
+        comma = "" if given.lstrip().startswith("}") else ","
+        return [f'--chat-template-kwargs={{"enable_thinking":{self._thinking or "true"}{comma}{given}']
+
+    def model(self) -> list[str]:
+        """Return the argument of the model. One on the hub comes before a file, as llama-server has it."""
+        repository, file = self._places.get(_REPOSITORY), self._places.get(_REPOSITORY_FILE)
+        if repository and file:
+            return [f"--model=hf:{repository.partition(':')[0]}/{file}"]
+        if repository:
+            return [f"--model=hf:{repository}"]
+        local = self._places.get(_LOCAL_FILE)
+        return [f"--model={local}"] if local else []
+
+
+_IGNORED = {flag: answer for flag, answer in answers() if flag not in f"{_ESSENTIAL} {_ALREADY_SO}".split()}
+"""What to use instead of the flags that have no effect."""
+
+
+def _number(flag: str) -> _Convert:
+    """Return the conversion of a number. One below 1, with which llama-server chooses, is left out."""
+
+    def convert(value: str) -> list[str]:
+        return [] if value.removeprefix("-").isdecimal() and int(value) < 1 else [f"{flag}={value}"]
+
+    return convert
+
+
+def _memory(mebibytes: str) -> list[str]:
+    """Convert the size of the cache. Without a limit, this server takes a part of the free memory."""
+    return [] if mebibytes == "-1" else [f"--cache-ram={mebibytes}"]
+
+
+def _template(text: str) -> list[str]:
+    """Convert the name or the text of a chat template. A text without Jinja gets an empty comment, to look like one."""
+    return [f"--chat-template={'{##}' if ' ' in text else ''}{text}"]
+
+
+def _host(host: str) -> list[str]:
+    """Convert an address, or the path of a Unix socket."""
+    return [f"--unix-socket={host}" if host.endswith(".sock") else f"--host={host}"]
+
+
+def _names(names: str) -> list[str]:
+    """Convert the names of a model: the first in the alphabet is its name in answers."""
+    return [f"--alias={','.join(sorted(name.strip() for name in names.split(',')))}"]
+
+
+def _keys(path: str) -> list[str]:
+    """Convert a file with one API key on each line."""
+    try:
+        keys = Path(path).expanduser().read_text(encoding="utf-8").split()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise LineError(f"--api-key-file {path!r}: the file cannot be read") from error
+    return [f"--api-key={','.join(keys)}"]
+
+
+_CONVERTED: Mapping[str, _Convert] = {
+    **dict.fromkeys(("-t", "--threads"), _number("--threads")),
+    **dict.fromkeys(("-tb", "--threads-batch"), _number("--threads-batch")),
+    **dict.fromkeys(("-np", "--parallel"), _number("--parallel")),
+    **dict.fromkeys(("-to", "--timeout"), _number("--request-timeout")),
+    **dict.fromkeys(("-cram", "--cache-ram"), _memory),
+    **dict.fromkeys(("-a", "--alias"), _names),
+    "--sleep-idle-seconds": _number("--idle-unload"),
+    "--host": _host,
+    "--chat-template": _template,
+    "--api-key-file": _keys,
+    "--repack": lambda _: ["--repack=on"],
+    "--log-disable": lambda _: ["--log-level=error"],
+}
+"""Flags whose value means something else here, or whose meaning has another flag."""

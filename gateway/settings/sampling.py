@@ -1,0 +1,119 @@
+"""Settings of sampling, for requests that do not choose."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from gateway.settings.values import split_items
+
+SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+"""Names of the samplers."""
+NO_BREAKERS = "none"
+
+_MAX_INT = 2**31 - 1
+_BIAS = re.compile(r"([0-9]{1,10})([+-][0-9]+(?:\.[0-9]+)?)")
+_OF_THE_REQUEST = {"stop": "stop", "n_keep": "keep"}
+"""Settings that are no parameters of `Sampling`, and the fields of `GenerationRequest` that they set."""
+
+
+def _sampler_names(value: object) -> object:
+    """Return names of samplers that are separated by semicolons or commas."""
+    names = [name for item in split_items(value) for name in item.split(";") if name]
+    if unknown := [name for name in names if name not in SAMPLERS]:
+        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(SAMPLERS)}")
+    if len(set(names)) < len(names):
+        raise ValueError("should have each name once")
+    return names
+
+
+def _biases(texts: tuple[str, ...]) -> tuple[str, ...]:
+    for text in texts:
+        if not _BIAS.fullmatch(text):
+            raise ValueError(f"{text!r} is not a token id and a bias, such as 15043+1 or 15043-1")
+    return texts
+
+
+def _texts(value: object) -> object:
+    """Return one text or several, as they are: they may have commas."""
+    return value if isinstance(value, list) else [value]
+
+
+class SamplingSettings(BaseModel):
+    """Parameters of sampling for requests that do not choose them. Without a setting, those of each API apply."""
+
+    temperature: float | None = Field(None, ge=0, le=2, title="N", description="divisor of the logits; 0 is greedy")
+    top_k: int | None = Field(None, ge=-1, le=_MAX_INT, title="N", description="most probable tokens to keep; 0: all")
+    top_p: float | None = Field(None, ge=0, le=1, title="N", description="mass of the most probable tokens to keep")
+    min_p: float | None = Field(
+        None, ge=0, le=1, title="N", description="least share of the best probability that a token must have"
+    )
+    typical_p: float | None = Field(None, ge=0, le=1, title="N", description="mass of the typical tokens to keep")
+    top_n_sigma: float | None = Field(
+        None, ge=-1, le=100, title="N", description="standard deviations from the best logit to keep; -1: all"
+    )
+    seed: int | None = Field(None, ge=-1, le=2**32 - 1, title="N", description="seed; -1: a random one each time")
+    frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, title="N", description="penalty for each earlier occurrence in the answer"
+    )
+    presence_penalty: float | None = Field(
+        None, ge=-2, le=2, title="N", description="penalty for what occurs in the answer"
+    )
+    repeat_penalty: float | None = Field(
+        None, ge=0.01, le=10, title="N", description="divisor of the logits of the last tokens"
+    )
+    repeat_last_n: int | None = Field(
+        None, ge=-1, le=_MAX_INT, title="TOKENS", description="tokens that --repeat-penalty looks back; -1: all"
+    )
+    dry_multiplier: float | None = Field(None, ge=0, le=100, title="N", description="strength of DRY; 0: off")
+    dry_base: float | None = Field(None, ge=1, le=100, title="N", description="base of DRY's penalty")
+    dry_allowed_length: int | None = Field(
+        None, ge=0, le=_MAX_INT, title="TOKENS", description="length of repetitions that DRY allows"
+    )
+    dry_penalty_last_n: int | None = Field(
+        None, ge=-1, le=_MAX_INT, title="TOKENS", description="tokens that DRY looks back; -1: all"
+    )
+    dry_sequence_breakers: Annotated[tuple[str, ...], BeforeValidator(_texts)] = Field(
+        (), title="TEXT", description="text that ends a repetition for DRY; repeatable; none: no such text"
+    )
+    xtc_probability: float | None = Field(None, ge=0, le=1, title="N", description="probability of XTC; 0: off")
+    xtc_threshold: float | None = Field(None, ge=0, le=1, title="N", description="probability of a token for XTC")
+    dynatemp_range: float | None = Field(
+        None, ge=0, le=2, title="N", description="change of the temperature by the entropy; 0: none"
+    )
+    dynatemp_exponent: float | None = Field(
+        None, ge=0, le=100, title="N", description="exponent of the entropy in --dynatemp-range"
+    )
+    mirostat: int | None = Field(None, ge=0, le=2, title="N", description="version of Mirostat; 0: off")
+    mirostat_tau: float | None = Field(None, ge=0, le=20, title="N", description="target surprise of Mirostat")
+    mirostat_eta: float | None = Field(None, ge=0, le=1, title="N", description="learning rate of Mirostat")
+    samplers: Annotated[tuple[str, ...], BeforeValidator(_sampler_names)] = Field(
+        (), title="NAMES", description="samplers in their order, separated by semicolons"
+    )
+    logit_bias: Annotated[tuple[str, ...], AfterValidator(_biases), BeforeValidator(split_items)] = Field(
+        (), title="ID±BIAS", description="bias of a token, such as 15043+1; repeatable, or separated by commas"
+    )
+    ignore_eos: bool = Field(False, description="let answers go on behind the end of the text")
+    stop: Annotated[tuple[str, ...], BeforeValidator(_texts)] = Field(
+        (), title="TEXT", description="text that ends an answer; repeatable"
+    )
+    n_keep: int | None = Field(
+        None, ge=-1, le=_MAX_INT, title="TOKENS", description="with --context-shift: prompt tokens that stay; -1: all"
+    )
+
+    @property
+    def sampling_defaults(self) -> Mapping[str, Any]:
+        """Defaults by the names of the fields of the engine's requests and of their `Sampling`."""
+        chosen = {name: getattr(self, name) for name in SamplingSettings.model_fields}
+        values = {name: value for name, value in chosen.items() if value not in (None, ()) and value is not False}
+        if self.logit_bias:
+            found = map(_BIAS.fullmatch, self.logit_bias)
+            values["logit_bias"] = tuple((int(one[1]), float(one[2])) for one in found if one)
+        if self.dry_sequence_breakers == (NO_BREAKERS,):
+            values["dry_sequence_breakers"] = ()
+        if self.top_k is not None:
+            values["top_k"] = max(self.top_k, 0)
+        if self.seed == -1:
+            values["seed"] = None
+        return {_OF_THE_REQUEST.get(name, name): value for name, value in values.items()}

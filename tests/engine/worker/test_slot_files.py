@@ -1,0 +1,135 @@
+"""Slots in files: saved, restored into any slot, hit by the next request, and erased."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.events import Finished
+from engine.protocol.messages import Answered, Ask, CancelQuery, KeepSlot, QueryFailed, SlotKept
+from engine.request import SlotAction
+from engine.testing.fake_model import FakeModel
+from engine.worker.slot_files import MAGIC, VERSION
+from tests.engine.worker.worker_client import Client, Gate
+
+PROMPT = "a common beginning of twenty-six"
+SAVE, RESTORE, ERASE = SlotAction.SAVE, SlotAction.RESTORE, SlotAction.ERASE
+
+
+def generated(client: Client, key: int, prompt: str = PROMPT, **fields: object) -> Finished:
+    client.generate(key, prompt, **fields)
+    finished: Finished = client.event(key, Finished)
+    return finished
+
+
+def ask(client: Client, query: KeepSlot, query_id: int = 1) -> None:
+    client.worker.receive(Ask(query_id, query))
+
+
+def kept(client: Client, action: SlotAction, slot: int, file: Path | str = "", partition: str = "") -> SlotKept:
+    ask(client, KeepSlot(action, slot, str(file), partition))
+    answer = client.expect(Answered).answer
+    assert isinstance(answer, SlotKept)
+    return answer
+
+
+def failed(client: Client, action: SlotAction, slot: int, file: Path | str = "", partition: str = "") -> QueryFailed:
+    ask(client, KeepSlot(action, slot, str(file), partition))
+    return client.expect(QueryFailed)
+
+
+def test_a_request_gets_the_slot_that_it_names(client: Client) -> None:
+    assert generated(client, 1, slot=2).slot == 2
+    assert generated(client, 2, slot=99).slot == 2, "there is no such slot"
+    assert generated(client, 3, slot=2, cache_prompt=False).slot == 2
+
+
+@pytest.mark.parametrize("model", [FakeModel(), FakeModel(pool=600), FakeModel(windowed=True)])
+def test_a_restored_slot_is_hit_by_the_next_request(model: FakeModel, tmp_path: Path) -> None:
+    file = tmp_path / "slot"
+    client = Client(model=model).loaded()
+    end = generated(client, 1, slot=1)
+    size = len(PROMPT) + end.tokens - 1
+    assert kept(client, SAVE, 1, file) == SlotKept(size, file.stat().st_size)
+    assert [path.name for path in tmp_path.iterdir()] == ["slot"]
+    assert kept(client, ERASE, 1) == SlotKept(size, 0)
+    assert generated(client, 2, slot=1).cached == 0
+    assert kept(client, ERASE, 1).tokens == size
+    assert kept(client, RESTORE, 0, file) == SlotKept(size, file.stat().st_size)
+    again = generated(client, 3, PROMPT + end.text[: end.tokens - 1] + "!")
+    assert again.cached == size
+    client.worker.stop()
+
+
+def test_a_file_of_another_engine_process_is_restored(tmp_path: Path) -> None:
+    file = tmp_path / "slot"
+    first = Client().loaded()
+    size = len(PROMPT) + generated(first, 1, slot=0).tokens - 1
+    kept(first, SAVE, 0, file)
+    first.worker.stop()
+    second = Client().loaded()
+    assert kept(second, RESTORE, 3, file).tokens == size
+    assert generated(second, 1).cached == len(PROMPT) - 1
+    second.worker.stop()
+
+
+def test_an_empty_slot_has_an_empty_file(client: Client, tmp_path: Path) -> None:
+    assert kept(client, SAVE, 0, tmp_path / "empty").tokens == 0
+    assert kept(client, RESTORE, 1, tmp_path / "empty").tokens == 0
+    assert kept(client, ERASE, 1).tokens == 0
+
+
+def test_an_older_file_has_the_tokens_only(client: Client, tmp_path: Path) -> None:
+    end = generated(client, 1, slot=0)
+    kept(client, SAVE, 0, tmp_path / "packed")
+    data, tokens = (tmp_path / "packed").read_bytes(), len(PROMPT) + end.tokens - 1
+    assert struct.unpack_from("=iii", data, 12) == (-1, 1, tokens)
+    words = data[24 : 24 + 4 * tokens]
+    (tmp_path / "plain").write_bytes(struct.pack("=III", MAGIC, VERSION, tokens) + words + data[28 + 4 * tokens :])
+    assert kept(client, RESTORE, 1, tmp_path / "plain").tokens == tokens
+
+
+def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path: Path) -> None:
+    generated(client, 1, slot=0)
+    kept(client, SAVE, 0, tmp_path / "good")
+    good = (tmp_path / "good").read_bytes()
+    foreign = struct.pack("=III", MAGIC, VERSION, 1) + struct.pack("=i", 99_999)
+    for name, data in (("text", b"hello"), ("magic", bytes(40)), ("short", good[:-4]), ("foreign", foreign)):
+        (tmp_path / name).write_bytes(data)
+        assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
+    assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
+    assert failed(client, SAVE, 0, tmp_path / "missing" / "file").code == "file_error"
+    assert failed(client, ERASE, 99).code == "invalid_value"
+    assert generated(client, 2).cached == len(PROMPT) - 1
+
+
+def test_a_slot_belongs_to_the_partition_of_its_prompt(client: Client, tmp_path: Path) -> None:
+    generated(client, 1, slot=0, cache_partition="mine")
+    assert failed(client, SAVE, 0, tmp_path / "slot").code == "foreign_slot"
+    assert failed(client, ERASE, 0, partition="other").code == "foreign_slot"
+    kept(client, SAVE, 0, tmp_path / "slot", "mine")
+    kept(client, ERASE, 0, partition="mine")
+    kept(client, RESTORE, 0, tmp_path / "slot", "other")
+    assert generated(client, 2, cache_partition="mine").cached == 0
+    assert generated(client, 3, cache_partition="other").cached == len(PROMPT) - 1
+
+
+def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate, tmp_path: Path) -> None:
+    client.generate(1, PROMPT, slot=0, max_tokens=50)
+    gate.wait()
+    ask(client, KeepSlot(SAVE, 0, str(tmp_path / "cancelled")), 5)
+    client.worker.receive(CancelQuery(5))
+    ask(client, KeepSlot(SAVE, 0, str(tmp_path / "slot")), 6)
+    gate.open()
+    client.event(1, Finished)
+    assert client.expect(Answered).query_id == 6
+    assert not (tmp_path / "cancelled").exists()
+
+
+def test_a_model_for_embeddings_has_no_slots() -> None:
+    model = FakeModel()
+    model.info = replace(model.info, generates=False)
+    client = Client(model=model).loaded()
+    assert failed(client, ERASE, 0).code == "unsupported_model"
+    client.worker.stop()

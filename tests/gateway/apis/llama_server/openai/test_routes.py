@@ -1,0 +1,128 @@
+"""OpenAI's routes as llama-server has them, without a model."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from engine import Finished, FinishReason, PromptProgress, RequestError, Text, TokenDetail
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}{% if add_generation_prompt %}!{% endif %}"
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
+PATHS = ["/chat/completions", "/v1/chat/completions"]
+
+
+def chatting(script: Any = None) -> FakeEngine:
+    engine = FakeEngine() if script is None else FakeEngine(script)
+    engine.model = replace(MODEL, chat_template=TEMPLATE)
+    return engine
+
+
+def events_of(call: AsgiCall) -> list[Any]:
+    lines = [event.removeprefix(b"data: ") for event in call.content.split(b"\n\n") if event]
+    assert lines.pop() == b"[DONE]"
+    return [orjson.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_an_answer_has_timings_and_a_fingerprint_of_its_kind(path: str) -> None:
+    engine = chatting()
+    app = app_of(engine, answers_like="llama-server")
+    reply = await post(app, path, {**CHAT, "model": "any", "max_tokens": 10**6})
+    assert reply.json["system_fingerprint"].startswith("b")
+    assert reply.json["timings"]["predicted_n"] == 3
+    request = engine.generations[0].request
+    assert (request.max_tokens, request.default_max_tokens) == (None, 10**6)
+
+
+async def test_without_the_setting_only_the_paths_without_version_are_llama_servers() -> None:
+    app = app_of(chatting())
+    assert "timings" in (await post(app, "/chat/completions", CHAT)).json
+    assert "timings" not in (await post(app, "/v1/chat/completions", CHAT)).json
+    refused = await post(app, "/v1/chat/completions", {**CHAT, "model": "any"})
+    assert refused.json["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(("limits", "found"), [({"n_predict": 5}, 5), ({"max_tokens": -1}, 2**31 - 1), ({}, None)])
+@pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "a"})])
+async def test_a_limit_is_cut_at_the_end_of_the_slot(path: str, body: Any, limits: Any, found: int | None) -> None:
+    engine = chatting()
+    await post(app_of(engine, answers_like="llama-server"), path, {**body, **limits})
+    request = engine.generations[0].request
+    assert (request.max_tokens, request.default_max_tokens) == (None, found)
+
+
+@pytest.mark.parametrize(
+    ("last", "fields", "prompt"),
+    [
+        ("Wh", {}, "user:Hi;assistant:Wh"),
+        ("Wh", {"continue_final_message": True, "add_generation_prompt": False}, "user:Hi;assistant:Wh"),
+        ("Wh", {"add_generation_prompt": True}, "user:Hi;assistant:Wh;!"),
+        ([{"type": "text", "text": "W"}, {"type": "text", "text": "h"}], {}, "user:Hi;assistant:W\n\nh"),
+    ],
+)
+async def test_a_last_message_of_the_assistant_is_continued(last: Any, fields: Any, prompt: str) -> None:
+    messages = [*CHAT["messages"], {"role": "assistant", "content": last}]
+    reply = await post(app_of(chatting()), "/chat/completions", {"messages": messages, "verbose": True, **fields})
+    assert reply.json["__verbose"]["prompt"] == f"<s>{prompt}"
+
+
+async def test_several_messages_of_the_assistant_at_the_end_are_refused() -> None:
+    messages = [*CHAT["messages"], *2 * [{"role": "assistant", "content": "a"}]]
+    reply = await post(app_of(chatting()), "/chat/completions", {"messages": messages})
+    assert (reply.status, reply.json["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_verbose_answers_are_the_answers_of_completion() -> None:
+    app = app_of(chatting(), log_level="debug")
+    reply = await post(app, "/chat/completions", CHAT)
+    verbose = reply.json["__verbose"]
+    assert (verbose["content"], verbose["tokens_predicted"], verbose["stop_type"]) == ("a0", 3, "eos")
+    assert verbose["generation_settings"]["temperature"] == 1.0
+
+
+def progressing(generation: FakeGeneration) -> None:
+    generation.put(
+        Text(0, "", progress=PromptProgress(4, 1, 1, 0.0)),
+        Text(0, "", progress=PromptProgress(4, 1, 4, 0.5)),
+        Text(0, "a", (TokenDetail(97, b"a"),), 0.25),
+        Finished(0, "", FinishReason.STOP, 2, 1),
+    )
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/v1/completions"])
+async def test_a_stream_reports_progress_and_times_on_request(path: str) -> None:
+    body = {"prompt": "abcd"} if path == "/v1/completions" else CHAT
+    engine = chatting(progressing)
+    fields = {"stream": True, "return_progress": True, "timings_per_token": True}
+    chunks = events_of(await post(app_of(engine), path, {**body, **fields}))
+    progress = [chunk["prompt_progress"]["processed"] for chunk in chunks if "prompt_progress" in chunk]
+    assert progress == [1, 4]
+    timed = [chunk["timings"] for chunk in chunks if "timings" in chunk]
+    assert [one["prompt_n"] for one in timed][:3] == [0, 3, 3]
+    assert (timed[2]["predicted_n"], timed[2]["predicted_ms"]) == (1, 250.0)
+
+
+async def test_progress_is_not_sent_unasked() -> None:
+    chunks = events_of(await post(app_of(chatting(progressing)), "/v1/completions", {"prompt": "a", "stream": True}))
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", ""]
+
+
+async def test_the_first_delta_has_no_content() -> None:
+    first, *_ = events_of(await post(app_of(chatting()), "/chat/completions", {**CHAT, "stream": True}))
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": None}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_errors_have_llama_servers_shape(stream: bool) -> None:
+    engine = chatting()
+    engine.refusal = RequestError("Long.", code="context_length_exceeded", figures={"n_prompt_tokens": 9, "n_ctx": 8})
+    reply = await post(app_of(engine), "/chat/completions", {**CHAT, "stream": stream})
+    error = reply.json["error"]
+    assert (error["code"], error["type"], error["n_ctx"]) == (400, "exceed_context_size_error", 8)

@@ -1,0 +1,53 @@
+"""`POST /embedding` without a model, in llama-server's shape."""
+
+import pytest
+
+from tests.gateway.application import app_of
+from tests.gateway.asgi import post
+from tests.gateway.fake_engine import BOS, FakeEngine, vector_of
+
+pytestmark = pytest.mark.anyio
+
+VECTORS = [
+    {"index": 0, "embedding": [pytest.approx(list(vector_of(0)))]},
+    {"index": 1, "embedding": [pytest.approx(list(vector_of(1)))]},
+]
+
+
+@pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
+@pytest.mark.parametrize("field", ["input", "content"])
+async def test_each_input_has_its_vectors(path: str, field: str) -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), path, {field: ["a", [98, 99]]})
+    assert reply.json == VECTORS
+    assert engine.embeddings[0].request.inputs == ("a", (98, 99))
+
+
+async def test_an_input_of_texts_and_token_ids_is_one() -> None:
+    engine = FakeEngine()
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    await post(app_of(engine), "/embedding", {"input": [["a", 98], {"content": parts}, {"prompt_string": "c"}]})
+    assert engine.embeddings[0].request.inputs == ((BOS, 97, 98), "ab", "c")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"input": []},
+        {"input": "a", "content": "b"},
+        {"input": {"content": "a"}},
+        {"input": {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}},
+        {"input": "a", "embd_normalize": -1},
+    ],
+)
+async def test_an_invalid_input_is_refused(body: object) -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), "/embedding", body)
+    assert (reply.status, reply.json["error"]["code"], engine.embeddings) == (400, 400, [])
+
+
+async def test_the_versioned_route_takes_the_same_inputs_where_the_answers_are_llama_servers() -> None:
+    app = app_of(FakeEngine(), answers_like="llama-server")
+    versioned = await post(app, "/v1/embeddings", {"input": ["a", 98], "model": "any"})
+    assert versioned.json["data"][0]["embedding"] == pytest.approx(list(vector_of(0)))

@@ -1,0 +1,228 @@
+"""Resumable streams: they go on without their clients, and are read again, only where a client asks for it."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import orjson
+import pytest
+from starlette.types import ASGIApp
+
+from engine import Finished, FinishReason, Text
+from gateway.middleware import resumable
+from gateway.middleware.caller import Caller
+from gateway.middleware.errors import RefusedError
+from gateway.middleware.resumable import HEADER, ResumableStreams, StreamLimits
+from gateway.middleware.sse import EventStream, NextEvents
+from tests.gateway.application import gateway_of
+from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+BODY = b'{"prompt":"x","stream":true}'
+NAME = "conversation::org/model:Q8"
+QUERY = "conv_id=conversation%3A%3Aorg%2Fmodel%3AQ8"
+
+
+def say_nothing(_generation: FakeGeneration) -> None:
+    """Leave the queue and generate no token."""
+
+
+@asynccontextmanager
+async def serving(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
+    gateway = gateway_of(engine, **changes)
+    async with gateway.streams.open():
+        yield gateway.app
+
+
+def asking(app: ASGIApp, path: str = "/v1/completions", name: str = NAME, body: bytes = BODY) -> AsgiCall:
+    return AsgiCall(app, path, body, headers={HEADER: name})
+
+
+async def read(app: ASGIApp, query: str = QUERY, **headers: str) -> AsgiCall:
+    return await AsgiCall(app, "/v1/stream", method="GET", query=query, headers=headers).run()
+
+
+async def delete(app: ASGIApp, query: str = QUERY) -> AsgiCall:
+    return await AsgiCall(app, "/v1/stream", method="DELETE", query=query).run()
+
+
+def finish(generation: FakeGeneration) -> None:
+    generation.put(Text(0, "b"))
+    generation.put(Finished(0, "", FinishReason.STOP, 2, 0, (), None))
+
+
+def texts(content: bytes) -> list[str]:
+    events = [line.removeprefix(b"data: ") for line in content.split(b"\n\n") if line.startswith(b"data: {")]
+    return [choice["text"] for event in events for choice in orjson.loads(event)["choices"]]
+
+
+async def left_alone(app: ASGIApp, engine: FakeEngine) -> FakeGeneration:
+    """Return the generation of a stream whose client has left after its first text."""
+    call = asking(app)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        engine.generations[-1].put(Text(0, "a"))
+        await call.sent(1)
+        call.hang_up()
+    return engine.generations[-1]
+
+
+async def test_a_stream_goes_on_without_its_client_and_is_read_again() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        generation = await left_alone(app, engine)
+        assert generation.left is None
+        finish(generation)
+        again = await read(app)
+        assert again.header("content-type") == "text/event-stream; charset=utf-8"
+        assert again.content.endswith(b"data: [DONE]\n\n")
+        assert texts(again.content) == ["a", "b", ""]
+        rest = await read(app, f"{QUERY}&from=40")
+        assert rest.content == again.content[40:]
+
+
+async def test_a_reader_follows_a_running_stream() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app, anyio.create_task_group() as tasks:
+        generation = await left_alone(app, engine)
+        reader = AsgiCall(app, "/v1/stream", method="GET", query=QUERY)
+        tasks.start_soon(reader.run)
+        await reader.sent(1)
+        finish(generation)
+    assert reader.content.endswith(b"data: [DONE]\n\n")
+
+
+async def test_by_default_a_client_that_is_gone_is_gone() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        for call in (AsgiCall(app, "/v1/completions", BODY), asking(app, body=b'{"prompt":"x"}')):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call.run)
+                await anyio.wait_all_tasks_blocked()
+                call.hang_up()
+            assert engine.generations[-1].left is not None
+        assert (await read(app)).status == 404
+
+
+async def test_no_stream_is_kept_where_the_operator_allows_none() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine, resumable_streams=0) as app:
+        assert (await left_alone(app, engine)).left is not None
+
+
+async def test_a_client_may_end_a_stream_that_it_has_left() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        generation = await left_alone(app, engine)
+        for _ in range(2):
+            assert (await delete(app)).status == 204
+        await anyio.wait_all_tasks_blocked()
+        assert generation.left == "the client ended the stream"
+        assert (await read(app)).status == 404
+
+
+async def test_the_end_of_the_server_ends_a_stream() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        generation = await left_alone(app, engine)
+    assert generation.left == "the server is shutting down"
+
+
+async def test_a_new_stream_takes_the_place_of_one_with_its_name() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        first, second = await left_alone(app, engine), await left_alone(app, engine)
+        await anyio.wait_all_tasks_blocked()
+        assert (first.left, second.left) == ("the client ended the stream", None)
+
+
+async def test_a_failure_before_the_first_text_is_a_status() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine, queue_timeout=0.001) as app:
+
+        def wait(generation: FakeGeneration) -> None:
+            generation.has_started = False
+
+        engine.script = wait
+        assert (await asking(app).run()).status == 503
+        assert (await asking(app, body=b'{"prompt":1,"stream":true}').run()).status == 400
+
+
+async def test_only_the_owner_finds_a_stream() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine) as app:
+        await left_alone(app, engine)
+        body = {"conversation_ids": ["conversation", "other", ""]}
+        [state] = (await post(app, "/v1/streams/lookup", body)).json
+        assert (state["conversation_id"], state["is_done"], state["completed_at"]) == (NAME, False, 0)
+        assert state["total_bytes"] > 0
+        assert (await post(app, "/v1/streams/lookup", body, authorization="Bearer other")).json == []
+        assert (await read(app, authorization="Bearer other")).status == 404
+
+
+async def test_running_streams_and_kept_ones_are_limited() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine, resumable_streams=2, background_limit=1) as app:
+        generation = await left_alone(app, engine)
+        assert (await asking(app, name="another").run()).status == 429
+        finish(generation)
+        for name in ("b", "c"):
+            await anyio.wait_all_tasks_blocked()
+            engine.script = finish
+            assert (await asking(app, name=name).run()).status == 200
+        assert [(await read(app, f"conv_id={name}")).status for name in ("b", "c")] == [200, 200]
+        assert (await read(app)).status == 404
+
+
+async def test_no_running_stream_of_another_client_makes_room() -> None:
+    engine = FakeEngine(say_nothing)
+    async with serving(engine, resumable_streams=1) as app:
+        generation = await left_alone(app, engine)
+        other = AsgiCall(app, "/v1/completions", BODY, headers={HEADER: NAME, "authorization": "Bearer other"})
+        assert (await other.run()).json["error"]["code"] == "stream_limit_reached"
+        assert generation.left is None
+
+
+async def test_old_bytes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumable, "MOST_BYTES", 20)
+    async with serving(FakeEngine()) as app:
+        await asking(app).run()
+        lost = await read(app)
+        assert (lost.status, lost.json["error"]["message"]) == (400, "Stream offset lost, please restart")
+        size = (await post(app, "/v1/streams/lookup", {"conversation_ids": [NAME]})).json[0]["total_bytes"]
+        assert (await read(app, f"{QUERY}&from={size - 20}")).content.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("query", ["", "conv_id=", f"{QUERY}&from=-1", f"{QUERY}&from=x"])
+async def test_wrong_parameters_are_a_400(query: str) -> None:
+    async with serving(FakeEngine()) as app:
+        await asking(app).run()
+        assert (await read(app, query)).status == 400
+
+
+async def test_a_long_name_is_a_400() -> None:
+    async with serving(FakeEngine()) as app:
+        assert (await asking(app, name="x" * 2000).run()).status == 400
+
+
+async def test_a_stream_has_the_time_of_a_request() -> None:
+    @asynccontextmanager
+    async def silent() -> AsyncIterator[NextEvents]:
+        async def never() -> Iterable[bytes]:
+            await anyio.sleep_forever()
+            return ()
+
+        yield never
+
+    streams, caller = ResumableStreams(StreamLimits(timeout=0.001, most=1, running=1)), Caller(request_id="r")
+    async with streams.open():
+        streams.keep(streams.caller_of(caller, NAME), NAME, EventStream(silent), {"type": "http"})
+        stream = streams.find(caller.credentials, NAME)
+        assert stream is not None
+        assert await stream.read(0) == b""
+        assert isinstance(stream.failure, RefusedError)
+        assert stream.failure.problem.status == 504

@@ -1,0 +1,39 @@
+"""Variables of chat templates that the operator sets, and llama.cpp's variables with the date."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import text_of
+from gateway.chat.conversation import Conversation
+from gateway.chat.rendering import TemplateDefaults, encode_conversation, render, template_key
+from gateway.chat.tools import Tool
+from tests.gateway.fake_engine import MODEL
+
+MESSAGES: Any = ({"role": "user", "content": "Hi"},)
+
+
+def prompt_of(source: str, defaults: TemplateDefaults, **fields: Any) -> str:
+    key = template_key(replace(MODEL, chat_template=source), defaults=defaults)
+    return text_of(render(key, encode_conversation(Conversation(messages=MESSAGES, **fields))).text)
+
+
+@pytest.mark.parametrize(("given", "text"), [({}, "False"), ({"enable_thinking": True}, "True")])
+def test_a_request_replaces_a_variable_of_the_operator(given: dict[str, Any], text: str) -> None:
+    defaults = TemplateDefaults(variables='{"enable_thinking": false}')
+    assert prompt_of("{{ enable_thinking }}", defaults, template_kwargs=given) == text
+
+
+def test_the_date_is_given_on_request_only() -> None:
+    source = "{{ date_string }}|{{ datetime }}"
+    text = prompt_of(source, TemplateDefaults(dated=True))
+    assert re.fullmatch(r"\d\d [A-Z][a-z]{2} \d{4}\|[A-Z][a-z]{2} \d\d \d{4}", text)
+    assert prompt_of(source, TemplateDefaults()) == "|"
+
+
+def test_tools_have_firefunctions_name_too() -> None:
+    source = "{{ functions }}"
+    assert prompt_of(source, TemplateDefaults()) == ""
+    assert '"name": "add"' in prompt_of(source, TemplateDefaults(), tools=(Tool("add", "Adds."),))

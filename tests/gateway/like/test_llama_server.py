@@ -1,0 +1,176 @@
+"""llama-server's command line: the same server, or one line for each flag that has no effect."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import SettingsError, read_settings
+from gateway.like.llama_server import LineError, Translated, command_line, translate
+from gateway.like.spellings import VALUELESS, variables
+from gateway.settings import Settings
+
+FLAGS = (Path(__file__).parents[1] / "llama_server_flags.txt").read_text(encoding="utf-8").split()
+"""All spellings of llama-server's flags."""
+LEAVING = {"-h", "--help", "--usage", "--version"}
+"""Flags that print something and exit."""
+
+
+def read(line: str, environment: Mapping[str, str] | None = None) -> Settings:
+    translated = translate(line.split(), environment or {})
+    return read_settings(translated.arguments, translated.environment)
+
+
+def model_file(folder: Path, name: str = "m.gguf") -> Path:
+    path = folder / name
+    path.write_bytes(b"GGUF" + bytes(20))
+    return path
+
+
+def test_a_usual_command_line_starts_the_same_server(tmp_path: Path) -> None:
+    model, keys = model_file(tmp_path), tmp_path / "keys"
+    keys.write_text("first\nsecond\n")
+    line = (
+        f"-m {model} --alias mine,other --host 0.0.0.0 -c 4096 -np 4 -t -1 -ngl 99 -fa on -b 2048 -ub 512 --no-mmap "
+        f"--slots --metrics --embedding --jinja --api-key-file {keys} --timeout 900 --threads-http 4 --cont-batching"
+    )
+    settings = read(line)
+    assert (settings.model, settings.alias, settings.host, settings.port) == (model, "mine,other", "0.0.0.0", 8080)  # noqa: S104
+    assert (settings.context, settings.slots, settings.threads, settings.gpu_layers) == (1024, 4, None, 99)
+    assert (settings.flash_attention, settings.load_mode) == ("on", "none")
+    assert (settings.api_key, settings.request_timeout) == (("first", "second"), 900)
+
+
+def test_flags_without_an_effect_are_one_line_each_and_their_values_are_skipped() -> None:
+    translated = translate(["--log-file", "32", "--no_perf", "--tags", "-x", "--port", "1"], {})
+    assert translated.arguments == ["serve", "--port", "1"]
+    assert translated.notes == [
+        "--log-file of llama-server has no effect: use --log-level, and redirect standard error",
+        "--no-perf of llama-server has no effect: the metrics have the times: GET /metrics",
+        "--tags of llama-server has no effect: use --alias",
+    ]
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag not in LEAVING])
+def test_every_flag_is_understood_or_has_one_line(flag: str, tmp_path: Path) -> None:
+    value = [] if flag in VALUELESS else [str(model_file(tmp_path))]
+    try:
+        translated = translate([flag, *value, *(["2"] if flag == "--control-vector-layer-range" else [])], {})
+        read_settings(translated.arguments, {})
+    except (SettingsError, LineError) as error:
+        text = str(error)
+        assert "unrecognized" not in text
+        assert "expected one argument" not in text
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("flag", ["--model-url", "--rpc", "--api-prefix", "--grammar", "--fim-qwen-3b-default"])
+def test_what_would_serve_something_else_is_refused(flag: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{flag} is a flag of llama-server: "):
+        read(f"{flag} value" if flag not in VALUELESS else flag)
+
+
+def test_variables_are_read_and_flags_win(tmp_path: Path) -> None:
+    environment = {
+        "LLAMA_ARG_MODEL": str(model_file(tmp_path, "a.gguf")),
+        "LLAMA_ARG_CTX_SIZE": "512",
+        "LLAMA_ARG_PORT": "81",
+        "LLAMA_ARG_CONT_BATCHING": "true",
+        "LLAMA_ARG_NO_REPACK": "",
+        "LLAMA_ARG_CPU_MOE": "0",
+        "LLAMA_ARG_UNKNOWN": "1",
+        "LLAMA_API_KEY": "key",
+    }
+    other = model_file(tmp_path, "b.gguf")
+    settings = read(f"-m {other} --port 82", environment)
+    assert (settings.model, settings.context, settings.port, settings.repack) == (other, 512, 82, "off")
+    assert (settings.cpu_moe, settings.api_key) == (False, ("key",))
+
+
+def test_each_variable_stands_for_a_flag() -> None:
+    assert set(variables().values()) <= set(FLAGS)
+    assert set(FLAGS) >= VALUELESS
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("-hf user/repo:Q4_K_M", "hf:user/repo:Q4_K_M"),
+        ("--hf-repo user/repo:Q4_K_M --hf-file a.gguf", "hf:user/repo/a.gguf"),
+        ("-m a.gguf -hf user/repo", "hf:user/repo"),
+        ("-m a.gguf -m b.gguf", "b.gguf"),
+    ],
+)
+def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -> None:
+    assert translate(line.split(), {}).arguments == ["serve", f"--model={model}"]
+
+
+@pytest.mark.parametrize(
+    ("line", "argument"),
+    [
+        ("--host /tmp/x.sock", ["--unix-socket=/tmp/x.sock"]),
+        ("--control-vector-layer-range 3 9", ["--control-vector-layer-range=3-9"]),
+        ("--sleep-idle-seconds 5", ["--idle-unload=5"]),
+        ("--sleep-idle-seconds -1 -cram -1 -np -1", []),
+        ("--log-disable", ["--log-level=error"]),
+        ("-cram 5", ["--cache-ram=5"]),
+        ("--chat-template chatml", ["--chat-template=chatml"]),
+        ("--reasoning off", ['--chat-template-kwargs={"enable_thinking":false}']),
+        ("--chat-template-kwargs {}", ['--chat-template-kwargs={"enable_thinking":true}']),
+        ('--chat-template-kwargs {"a":1} -rea on', ['--chat-template-kwargs={"enable_thinking":true,"a":1}']),
+    ],
+)
+def test_values_that_mean_something_else_are_converted(line: str, argument: list[str]) -> None:
+    assert translate(line.split(), {}).arguments == ["serve", *argument]
+
+
+def test_flags_of_this_server_may_stand_beside_them() -> None:
+    assert read("--queue-limit 7 --strict-fields --no-kv-unified").queue_limit == 7
+
+
+def test_requests_are_sampled_as_llama_server_samples_them() -> None:
+    assert read("").sampling_defaults == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    chosen = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature").sampling_defaults
+    assert (chosen["temperature"], chosen["seed"], chosen["top_k"]) == (0, 42, 5)
+    assert chosen["samplers"] == ("top_k", "temperature")
+
+
+def test_own_variables_win_over_the_defaults_of_llama_server() -> None:
+    assert read("", {"LLAMA_GATEWAY_PORT": "9"}).port == 9
+
+
+def test_a_file_of_keys_that_cannot_be_read_is_no_server_without_keys(tmp_path: Path) -> None:
+    with pytest.raises(LineError, match="the file cannot be read"):
+        read(f"--api-key-file {tmp_path / 'missing'}")
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(SettingsError, match="there is no key"):
+        read(f"--api-key-file {tmp_path / 'empty'}")
+
+
+def test_only_serve_like_llama_server_is_translated() -> None:
+    other = ["serve", "--port", "1"]
+    assert command_line(other, {}) == Translated(other, {})
+    assert command_line(["serve", "--like", "llama-server", "--port", "1"], {}).environment["LLAMA_GATEWAY_PORT"]
+    for line in (["serve", "--port", "1", "--like", "llama-server"], ["serve", "--like", "ollama"]):
+        with pytest.raises(SettingsError, match="it comes first: serve --like llama-server"):
+            read_settings(line, {})
+
+
+@pytest.mark.parametrize("flag", sorted(LEAVING))
+def test_help_and_version_are_printed(flag: str) -> None:
+    with pytest.raises(SystemExit):
+        read(f"--port 1 {flag}")
+
+
+def test_defaults_of_llama_server_can_be_ended_by_flags() -> None:
+    assert (read("").no_metrics, read("--metrics").no_metrics) == (True, False)
+    assert (read("").lora_apply, read("--lora-init-without-apply").lora_apply) == (True, False)
+
+
+def test_all_names_of_a_model_are_its_names() -> None:
+    [served] = read("--alias two,one").served
+    assert (served.name, served.aliases) == ("one", ("two",))
+
+
+def test_a_chat_template_without_jinja_is_a_text() -> None:
+    assert translate(["--chat-template", "Hello, you"], {}).arguments == ["serve", "--chat-template={##}Hello, you"]

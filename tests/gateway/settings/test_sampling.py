@@ -1,0 +1,77 @@
+"""Settings of sampling: bounds as those of requests, and their values for the engine."""
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from pydantic import ValidationError
+
+from engine import GenerationRequest, Sampling
+from gateway.apis.fields.sampling import SamplerName, SamplingFields
+from gateway.settings.sampling import SAMPLERS, SamplingSettings
+
+BOUNDS = {"minimum", "maximum"}
+
+
+def bounds_of(model: type[SamplingSettings | SamplingFields], name: str) -> dict[str, Any]:
+    field = model.model_json_schema()["properties"][name]
+    kinds = [field, *field.get("anyOf", ())]
+    return {key: kind[key] for kind in kinds for key in BOUNDS & kind.keys()}
+
+
+@pytest.mark.parametrize("name", [name for name in SamplingSettings.model_fields if name != "seed"])
+def test_a_default_has_the_bounds_of_the_field(name: str) -> None:
+    assert name in SamplingFields.model_fields
+    assert bounds_of(SamplingSettings, name) == bounds_of(SamplingFields, name)
+
+
+def test_the_samplers_are_those_of_requests() -> None:
+    assert get_args(SamplerName) == SAMPLERS
+
+
+def test_each_parameter_of_sampling_has_a_setting() -> None:
+    assert {field.name for field in fields(Sampling)} - {"min_tokens"} <= SamplingSettings.model_fields.keys()
+
+
+def test_nothing_is_a_default_without_a_setting() -> None:
+    assert SamplingSettings.model_validate({}).sampling_defaults == {}
+
+
+def test_values_are_those_of_the_engine() -> None:
+    settings = SamplingSettings.model_validate(
+        {
+            "temperature": "0",
+            "top_k": "-1",
+            "seed": "-1",
+            "samplers": "top_k;temperature,xtc",
+            "logit_bias": "5+1.5, 6-1",
+            "ignore_eos": "true",
+            "stop": "a, b",
+            "n_keep": "3",
+            "dry_sequence_breakers": "none",
+        }
+    )
+    values = dict(settings.sampling_defaults)
+    request = GenerationRequest(id="", prompts=(), stop=values.pop("stop"), keep=values.pop("keep"))
+    assert (request.stop, request.keep) == (("a, b",), 3)
+    assert Sampling(**values) == Sampling(
+        temperature=0,
+        samplers=("top_k", "temperature", "xtc"),
+        logit_bias=((5, 1.5), (6, -1.0)),
+        ignore_eos=True,
+        dry_sequence_breakers=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("samplers", "top_k;typical", "'typical' is not one of penalties, dry"),
+        ("samplers", "xtc;xtc", "should have each name once"),
+        ("logit_bias", "x+1", "'x\\+1' is not a token id and a bias"),
+        ("temperature", "3", "less than or equal to 2"),
+    ],
+)
+def test_wrong_values_are_refused(name: str, value: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        SamplingSettings.model_validate({name: value})

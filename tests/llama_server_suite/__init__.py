@@ -1,0 +1,1 @@
+"""llama-server's own tests, run against this project's server."""
