@@ -71,7 +71,7 @@ class InstallationReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingReport:
-    """How a model would be served."""
+    """Plan for serving a model."""
 
     model: ModelInfo
     """The model, with the slots and the context that were chosen."""

@@ -20,7 +20,7 @@ class Hardware:
     devices: tuple[str, ...] | None = None
     """Devices to offload to, by llama.cpp's names; empty offloads nothing, None takes all GPUs."""
     split_mode: SplitMode = "layer"
-    """How several GPUs share the model."""
+    """Division of the model among several GPUs."""
     tensor_split: tuple[float, ...] = ()
     """Share of each device, in proportion to the others; empty takes the devices' free memory."""
     main_gpu: int = 0
@@ -32,7 +32,7 @@ class Hardware:
     fit: bool = True
     """True if fewer layers are offloaded where GPU memory does not hold all of them."""
     load_mode: LoadMode = "auto"
-    """How the file is read."""
+    """Way of reading the file."""
     numa: Numa | None = None
     """llama.cpp's strategy for machines of several NUMA nodes."""
     cpus: tuple[int, ...] = ()

@@ -255,7 +255,7 @@ class GenerationRequest:
 
 
 class SlotAction(StrEnum):
-    """What to do with the cells of a slot."""
+    """Action on the cells of a slot."""
 
     SAVE = "save"
     """Write them to a file."""
@@ -271,7 +271,7 @@ EmbeddingInput: TypeAlias = str | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """How the inputs of a request, which are documents, are scored."""
+    """Rule for scoring the inputs of a request, which are documents."""
 
     query: str
     """Query to which the documents are relevant or not."""
@@ -288,7 +288,7 @@ class EmbeddingRequest:
     inputs: tuple[EmbeddingInput, ...]
     """One or several texts, in the order of their vectors. Documents to rank are strings."""
     ranking: Ranking | None = None
-    """How the inputs are scored by a model that ranks; None asks for vectors."""
+    """Rule for scoring the inputs, for a model that ranks; None asks for vectors."""
     truncates: bool = False
     """True to cut texts that are too long for the model. A query is never cut, nor are token ids."""
     client: str = ""

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 _FLAG = re.compile(r"(--?[a-z][a-z-]{0,39})(=.*)?", re.DOTALL)
 _QUOTED = re.compile(r"(invalid choice): .+(?= \(choose from)|(ignored explicit argument) .+", re.DOTALL)
-"""What argparse quotes of a command line."""
+"""Part of a command line that argparse quotes."""
 
 
 class Help(argparse.HelpFormatter):

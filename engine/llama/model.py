@@ -170,8 +170,8 @@ class LlamaModel:
     def cell_facts(self) -> list[object]:
         """Everything on which the meaning of saved cells depends besides the configuration.
 
-        The factors of scaled positions may depend on the context. The size of llama.cpp's libraries tells two builds of
-        one version apart.
+        The factors of scaled positions may depend on the context. The size of llama.cpp's libraries distinguishes two
+        builds of one version.
         """
         library = sum(file.stat().st_size for file in (Path(llama_cpp.__file__).parent / "lib").glob("lib*"))
         context = self.info.context if metadata.scales_positions(self.handle) else None

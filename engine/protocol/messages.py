@@ -137,7 +137,7 @@ class KeepSlot(Query[SlotKept], frozen=True):
     """Query to save, restore or erase the cells of a slot. The answer waits until no sequence holds the slot."""
 
     action: SlotAction
-    """What to do."""
+    """The action."""
     slot: int
     """`seq_id` of the slot."""
     file: str = ""

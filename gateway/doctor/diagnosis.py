@@ -21,9 +21,9 @@ class Diagnosis:
     installation: InstallationReport | None
     """The machine and the build; unset if llama.cpp cannot even be started."""
     repacking: Repacking
-    """Whether repacked weights work."""
+    """Verdict on repacked weights."""
     serving: ServingReport | None
-    """How the model would be served; unset without a model, or if it cannot be served."""
+    """Plan for serving the model; unset without a model, or if it cannot be served."""
     failure: str
     """Reason why there is no report; empty if there is one of all that was asked for."""
 

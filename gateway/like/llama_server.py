@@ -164,7 +164,7 @@ class _Translation:
 
 
 _IGNORED = {flag: answer for flag, answer in answers() if flag not in f"{_ESSENTIAL} {_ALREADY_SO}".split()}
-"""What to use instead of the flags that have no effect."""
+"""Advice for the flags that have no effect."""
 
 
 def _number(flag: str) -> _Convert:

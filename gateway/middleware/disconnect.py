@@ -18,7 +18,7 @@ OnDisconnect: TypeAlias = Callable[[Message], object]
 
 
 class Arrivals(Protocol):
-    """What has arrived of a request, without a wait. Other servers have only ASGI's `receive`, which waits."""
+    """Parts of a request that have arrived, without a wait. Other servers have only ASGI's `receive`, which waits."""
 
     def on_disconnect(self, call: OnDisconnect) -> None:
         """Call a function at each disconnect, also while body messages before it are unread. The latest one counts."""

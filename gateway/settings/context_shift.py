@@ -8,7 +8,7 @@ _ENGINE = EngineConfig(model="")
 
 
 class ContextShiftSettings(BaseModel):
-    """What happens to a text whose slot is full."""
+    """Treatment of a text whose slot is full."""
 
     context_shift: bool = Field(
         _ENGINE.context_shift,

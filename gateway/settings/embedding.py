@@ -8,7 +8,7 @@ _ENGINE = EngineConfig(model="")
 
 
 class EmbeddingSettings(BaseModel):
-    """What a model makes of a whole text."""
+    """Pooling of a whole text."""
 
     pooling: PoolingType | None = Field(
         _ENGINE.pooling,

@@ -1,4 +1,4 @@
-"""What every architecture must do as plain attention does it: the whole engine on a model of each family."""
+"""Conformance of every architecture to plain attention: the whole engine on a model of each family."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""What happens to the server during a soak. Each disturbance is one entry of `DISTURBANCES`."""
+"""Disturbances of the server during a soak. Each disturbance is one entry of `DISTURBANCES`."""
 
 import os
 import random

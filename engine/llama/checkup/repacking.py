@@ -1,4 +1,4 @@
-"""Whether weights that are repacked for this CPU crash."""
+"""Test for a crash by weights that are repacked for this CPU."""
 
 import os
 from dataclasses import replace

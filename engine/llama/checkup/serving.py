@@ -1,4 +1,4 @@
-"""How a model would be served, by its metadata alone."""
+"""Plan for serving a model, by its metadata alone."""
 
 from dataclasses import replace
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How a model is loaded."""
+    """Plan for loading a model."""
 
     placement: Placement
     """Where the weights go."""

@@ -84,7 +84,7 @@ def plan_memory(
         config: the operator's choices.
         attention: the attention implementation.
         trained: the training context of the model.
-        simulation: tells the memory.
+        simulation: simulates the memory.
         rooms: the memory of each device.
         windowed: whether the model has sliding windows. It keeps the cells of all tokens if defaults may take the
             memory for the whole context.

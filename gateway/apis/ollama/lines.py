@@ -33,7 +33,7 @@ MIN_LOGPROB = -9999.0
 
 
 class Piece(TypedDict, total=False):
-    """What a line has of the message."""
+    """Part of the message in one line."""
 
     content: str
     thinking: str
@@ -62,7 +62,7 @@ def generate_line(line: Line, piece: Piece) -> GenerateLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Generic[LineT]):
-    """What all lines of an answer have in common."""
+    """Fields that all lines of an answer share."""
 
     model: str
     """Name of the model, as the client wrote it."""

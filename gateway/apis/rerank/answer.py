@@ -64,7 +64,7 @@ class TokenCounts(JsonObject):
 
 
 class Meta(JsonObject):
-    """What a request took."""
+    """Cost of a request."""
 
     tokens: TokenCounts
 

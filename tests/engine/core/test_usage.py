@@ -1,4 +1,4 @@
-"""What requests used: counted until a cancel, and what a running step still computed after it."""
+"""Usage of requests: counted until a cancel, and what a running step still computed after it."""
 
 from engine.core.kv.prefix_store import WORTH_SAVING
 from engine.events import FirstToken, Released

@@ -1,4 +1,4 @@
-"""What the doctor finds, and what it says to change."""
+"""Findings of the doctor, and the changes that it proposes."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -35,11 +35,11 @@ class LocalHub(ThreadingHTTPServer):
         """Bytes after which the next answers with contents end."""
         self.ignores_ranges = False
         self.endless = False
-        """Whether answers with contents go on for ever."""
+        """True if answers with contents go on for ever."""
         self.commit = COMMIT
         """The commit that a listing names."""
         self.damaged = False
-        """Whether contents differ from their checksums."""
+        """True if contents differ from their checksums."""
         self.held = Event()
         """Set to send whole contents. Otherwise they stop after the half until it is set."""
         self.held.set()

@@ -1,4 +1,4 @@
-"""What every key store does. Each case gets a function that opens one and the same empty store again and again."""
+"""Behaviour of every key store. Each case gets a function that opens one and the same empty store again and again."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace

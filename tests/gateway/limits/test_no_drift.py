@@ -38,7 +38,7 @@ def decode(draw: random.Random, record: RequestRecord) -> None:
 
 
 PHASES = [("intake", nothing), ("queued", nothing), ("prefill", prefill), ("decode", decode), ("done", decode)]
-"""What a request has computed at its end in each phase."""
+"""Tokens that a request has computed at its end in each phase."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ class Machine(RuleBasedStateMachine):
         self.policy = Residency((ModelTerms(model, Memory(1)) for model in MODELS), BUDGET, LIMITS)
         self.now = 0.0
         self.processes: dict[str, str] = {}
-        """What each model's process does: it loads, serves or ends."""
+        """Work of each model's process: it loads, serves or ends."""
         self.waiting: dict[Ticket, None] = {}
         self.using: set[Ticket] = set()
         self.served_since_load = dict.fromkeys(MODELS, 0)

@@ -25,7 +25,7 @@ def values_of(attributes: "Iterator[KeyValue] | Any") -> dict[str, Any]:
 
 @dataclass
 class Collector:
-    """What a collector has received."""
+    """Data that a collector has received."""
 
     url: str
     spans: list[Span] = field(default_factory=list)

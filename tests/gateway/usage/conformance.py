@@ -1,4 +1,4 @@
-"""What the usage store does on every kind of database. Each case gets the place of an empty database."""
+"""Behaviour of the usage store on every kind of database. Each case gets the place of an empty database."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

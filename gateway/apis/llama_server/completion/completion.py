@@ -17,7 +17,7 @@ from gateway.apis.llama_server.generation_settings import GenerationSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeHead:
-    """What all answers to one request share."""
+    """Fields that all answers to one request share."""
 
     model: str
     """The model's name in answers."""
