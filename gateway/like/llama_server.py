@@ -43,7 +43,7 @@ _ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-
 --fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
 --vision-gemma-12b-default"""
 """Flags without which another model, other answers or other paths would be served."""
-_ALREADY_SO = """--slots --embedding --embeddings --rerank --reranking -no-kvu --no-kv-unified --models-autoload
+_ALREADY_SO = """--slots --embedding --embeddings -no-kvu --no-kv-unified --models-autoload
 --no-mmproj --no-mmproj-auto --no-ui --no-webui -no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy --perf
 --escape -e --cache-idle-slots --swa-full"""
 """Flags for what this server does anyway."""
@@ -212,6 +212,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-to", "--timeout"), _number("--request-timeout")),
     **dict.fromkeys(("-cram", "--cache-ram"), _memory),
     **dict.fromkeys(("-a", "--alias"), _names),
+    **dict.fromkeys(("--rerank", "--reranking"), lambda _: ["--pooling=rank"]),
     "--sleep-idle-seconds": _number("--idle-unload"),
     "--host": _host,
     "--chat-template": _template,

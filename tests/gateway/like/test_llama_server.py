@@ -118,6 +118,7 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
         ("--reasoning off", ['--chat-template-kwargs={"enable_thinking":false}']),
         ("--chat-template-kwargs {}", ['--chat-template-kwargs={"enable_thinking":true}']),
         ('--chat-template-kwargs {"a":1} -rea on', ['--chat-template-kwargs={"enable_thinking":true,"a":1}']),
+        ("--reranking", ["--pooling=rank"]),
     ],
 )
 def test_values_that_mean_something_else_are_converted(line: str, argument: list[str]) -> None:
