@@ -140,14 +140,13 @@ class LlamaModel:
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
-        drops_steps = has_state and not snapshots
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
             max_draft=(snapshots or LENGTHS[-1]) if drafts else 0,
-            drops_steps=drops_steps,
+            drops_steps=drafts and has_state and not snapshots,
             has_state=has_state,
             windowed=self.window > 0,
             pool=self.memory.cells if config.kv_unified else None,
