@@ -15,6 +15,8 @@ LENGTHS = (1, 3, 7, 15)
 """Draft tokens of each row. The rows of a step then add up to powers of two, which llama.cpp has kernels for."""
 _MIN_GAIN = 1.1
 """Expected speed with draft tokens, relative to the speed without, that makes them worthwhile."""
+_MIN_GAIN_WITH_REPEATS = 1.3
+"""The same where a rejection takes another step: a wrong estimate costs more there."""
 _NEARLY = 0.95
 """Expected speed of a shorter length, relative to the best one, that is good enough: fewer guesses are wrong."""
 _RECENT = 5
@@ -111,7 +113,8 @@ class Speculator:
         affordable = [length for length in lengths if enough < guesses[length] <= self._credit]
         speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
         fastest = max(speeds.values(), default=0.0)
-        if affordable and fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
+        least = _MIN_GAIN_WITH_REPEATS if self._traits.drops_steps else _MIN_GAIN
+        if affordable and fastest > self._expected_speed(rows, drafts, 0) * least:
             best = next(length for length in affordable if speeds[length] >= fastest * _NEARLY)
             self._guesses = guesses[best]
             return best
