@@ -24,6 +24,10 @@ class ModelTraits:
     """Maximum number of draft tokens of a row: so many last cells can be dropped right after the step that computed
     them, whatever `can_trim` says.
     """
+    drops_steps: bool = False
+    """True if these can be dropped only with all others of their step, whose tokens are then computed again. Only a
+    sequence that runs alone may have draft tokens.
+    """
     has_state: bool = False
     """True if sequences have a recurrent state. A step may move the states of others, so that only one with rows in
     neighbouring slots may have draft tokens.

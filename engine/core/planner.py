@@ -35,17 +35,21 @@ class Planner:
         self._speculator = speculator
         self._rounds = _Rounds()
 
-    def decode_step(self, rows: list[Sequence]) -> StepPlan:
+    def decode_step(self, rows: list[Sequence], *, alone: bool) -> StepPlan:
         """Return a step that computes one token of each row, and draft tokens after it.
 
         A full slot discards tokens first: after the moves, which it may still be a part of.
+
+        Args:
+            rows: the sequences.
+            alone: whether no other sequence runs than the only row.
         """
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
         for row in rows:
             if row.full:
                 self._ledger.shift(row)
-        drafts = self._speculator.draft(rows)
+        drafts = self._speculator.draft(rows, alone=alone)
         chunks = (
             Chunk(row, 1, sample=row.draws and row.pending == 1, draft=draft)
             for row, draft in zip(rows, drafts, strict=True)

@@ -152,7 +152,7 @@ class Scheduler:
     def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan | None:
         """Return the step of a turn, or no step if a sequence had to be preempted for its cells."""
         if turn is Turn.URGENT:
-            plan = self._planner.decode_step(self._rows)
+            plan = self._planner.decode_step(self._rows, alone=len(self._running) == 1)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
             rides, turns = 1 if self._rows else 0, max(1, self._adapter_turns.waiting)
@@ -242,7 +242,7 @@ class Scheduler:
             if sequence.state is not State.RUNNING:
                 break
         if sequence.computed < chunk.start + chunk.count + len(chunk.draft):
-            self._ledger.trim(chunk.seq_id, sequence.computed)
+            self._ledger.trim(sequence, chunk.start)
 
     def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
         group = self._running[sequence]

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine.core.kv.cell_changes import Copy, Forget, Restore, Rewind, Save, Swap
+from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.errors import EngineFault
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
-from engine.llama.state import State, StateMemory, read_state, write_state
+from engine.llama.state import State, StateMemory, fresh, read_state, write_state
 from engine.prefix_files.service import PendingState, PrefixFileService
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ class SlotCells:
         self._model = model
         self._files = files
         self._memory = StateMemory()
+        self._step_memory = self._before_step = fresh(0)
         self._read: dict[int, tuple[str, PendingState]] = {}
         self.saved: dict[int, State] = {}
         """The saved states by their keys."""
@@ -37,6 +38,16 @@ class SlotCells:
         self.saved.clear()
         self._read.clear()
         self._memory.close()
+
+    def keep(self, seq_id: int) -> None:
+        """Copy the partial state of a slot before a step, which `remove` can then drop. One slot at a time."""
+        self._before_step = read_state(self._context.handle, seq_id, self._take_step_memory, partial=True)
+
+    def remove(self, removal: Removal) -> None:
+        """Drop the last cells of a slot, or all."""
+        if removal.start and self._model.traits.drops_steps:
+            write_state(self._context.handle, removal.seq_id, self._before_step, partial=True)
+        self._context.remove(removal.seq_id, removal.start)
 
     def copy(self, copy: Copy) -> None:
         """Share the cells in a unified cache. Otherwise copy them through host memory, which costs by the source.
@@ -114,6 +125,12 @@ class SlotCells:
         if key in self._read:
             self.saved[key] = self._read[key][1].result()
         return self.saved[key]
+
+    def _take_step_memory(self, size: int) -> State:
+        """Return the same memory each time: the first use of a page takes longer than the copy to it."""
+        if len(self._step_memory) < size:
+            self._step_memory = fresh(size)
+        return self._step_memory[:size]
 
     @contextmanager
     def _discarding(self, key: int) -> Iterator[None]:

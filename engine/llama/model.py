@@ -36,6 +36,10 @@ from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
 _MAGIC = b"GGUF"
 
+_SHORT_DRAFT = 3
+"""Draft tokens where a rejection takes another step. With more of them, half of which are right, that costs more than
+the others gain."""
+
 
 class LlamaModel:
     """Owns the C model and frees it once. Any thread may use it, except for `close`."""
@@ -139,12 +143,14 @@ class LlamaModel:
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
-        has_state = metadata.has_state(handle)
+        has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
+        drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
-            max_draft=self.memory.snapshots if has_state else LENGTHS[-1],
+            max_draft=(snapshots or (_SHORT_DRAFT if has_state else LENGTHS[-1])) if drafts else 0,
+            drops_steps=drafts and has_state and not snapshots,
             has_state=has_state,
             windowed=self.window > 0,
             pool=self.memory.cells if config.kv_unified else None,

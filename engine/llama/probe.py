@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.core.kv.cell_changes import Removal
 from engine.errors import EngineFault, LoadError
 from engine.llama.batch import Batch
+from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateSize, measure, measure_parts, read_state, state_bytes, write_state
@@ -23,10 +25,10 @@ class Probe:
     partial: StateSize | None = None
     """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
     drops: bool = True
-    """True if the cell of the last step could be dropped alone."""
+    """True if the cell of the last step could be dropped."""
 
 
-def probe(context: LlamaContext, batch: Batch, model: LlamaModel) -> Probe:
+def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCells) -> Probe:
     """Decode a small prompt and a single token in slot 0, and leave it empty.
 
     Raises:
@@ -38,15 +40,26 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel) -> Probe:
     whole, partial = {rows: state_bytes(handle, 0)}, {rows: state_bytes(handle, 0, partial=True)}
     partly = model.traits.needs_checkpoints and not model.recurrent
     earlier = read_state(handle, 0, partial=True) if partly else None
+    if model.traits.drops_steps:
+        cells.keep(0)
     context.use_adapters(model.adapters.all)
     _decode(context, batch, model, start=rows, rows=1)
     whole[rows + 1], partial[rows + 1] = state_bytes(handle, 0), state_bytes(handle, 0, partial=True)
-    drops = model.traits.max_draft > 0 and context.try_remove(0, rows)
+    drops = model.traits.max_draft > 0 and _drops(cells, rows)
     rewinds = earlier is not None and _rewinds(context, earlier, rows)
     context.remove(0, 0)
     if rewinds:
         return Probe(*measure_parts(whole, partial, model.window), drops=drops)
     return Probe(measure(whole), drops=drops)
+
+
+def _drops(cells: SlotCells, rows: int) -> bool:
+    """Return whether a slot can go back to so many rows, right after the step that computed the others."""
+    try:
+        cells.remove(Removal(0, rows))
+    except EngineFault:
+        return False
+    return True
 
 
 def _rewinds(context: LlamaContext, earlier: State, rows: int) -> bool:

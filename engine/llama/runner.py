@@ -81,11 +81,11 @@ class LlamaRunner(Runner):
         Raises:
             LoadError: the results are no logits.
         """
-        return probe(self._context, self._batch, self._model)
+        return probe(self._context, self._batch, self._model, self._cells)
 
     @override
     def remove(self, removal: Removal) -> None:
-        self._context.remove(removal.seq_id, removal.start)
+        self._cells.remove(removal)
 
     @override
     def shift(self, shift: Shift) -> None:
@@ -141,7 +141,7 @@ class LlamaRunner(Runner):
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
-        """Run one step. Its duration is that of the decode, without the draws.
+        """Run one step. Its duration is that of the decode and of a kept state, without the draws.
 
         Raises:
             EngineFault: the model can no longer be trusted.
@@ -150,6 +150,8 @@ class LlamaRunner(Runner):
         self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
+        if plan.drafted and self._model.traits.drops_steps:
+            self._cells.keep(plan.chunks[0].seq_id)
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:

@@ -73,6 +73,7 @@ class FakeModel:
         can_trim: bool = True,
         max_draft: int | None = None,
         windowed: bool = False,
+        drops_steps: bool = False,
         infills: bool = True,
         shifts: bool = False,
         cells_per_weight_pass: int = 64,
@@ -100,7 +101,9 @@ class FakeModel:
         if max_draft is None:
             max_draft = LENGTHS[-1] if can_trim else 0
         moves = 0 if pool else cells_per_weight_pass
-        self.traits = ModelTraits(moves, min_prefill_chunk, can_trim, max_draft, pool=pool, windowed=windowed)
+        self.traits = ModelTraits(
+            moves, min_prefill_chunk, can_trim, max_draft, drops_steps=drops_steps, pool=pool, windowed=windowed
+        )
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002
         """Return one token per byte, and one per name of a control token if `special`. `begin` adds no tokens."""

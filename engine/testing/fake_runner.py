@@ -75,7 +75,8 @@ class FakeRunner(Runner):
     def remove(self, removal: Removal) -> None:
         copied = self._model.traits.windowed and removal.start < self._floors.get(removal.seq_id, 0)
         dropped = len(self.cells.get(removal.seq_id, [])) - removal.start
-        drafted = dropped <= self._drafted.pop(removal.seq_id, 0)
+        most = self._drafted.pop(removal.seq_id, 0)
+        drafted = dropped == most + 1 > 1 if self._model.traits.drops_steps else dropped <= most
         if removal.start and (copied or not (self._model.traits.can_trim or drafted)):
             raise RuntimeError("this model cannot drop part of a sequence")
         if not removal.start:

@@ -89,7 +89,9 @@ class Server:
         os.close(channel)
 
     def _report(self, channel: int, number: int) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):  # who asked has ended, perhaps before it read the first one
+        with suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # who asked has ended, perhaps before it read the first one
             os.write(channel, REPORT.pack(number))
 
     def _run_child(

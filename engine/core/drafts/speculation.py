@@ -15,6 +15,8 @@ LENGTHS = (1, 3, 7, 15)
 """Draft tokens of each row. The rows of a step then add up to powers of two, which llama.cpp has kernels for."""
 _MIN_GAIN = 1.1
 """Expected speed with draft tokens, relative to the speed without, that makes them worthwhile."""
+_MIN_GAIN_WITH_REPEATS = 1.3
+"""The same where a rejection takes another step: a wrong estimate costs more there."""
 _NEARLY = 0.95
 """Expected speed of a shorter length, relative to the best one, that is good enough: fewer guesses are wrong."""
 _RECENT = 5
@@ -57,16 +59,20 @@ class Speculator:
         earned = _CREDIT_OF_DRAWN * drawn + _CREDIT_OF_ACCEPTED * accepted
         self._credit = min(_CREDIT, self._credit + earned - max(0, self._guesses - accepted))
 
-    def draft(self, rows: list[Sequence]) -> list[DraftTokens]:
+    def draft(self, rows: list[Sequence], *, alone: bool = False) -> list[DraftTokens]:
         """Return the draft tokens of each row of the next decode step: equally many for each row.
 
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
+
+        Args:
+            rows: the sequences, in ascending order of their slots.
+            alone: whether no other sequence runs than the only row.
         """
         self._guesses = 0
         if self._pause:
             self._pause -= 1
             return [()] * len(rows)
-        if not self._may_draft(rows):
+        if not self._may_draft(rows, alone=alone):
             return [()] * len(rows)
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
         length = self._best_length(rows, drafts) if any(drafts) else 0
@@ -75,9 +81,16 @@ class Speculator:
             return [()] * len(rows)
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
-    def _may_draft(self, rows: list[Sequence]) -> bool:
-        """Return whether the next step may have draft tokens. `rows` are in ascending order of their slots."""
+    def _may_draft(self, rows: list[Sequence], *, alone: bool) -> bool:
+        """Return whether the next step may have draft tokens.
+
+        Not the step that computes the end of a prompt where that is a checkpoint: its state is saved after the step.
+        """
         if not self._traits.max_draft or any(row.pending > 1 for row in rows):
+            return False
+        if self._traits.needs_checkpoints and any(row.unread for row in rows):
+            return False
+        if self._traits.drops_steps and not alone:  # others would wait for what is computed again
             return False
         neighbours = rows[-1].seq_id - rows[0].seq_id < len(rows)
         return neighbours or not self._traits.has_state
@@ -85,6 +98,8 @@ class Speculator:
     def _best_length(self, rows: list[Sequence], drafts: list[list[int]]) -> int:
         """Return the length with the most expected tokens a second; 0 for no draft."""
         most = min(self._traits.max_draft, min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
+        if self._traits.drops_steps:  # a padded draft is always rejected
+            most = min(most, *map(len, drafts))
         lengths = [length for length in LENGTHS if length <= most]
         if not lengths:
             return 0
@@ -98,7 +113,8 @@ class Speculator:
         affordable = [length for length in lengths if enough < guesses[length] <= self._credit]
         speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
         fastest = max(speeds.values(), default=0.0)
-        if affordable and fastest > self._expected_speed(rows, drafts, 0) * _MIN_GAIN:
+        least = _MIN_GAIN_WITH_REPEATS if self._traits.drops_steps else _MIN_GAIN
+        if affordable and fastest > self._expected_speed(rows, drafts, 0) * least:
             best = next(length for length in affordable if speeds[length] >= fastest * _NEARLY)
             self._guesses = guesses[best]
             return best
@@ -106,12 +122,23 @@ class Speculator:
         return 0
 
     def _expected_speed(self, rows: list[Sequence], drafts: list[list[int]], length: int) -> float:
+        if self._traits.drops_steps and length and rows[0].drafter:
+            return self._speed_with_repeats(rows[0].drafter.acceptance_rate, length)
         tokens = len(rows) + sum(
             expected_tokens(row.drafter.acceptance_rate, min(len(draft), length)) - 1
             for row, draft in zip(rows, drafts, strict=True)
             if draft and row.drafter
         )
         return tokens / self._expected_seconds(len(rows), length)
+
+    def _speed_with_repeats(self, acceptance_rate: float, length: int) -> float:
+        """Return the expected speed of one row if a rejection takes another step for what is computed again.
+
+        That step draws one more token. It has no more rows, so that it takes no longer.
+        """
+        repeats = 1.0 - acceptance_rate**length
+        tokens = expected_tokens(acceptance_rate, length) + repeats
+        return tokens / (self._expected_seconds(1, length) * (1.0 + repeats))
 
     def _expected_seconds(self, rows: int, length: int) -> float:
         """Return the time of a step with so many draft tokens for each row. An unknown one is as short as can be.

@@ -209,9 +209,18 @@ class KVLedger:
         start, count = sequence.discard()
         self._changes.append(Shift(sequence.seq_id, start, count))
 
-    def trim(self, seq_id: int, tokens: int) -> None:
-        """Drop the cells of a slot behind its first `tokens`, which belong to rejected draft tokens."""
-        self._changes.append(Removal(seq_id, tokens))
+    def trim(self, sequence: Sequence, start: int) -> None:
+        """Drop the cells of rejected draft tokens of a sequence, which may have ended.
+
+        Where they can be dropped only with all others of their step, the sequence goes back to `start`, before it.
+        """
+        slot = self.slots[sequence.seq_id]
+        if not slot.size:  # its cells are dropped already
+            return
+        if self.traits.drops_steps:
+            sequence.computed = start
+            slot.cached = slot.cached[:start]
+        self._changes.append(Removal(slot.seq_id, slot.size))
 
     def has_room(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:  # noqa: ARG002
         """Return whether there are cells for one more sequence. A slot has cells of its own."""

@@ -33,6 +33,7 @@ class Engine(RuleBasedStateMachine):
         capacity=st.none() | st.integers(230, 500),
         can_trim=st.booleans(),
         windowed=st.booleans(),
+        drops_steps=st.booleans(),
         rewinds=st.booleans(),
         slots=st.integers(1, 5),
         store=st.sampled_from([0, bytes_of(140), 3 * bytes_of(200), 10**6]),
@@ -47,6 +48,7 @@ class Engine(RuleBasedStateMachine):
         capacity: int | None,
         can_trim: bool,
         windowed: bool,
+        drops_steps: bool,
         rewinds: bool,
         slots: int,
         store: int,
@@ -56,6 +58,7 @@ class Engine(RuleBasedStateMachine):
     ) -> None:
         windowed = windowed and not pool  # no model has both
         traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
+        traits["drops_steps"] = drops_steps and not can_trim
         model = FakeModel(slots=slots, context=256, pool=pool, **traits)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
         self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, key=self.driver.key)

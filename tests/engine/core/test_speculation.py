@@ -172,6 +172,48 @@ def test_a_model_with_few_snapshots_gets_short_drafts() -> None:
     assert max(len(chunk.draft) for plan in made.plans for chunk in plan.chunks) == 3
 
 
+@pytest.mark.parametrize(
+    "fields", [{}, {"stop": ("round. the",)}, {"cache_prompt": False}, {"max_tokens": 43}], ids=str
+)
+def test_a_rejected_draft_may_take_its_step_with_it(fields: dict[str, Any]) -> None:
+    asked = {"max_tokens": 200, **fields}
+    model = FakeModel(context=2048, can_trim=False, max_draft=LENGTHS[-1], drops_steps=True)
+    made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
+    key = made.add("begin", speculative=True, **asked)
+    made.drain()
+    assert made.text(key) == generate(False, mostly, **asked)[0]
+    assert finished(made, key).drafted > finished(made, key).accepted > 0
+    follow_up = made.add("begin" + made.text(key) + "more", max_tokens=5)
+    made.drain()
+    assert len(made.text(follow_up)) == 5
+
+
+def test_only_a_sequence_that_runs_alone_has_drafts_that_take_their_step_with_them() -> None:
+    model = FakeModel(context=2048, can_trim=False, max_draft=LENGTHS[-1], drops_steps=True)
+    made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
+    keys = [made.add("begin", max_tokens=tokens, speculative=True) for tokens in (60, 200)]
+    while made.scheduler.metrics().held != 1 or made.scheduler.metrics().waiting:
+        made.step()
+        assert made.scheduler.metrics().held == 1 or not made.scheduler.metrics().drafted
+    made.drain()
+    assert finished(made, keys[0]).drafted == 0
+    assert finished(made, keys[1]).accepted > 0
+
+
+@pytest.mark.parametrize(("rate", "drafts"), [(0.3, False), (0.5, False), (0.95, True)])
+def test_drafts_that_take_their_step_with_them_must_be_accepted_more_often(rate: float, drafts: bool) -> None:
+    """A step of 2 rows takes a quarter longer than one without a draft, one of 16 three times as long."""
+    speculator = Speculator(replace(FakeModel().traits, drops_steps=True))
+    row = Sequence(request("p"), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
+    row.computed = len(row.tokens) - 1
+    row.drafter = drafter = AlwaysDrafting([])
+    drafter.acceptance_rate = rate
+    for rows, seconds in ((1, 1.0), (2, 1.25), (4, 1.6), (8, 2.2), (16, 3.0)):
+        speculator.observe(rows, seconds, drawn=1, accepted=0)
+    assert any(speculator.draft([row], alone=True)) == drafts
+    assert not any(speculator.draft([row], alone=False))
+
+
 @pytest.mark.parametrize("only_neighbours", [True, False])
 def test_rows_apart_have_no_drafts_where_only_neighbours_may(only_neighbours: bool) -> None:
     speculator = Speculator(replace(FakeModel().traits, has_state=only_neighbours))

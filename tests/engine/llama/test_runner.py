@@ -501,10 +501,14 @@ def test_a_context_that_cannot_go_back_to_a_partial_state_saves_whole_ones(
 ) -> None:
     ours = EngineConfig(model=str(family_model("jamba")), slots=1, context=256, threads=1)
     with LlamaModel(ours, lambda _share: None) as hybrid, LlamaRunner(hybrid, ours) as runner:
-        assert runner.probe().partial is not None
+        probed = runner.probe()
+        assert probed.partial is not None
+        assert probed.drops
         remove = llama_cpp.llama_memory_seq_rm
         monkeypatch.setattr(llama_cpp, refusing, lambda *given: remove(*given) if given[2] == 0 else 0)
-        assert runner.probe().partial is None
+        probed = runner.probe()
+        assert probed.partial is None
+        assert not probed.drops
 
 
 def test_a_probe_that_gives_no_logits_is_a_fault(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
