@@ -91,7 +91,7 @@ async def waits(served: Served, asker: Asker, why: str) -> None:
     assert slots.status == 503
     assert int(slots.headers["retry-after"]) > 0
     error = read_error(slots)
-    assert (error["code"], error["message"]) == ("engine_unavailable", why)
+    assert (error["reason"], error["message"]) == ("engine_unavailable", why)
 
 
 def were_served(asker: Asker) -> None:

@@ -54,7 +54,8 @@ def test_a_tool_is_called_and_its_output_used(client: ollama.Client) -> None:
 
 
 def test_a_format_is_enforced(client: ollama.Client) -> None:
-    schema = {"type": "object", "properties": {"ok": {"const": True}}, "required": ["ok"]}
+    properties = {"ok": {"const": True}}
+    schema = {"type": "object", "properties": properties, "required": ["ok"], "additionalProperties": False}
     answer = client.chat("tiny", ASKED, format=schema, options={"num_predict": 200})
     assert (answer.message.content or "").replace(" ", "").replace("\n", "") == '{"ok":true}'
 
