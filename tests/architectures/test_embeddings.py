@@ -13,7 +13,7 @@ from engine.core.step import Outcome
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
-from tests.architectures.families import FAMILIES
+from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 from tests.architectures.prompts import prompt
 
@@ -21,7 +21,7 @@ Vector = NDArray[np.float32]
 ROUNDING = 0.01
 
 
-@pytest.fixture(scope="module", params=[family.name for family in FAMILIES])
+@pytest.fixture(scope="module", params=quick_for_some(family.name for family in FAMILIES))
 def embedder(request: pytest.FixtureRequest) -> Iterator[LlamaEmbedder]:
     config = EngineConfig(model=str(family_model(request.param)), slots=2, context=256, threads=1)
     with ExitStack() as stack:

@@ -255,6 +255,7 @@ def test_past_requests_leave_no_work_or_memory_behind() -> None:
     assert_same(early, work())
 
 
+@thorough
 def test_past_clients_leave_a_bounded_memory_behind() -> None:
     steps, clients = decoding(1, slots=2), count()
     steps.generate(client="waits", n=2)

@@ -51,17 +51,16 @@ def test_flags_without_an_effect_are_one_line_each_and_their_values_are_skipped(
     ]
 
 
-@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag not in LEAVING])
-def test_every_flag_is_understood_or_has_one_line(flag: str, tmp_path: Path) -> None:
-    value = [] if flag in VALUELESS else [str(model_file(tmp_path))]
-    try:
-        translated = translate([flag, *value, *(["2"] if flag == "--control-vector-layer-range" else [])], {})
-        read_settings(translated.arguments, {})
-    except (SettingsError, LineError) as error:
-        text = str(error)
-        assert "unrecognized" not in text
-        assert "expected one argument" not in text
-        assert "\n" not in text
+def test_every_flag_is_understood_or_has_one_line(tmp_path: Path) -> None:
+    values = [str(model_file(tmp_path))]
+    for flag in set(FLAGS) - set(LEAVING):
+        given = [] if flag in VALUELESS else values
+        try:
+            translated = translate([flag, *given, *(["2"] if flag == "--control-vector-layer-range" else [])], {})
+            read_settings(translated.arguments, {})
+        except (SettingsError, LineError) as error:
+            text = str(error)
+            assert [word for word in ("unrecognized", "expected one argument", "\n") if word in text] == [], flag
 
 
 @pytest.mark.parametrize("flag", ["--model-url", "--rpc", "--api-prefix", "--grammar", "--fim-qwen-3b-default"])

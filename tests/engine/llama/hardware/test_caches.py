@@ -10,7 +10,7 @@ from engine.llama.context import LlamaContext
 from engine.llama.hardware.fitting import layer_bytes
 from engine.llama.hardware.model_file import read_model_file
 from engine.llama.model import LlamaModel
-from tests.architectures.families import FAMILIES
+from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 
 SLOTS, CONTEXT = 4, 2048
@@ -31,7 +31,7 @@ def allocated(family: str, caplog: pytest.LogCaptureFixture) -> float:
     return sum(float(match[1]) for line in caplog.messages if (match := _BUFFER.match(line)))
 
 
-@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+@pytest.mark.parametrize("family", quick_for_some(family.name for family in FAMILIES))
 def test_the_estimate_is_never_too_small_and_at_most_twice_as_large(
     family: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from engine.llama.memory.parameters import all_cells, context_params
 from engine.llama.memory.plan import Room, plan_memory
 from engine.llama.memory.simulation import Simulation
 from engine.llama.model import LlamaModel
-from tests.architectures.families import FAMILIES
+from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 
 ROUNDING = 2**20 / 200
@@ -30,7 +30,7 @@ def config(family: str, **fields: Any) -> EngineConfig:
     return EngineConfig(model=str(family_model(family)), **fields)
 
 
-@pytest.fixture(scope="module", params=[family.name for family in FAMILIES])
+@pytest.fixture(scope="module", params=quick_for_some(family.name for family in FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
