@@ -13,6 +13,7 @@ from tests.gateway.application import apis
 from tests.repeat import TIMES, repeated
 
 ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints if has_body(endpoint)]
+ENDPOINTS = list({(one.body, one.prepare): one for one in reversed(ENDPOINTS)}.values())
 EVERY_ENDPOINT = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.id)
 
 WORDS = ["", "a", "text", "user", "assistant", "tool", "function", "auto", "required", "json_object", "json_schema"]

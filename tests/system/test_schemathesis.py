@@ -61,7 +61,9 @@ FEWER = dict.fromkeys(
 """Paths with the bodies of another route."""
 
 OF_A_REAL_MODEL = 2
-ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints]
+ALL = [endpoint for api in apis() for endpoint in api.endpoints]
+ENDPOINTS = list({(one.method, one.body, one.answer, one.summary): one for one in reversed(ALL)}.values())
+"""All endpoints, without further paths of the same one."""
 WITH_BODY_OR_QUERY = [endpoint for endpoint in ENDPOINTS if has_body(endpoint) or endpoint.query]
 THAT_RANK = [endpoint for endpoint in ENDPOINTS if "rerank" in endpoint.path]
 THAT_GENERATE = [endpoint for endpoint in ENDPOINTS if endpoint.events]
@@ -235,9 +237,8 @@ def test_valid_requests_are_answered_as_described(api: Api, endpoint: AnyEndpoin
     check_right_requests(api, endpoint, FEWER.get(endpoint.path, EXAMPLES))
 
 
-@pytest.mark.parametrize("endpoint", THAT_RANK[-2:], ids=name_of)
+@pytest.mark.parametrize("endpoint", THAT_RANK, ids=name_of)
 def test_valid_requests_are_ranked_as_described(ranking_api: Api, endpoint: AnyEndpoint) -> None:
-    """The last two: one of each API, because the others are the same endpoint at other paths."""
     for_each(ranking_api.requests(endpoint, GenerationMode.POSITIVE), EXAMPLES, ranking_api.send_to_default)
 
 
