@@ -10,7 +10,7 @@ from gateway.apis.endpoint import AnyEndpoint, has_body, prepared_type
 from gateway.preparation.codec import decode, encode
 from gateway.preparation.stages import prepare
 from tests.gateway.application import apis
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, thorough
 
 ENDPOINTS = [endpoint for api in apis() for endpoint in api.endpoints if has_body(endpoint)]
 ENDPOINTS = list({(one.body, one.prepare): one for one in reversed(ENDPOINTS)}.values())
@@ -38,7 +38,7 @@ def check(endpoint: AnyEndpoint, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.body.model_fields], ids=lambda one: one.id)
-@repeated
+@thorough
 @given(data=st.data())
 @settings(max_examples=30 * TIMES)
 def test_random_values_of_known_fields_are_prepared_or_refused(endpoint: AnyEndpoint, data: st.DataObject) -> None:
@@ -49,7 +49,7 @@ def test_random_values_of_known_fields_are_prepared_or_refused(endpoint: AnyEndp
 
 
 @EVERY_ENDPOINT
-@repeated
+@thorough
 @given(raw=st.one_of(st.binary(max_size=60), st.text(alphabet='[]{}":,.0-9e+\\u dtrufalsn', max_size=60)))
 @settings(max_examples=30 * TIMES)
 def test_random_bytes_are_refused(endpoint: AnyEndpoint, raw: bytes | str) -> None:

@@ -5,6 +5,7 @@ import select
 import signal
 import socket
 import threading
+from contextlib import suppress
 from subprocess import TimeoutExpired
 from types import TracebackType
 from typing import Any, Self
@@ -57,7 +58,8 @@ class ForkedProgram:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)

@@ -30,7 +30,7 @@ from gateway.openapi.document import plain_path
 from tests.gateway import description
 from tests.gateway.application import apis
 from tests.gateway.chat import templates
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, repeated, thorough
 from tests.system.served import GUARD, serving
 
 pytestmark = repeated
@@ -242,6 +242,7 @@ def test_valid_requests_are_ranked_as_described(ranking_api: Api, endpoint: AnyE
     for_each(ranking_api.requests(endpoint, GenerationMode.POSITIVE), EXAMPLES, ranking_api.send_to_default)
 
 
+@thorough
 @pytest.mark.parametrize("endpoint", WITH_BODY_OR_QUERY, ids=name_of)
 def test_invalid_requests_are_refused_as_described(api: Api, endpoint: AnyEndpoint) -> None:
     for_each(api.requests(endpoint, GenerationMode.NEGATIVE), FEWER.get(endpoint.path, EXAMPLES), api.send)

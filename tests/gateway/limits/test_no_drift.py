@@ -12,6 +12,7 @@ from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
 from gateway.serving.records import Operation, Outcome, RequestRecord
 from tests.gateway.limits.virtual import VirtualClock, key_with
+from tests.repeat import thorough
 
 REQUESTS = 100_000
 DAY = 86_400
@@ -97,6 +98,7 @@ def end(limiter: Limiter, model: Model, draw: random.Random) -> None:
         assert not context.__exit__(type(error), error, None)
 
 
+@thorough
 def test_100_000_random_requests_leave_no_drift() -> None:
     draw, clock = random.Random(13), VirtualClock()
     limiter = Limiter(clock)

@@ -22,6 +22,7 @@ from tests.architectures.families import FAMILIES, Memory, quick_for_some
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once
 from tests.models import model_path
+from tests.repeat import thorough
 
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 CELLS = 1024
@@ -80,6 +81,7 @@ def test_a_sequence_may_be_longer_than_a_slot(model: LlamaModel) -> None:
     assert metrics.preempted == 0
 
 
+@thorough
 def test_sequences_together_answer_as_alone(model: LlamaModel) -> None:
     """They outgrow the cache, so that some are preempted, saved and restored, and prefixes are shared."""
     requests = [(prompt(100 + 20 * at, "Once" if at % 2 else f"Day {at}"), 150) for at in range(8)]
