@@ -21,7 +21,8 @@ ROUNDING = 0.02
 def test_the_bytes_are_those_that_llama_cpp_allocates(family: str, types: tuple[str, str]) -> None:
     path = family_model(family)
     chosen: dict[str, Any] = dict(zip(("kv_type_k", "kv_type_v"), types, strict=True))
-    config = EngineConfig(model=str(path), slots=SLOTS, context=CONTEXT, metadata_only=True, **chosen)
+    without_snapshots: dict[str, Any] = {"metadata_only": True, "speculation": False}
+    config = EngineConfig(model=str(path), slots=SLOTS, context=CONTEXT, **without_snapshots, **chosen)
     with LlamaModel(config, lambda _share: None) as model:
         allocated = sum(model.memory.buffers.cells.values())
         token = model.memory.token_bytes
