@@ -1,7 +1,7 @@
 """Bytes of the KV cache and of recurrent states, from the header of a model's file.
 
 The layout is llama.cpp's. Sliding-window layers count as if they kept all tokens, which the engine lets them do if
-memory allows. Snapshots of states, which speculation may keep, are not counted: they take a tenth of the memory at most.
+memory allows. Snapshots of states, which speculation may keep, are not counted: a tenth of the memory at most.
 """
 
 from collections.abc import Mapping
