@@ -114,17 +114,16 @@ class Sequence:
         self._partition = partition_of(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
-        self.discarded = self.computed = self.cached = self.work = self.charged = 0
+        self.discarded = self.computed = self.cached = self.work = self.charged = self._drafted = self._accepted = 0
         self.seq_id = -1
         self.state = State.WAITING
-        seed = request.sampling.seed
-        self.seed = None if seed is None else (seed + choice) % _SEED_RANGE
+        self.seed = _seed_of(request, choice)
         self.grammar = grammar
         self.reasoning = reasoning
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
         self.checkpoints = checkpoints
-        drafts = seed is None if request.speculative is None else request.speculative
+        drafts = self.seed is None if request.speculative is None else request.speculative
         self.drafter = NgramDrafter(prediction or []) if drafts else None
         self._limit = limit
         self._window = window
@@ -133,7 +132,6 @@ class Sequence:
         self._lines = LineLimits(request.indent, request.line_seconds) if limited else None
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
-        self._drafted = self._accepted = 0
 
     @property
     def partition(self) -> str | None:
@@ -310,6 +308,12 @@ class Sequence:
         return Finished(
             self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded, self.seq_id
         )
+
+
+def _seed_of(request: GenerationRequest, choice: int) -> int | None:
+    """Return the seed of a choice; None for a random one."""
+    seed = request.sampling.seed
+    return None if seed is None else (seed + choice) % _SEED_RANGE
 
 
 def partition_of(name: str, adapters: AdapterSet = ()) -> str:

@@ -133,6 +133,11 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         answer=ShownModel,
         refusals=NO_SUCH_MODEL,
     )
+    return tags, ps, show, *_server_endpoints(endpoints)
+
+
+def _server_endpoints(endpoints: ModelsEndpoints) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints by which clients find the server and its version."""
     version = Endpoint(
         method="GET",
         path="/api/version",
@@ -154,4 +159,4 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         answer=str,
         media=("text/plain",),
     )
-    return tags, ps, show, version, root
+    return version, root
