@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from typing_extensions import override
@@ -68,6 +69,7 @@ def read_answer(
     calls: Mapping[str, Reader],
     leading: Mapping[str, Reader],
     reasoning_tags: Tags | None,
+    calls_end_reasoning: bool,
     thinking: bool,
 ) -> Reading[None]:
     """Read reasoning, content and calls.
@@ -78,10 +80,12 @@ def read_answer(
         calls: readers of calls by their opening markers.
         leading: readers of calls by opening texts that count only at the start, or after reasoning.
         reasoning_tags: the tags around reasoning, which count only before content and calls.
+        calls_end_reasoning: True if a call in reasoning ends it.
         thinking: True if the text begins inside reasoning.
     """
+    reasoner = partial(_read_reasoning, source, out, calls if calls_end_reasoning else {})
     if reasoning_tags and thinking:
-        yield from source.until((reasoning_tags.closing,), out.reasoning)
+        yield from reasoner(reasoning_tags)
     while True:
         if leading and not out.answered:
             yield from source.skip_whitespace(out.content)
@@ -96,9 +100,16 @@ def read_answer(
         if marker in calls:
             yield from attempt(calls[marker], source, out, marker)
         elif reasoning_tags and not out.answered:
-            yield from source.until((reasoning_tags.closing,), out.reasoning)
+            yield from reasoner(reasoning_tags)
         else:
             out.content(marker)
+
+
+def _read_reasoning(source: Source, out: Output, calls: Mapping[str, Reader], tags: Tags) -> Reading[None]:
+    """Read reasoning after its opening. The markers of `calls` end it, too."""
+    marker = yield from source.until((tags.closing, *calls), out.reasoning)
+    if marker is not None and marker in calls:
+        yield from attempt(calls[marker], source, out, marker)
 
 
 def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading[None]:

@@ -14,6 +14,7 @@ _NAMES = {
     "deepseek-typed": "deepseek",
     "gemma-4": "gemma",
     "function-gemma": "gemma",
+    "dsml-functions": "dsml",
 }
 
 

@@ -8,7 +8,8 @@ from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import CallBegan
 from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
-from tests.gateway.chat.formats.cases import TEMPLATES, wide
+from tests.gateway.chat.formats.case import wide
+from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.matching import Vocabulary
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 
@@ -16,6 +17,8 @@ _MARKERS = [
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(
         wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
     ),
@@ -29,11 +32,19 @@ _FRAMES = {
     "mistral-listed": "[TOOL_CALLS][{}]",
     "llama-pythonic": "[{}]",
     "gemma-3": "```tool_code{}\n```",
+    "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
+    "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
+    "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
 }
 _SEPARATORS = {
     "hermes": "\n",
     "plain": "\n",
     "qwen-coder": "\n",
+    "seed": "\n",
+    "minimax": "\n",
+    "dsml-functions": "\n",
+    "dsml": "\n",
     "glm": "\n",
     "llama": "; ",
     "mistral-listed": ", ",
@@ -41,6 +52,19 @@ _SEPARATORS = {
 }
 _GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>{}\n</tool_call>"
 _CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n{}</function>\n</tool_call>"
+_DSML = wide(
+    '<|DSML|invoke name="get_weather">\n<|DSML|parameter name="city" string="true">Oslo</|DSML|parameter>\n'
+    '<|DSML|parameter name="days" string="false">5</|DSML|parameter>\n</|DSML|invoke>'
+)
+_MINIMAX = (
+    '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">5</parameter>\n'
+    "</invoke>"
+)
+_SEED = (
+    "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>5</parameter>\n"
+    "</function>\n</seed:tool_call>"
+)
+_KIMI = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
 _CALLS = {
     "hermes": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
     "plain": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
@@ -63,6 +87,11 @@ _CALLS = {
         "5",
         "<escape>5<escape>",
     ),
+    "dsml-functions": (_DSML, ">5<", ">five<"),
+    "dsml": (_DSML, 'string="false"', 'string="true"'),
+    "minimax": (_MINIMAX, ">5<", ">five<"),
+    "seed": (_SEED, ">5<", ">five<"),
+    "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
 """A call, a text in it, and a variant that the grammar must refuse."""
@@ -95,7 +124,7 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
 
 
-_IN_JSON = ["hermes", "plain", "llama", "mistral", "mistral-listed", "deepseek", "deepseek-typed", "harmony"]
+_IN_JSON = ["hermes", "plain", "llama", "mistral", "mistral-listed", "deepseek", "deepseek-typed", "harmony", "kimi"]
 
 
 @pytest.mark.parametrize("family", _IN_JSON)
@@ -162,7 +191,7 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
         assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
 
 
-@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4"])
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi"])
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
     grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
