@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.chat.formats import deepseek, glm, harmony, hermes, kimi, llama, mistral, tag_calls
+from gateway.chat.formats import deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
 from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
 from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
@@ -13,6 +13,7 @@ from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
 from gateway.chat.formats.kimi import Kimi
+from gateway.chat.formats.listed_calls import Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
@@ -45,6 +46,10 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "minimax": partial(TagCalls, markup=tag_calls.MINIMAX),
     "seed": partial(TagCalls, markup=tag_calls.SEED),
     "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
+    "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
+    "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
+    "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
+    "lfm2": Lfm2,
     "hermes": Hermes,
     "llama": partial(Llama, pythonic=False),
     "llama-pythonic": partial(Llama, pythonic=True),
@@ -77,6 +82,10 @@ def recognize(template: str) -> FormatKey:
         (tag_calls.MINIMAX.block.opening, "minimax"),
         (tag_calls.SEED.block.opening, "seed"),
         (tag_calls.FUNCTION, "qwen-coder"),
+        (listed_calls.NEMOTRON.opening, "nemotron"),
+        (listed_calls.APRIEL_END, "apriel"),
+        (listed_calls.GRANITE.opening, "granite"),
+        *((marker, "lfm2") for marker in listed_calls.LFM2_MARKERS),
         (hermes.OPENING, "hermes"),
     )
     found = next((name for marker, name in names if marker in template), None)

@@ -10,6 +10,10 @@ NEWER_TEMPLATES = {
     "dsml": _DSML + "tool_calls>' }}<think></think>",
     "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
+    "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
+    "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
+    "granite": "{{ tools }}<|tool_call|><think></think>",
+    "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
     "kimi": "{{ tools }}<|tool_calls_section_begin|><think></think>",
 }
 
@@ -137,4 +141,30 @@ NEWER_CASES = [
         _kimi(_KIMI_NOW.replace("now", "rm")),
         [ContentDelta(_kimi(_KIMI_NOW.replace("now", "rm")))],
     ),
+    Case(
+        "nemotron",
+        "calls",
+        '<think>Hm.</think><TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo"}}, {"name": "now", '
+        '"arguments": {}}]</TOOLCALL>',
+        [ReasoningDelta("Hm."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "apriel",
+        "calls",
+        'I look.\n<tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "x"}]</tool_calls>',
+        [ContentDelta("I look."), *weather()],
+    ),
+    Case("granite", "a call", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', weather()),
+    Case(
+        "lfm2",
+        "calls",
+        'I look.<|tool_call_start|>[get_weather(city="Oslo", days=None, exact=true), now()]<|tool_call_end|>Bye.',
+        [
+            ContentDelta("I look."),
+            *call(0, "get_weather", '{"city": "Oslo", "days": null, "exact": true}'),
+            *call(1, "now", "{}"),
+            ContentDelta("Bye."),
+        ],
+    ),
+    Case("lfm2", "another tool", "<|tool_call_start|>[rm()]", [ContentDelta("<|tool_call_start|>[rm()]")]),
 ]

@@ -18,6 +18,7 @@ _MARKERS = [
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>"),
     *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(
         wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
@@ -32,12 +33,17 @@ _FRAMES = {
     "mistral-listed": "[TOOL_CALLS][{}]",
     "llama-pythonic": "[{}]",
     "gemma-3": "```tool_code{}\n```",
+    "nemotron": "<TOOLCALL>[{}]</TOOLCALL>",
+    "apriel": "<tool_calls>[{}]</tool_calls>",
+    "granite": "<|tool_call|>[{}]",
+    "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
     "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
     "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
 }
 _SEPARATORS = {
+    **dict.fromkeys(("nemotron", "apriel", "granite", "lfm2"), ", "),
     "hermes": "\n",
     "plain": "\n",
     "qwen-coder": "\n",
@@ -91,6 +97,11 @@ _CALLS = {
     "dsml": (_DSML, 'string="false"', 'string="true"'),
     "minimax": (_MINIMAX, ">5<", ">five<"),
     "seed": (_SEED, ">5<", ">five<"),
+    **dict.fromkeys(
+        ("nemotron", "apriel", "granite"),
+        ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
+    ),
+    "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
@@ -124,7 +135,18 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
 
 
-_IN_JSON = ["hermes", "plain", "llama", "mistral", "mistral-listed", "deepseek", "deepseek-typed", "harmony", "kimi"]
+_IN_JSON = [
+    "hermes",
+    "plain",
+    "llama",
+    "mistral",
+    "mistral-listed",
+    "deepseek",
+    "deepseek-typed",
+    "harmony",
+    "kimi",
+    "nemotron",
+]
 
 
 @pytest.mark.parametrize("family", _IN_JSON)
