@@ -13,7 +13,7 @@ from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
 from gateway.chat.formats.kimi import Kimi
-from gateway.chat.formats.listed_calls import Lfm2, ListedCalls
+from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
@@ -25,6 +25,7 @@ _REASONING_TAGS = (
     Tags("<think>", "</think>"),
     Tags("<seed:think>", "</seed:think>"),
     Tags("[THINK]", "[/THINK]"),
+    Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("<|channel>thought", "<channel|>"),
 )
 _TOOLS = re.compile(r"\btools\b")
@@ -49,6 +50,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
     "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
     "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
+    "apertus": Apertus,
     "lfm2": Lfm2,
     "hermes": Hermes,
     "llama": partial(Llama, pythonic=False),
@@ -85,6 +87,7 @@ def recognize(template: str) -> FormatKey:
         (listed_calls.NEMOTRON.opening, "nemotron"),
         (listed_calls.APRIEL_END, "apriel"),
         (listed_calls.GRANITE.opening, "granite"),
+        (listed_calls.APERTUS.opening, "apertus"),
         *((marker, "lfm2") for marker in listed_calls.LFM2_MARKERS),
         (hermes.OPENING, "hermes"),
     )

@@ -1,6 +1,7 @@
-"""Families with one list of all calls between two tags: Nemotron Nano 2, Apriel, Granite 3.3, LFM2.
+"""Families with one list of all calls between two tags: Nemotron Nano 2, Apriel, Granite 3.3, LFM2, Apertus.
 
-The list has JSON objects of `name` and `arguments`, or for LFM2 calls in Python syntax.
+The list has JSON objects of `name` and `arguments`. LFM2 has calls in Python syntax, Apertus objects whose only key is
+the name.
 """
 
 import json
@@ -13,11 +14,12 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, Tags, read_calls
+from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
 from gateway.chat.formats.python_calls import python_call, read_python_call
 from gateway.chat.formats.signature import Signature
-from gateway.chat.formats.source import Reading, Source
+from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_calls import IN_LFM2
+from gateway.chat.formats.values import read_string
 from gateway.chat.tools import Tool
 
 NEMOTRON = Tags("<TOOLCALL>", "</TOOLCALL>")
@@ -75,8 +77,43 @@ class Lfm2(ListedCalls):
         return python_call(rules, tool)
 
 
+APERTUS = Tags("<|tools_prefix|>", "<|tools_suffix|>")
+
+
+class Apertus(ListedCalls):
+    """Format of Apertus."""
+
+    name = "apertus"
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
+        super().__init__(special_tokens, reasoning_tags, APERTUS)
+
+    @override
+    def reader(self, tools: Mapping[str, Signature]) -> Reader:
+        return partial(_read_member, tools=tools)
+
+    @override
+    def call(self, rules: Rules, tool: Tool) -> str:
+        head = f"{{{json.dumps(tool.name)}: "
+        return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+
+
 LFM2_MARKERS = ("<|tool_list_start|>", "<|tool_call_start|>", "List of tools: [")
 """Texts in the templates of LFM2 and LFM2.5."""
+
+
+def _read_member(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+    yield from source.expect("{")
+    yield from source.skip_whitespace()
+    name = yield from read_string(source)
+    if name not in tools:
+        raise Malformed
+    yield from source.skip_whitespace()
+    yield from source.expect(":")
+    yield from source.skip_whitespace()
+    yield from read_arguments(source, out, name)
+    yield from source.skip_whitespace()
+    yield from source.closing("}")
 
 
 def _read_list(source: Source, out: Output, *, one: Reader, closing: str) -> Reading[None]:

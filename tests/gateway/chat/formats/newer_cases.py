@@ -14,6 +14,7 @@ NEWER_TEMPLATES = {
     "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
     "granite": "{{ tools }}<|tool_call|><think></think>",
     "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
+    "apertus": "{{ tools }}<|tools_prefix|><|tools_suffix|><|inner_prefix|><|inner_suffix|>",
     "kimi": "{{ tools }}<|tool_calls_section_begin|><think></think>",
 }
 
@@ -165,6 +166,19 @@ NEWER_CASES = [
             *call(1, "now", "{}"),
             ContentDelta("Bye."),
         ],
+    ),
+    Case(
+        "apertus",
+        "thoughts and calls",
+        '<|inner_prefix|>Hm.<|tools_prefix|><|inner_suffix|><|tools_prefix|>[{"get_weather": {"city": "Oslo"}}, '
+        '{"now": {}}]<|tools_suffix|>',
+        [ReasoningDelta("Hm.<|tools_prefix|>"), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "apertus",
+        "another tool",
+        '<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>',
+        [ContentDelta('<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>')],
     ),
     Case("lfm2", "another tool", "<|tool_call_start|>[rm()]", [ContentDelta("<|tool_call_start|>[rm()]")]),
 ]

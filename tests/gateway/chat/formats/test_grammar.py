@@ -18,7 +18,7 @@ _MARKERS = [
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>"),
+    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
     *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(
         wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
@@ -36,6 +36,7 @@ _FRAMES = {
     "nemotron": "<TOOLCALL>[{}]</TOOLCALL>",
     "apriel": "<tool_calls>[{}]</tool_calls>",
     "granite": "<|tool_call|>[{}]",
+    "apertus": "<|tools_prefix|>[{}]<|tools_suffix|>",
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
@@ -43,7 +44,7 @@ _FRAMES = {
     "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
 }
 _SEPARATORS = {
-    **dict.fromkeys(("nemotron", "apriel", "granite", "lfm2"), ", "),
+    **dict.fromkeys(("nemotron", "apriel", "granite", "apertus", "lfm2"), ", "),
     "hermes": "\n",
     "plain": "\n",
     "qwen-coder": "\n",
@@ -101,6 +102,7 @@ _CALLS = {
         ("nemotron", "apriel", "granite"),
         ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
     ),
+    "apertus": ('{"get_weather": {"city": "Oslo"}}', '"Oslo"', "5"),
     "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
@@ -269,6 +271,37 @@ def test_gbnf_cannot_follow_reasoning() -> None:
     with pytest.raises(RequestError) as caught:
         choose(TEMPLATES["hermes"]).answer_grammar(answer, thinking=True)
     assert caught.value.param == "grammar"
+
+
+@pytest.mark.parametrize(
+    ("family", "ended"),
+    [
+        ("qwen-coder", "\n</parameter>"),
+        ("seed", "</parameter>"),
+        ("minimax", "</parameter>"),
+        ("dsml", wide("</|DSML|parameter>")),
+    ],
+)
+def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabulary: Vocabulary) -> None:
+    """The parser would end the argument there."""
+    grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
+    assert grammar is not None
+    assert vocabulary.allows(grammar, _text(family, _CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
+    assert not vocabulary.allows(grammar, _text(family, _CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
+
+
+def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
+    tool = Tool("f", parameters={"properties": {"x": {"type": ["string", "integer"]}}, "required": ["x"]})
+    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
+    assert grammar is not None
+
+    def allowed(declared: str, value: str) -> bool:
+        argument = wide(f'<|DSML|parameter name="x" string="{declared}">{value}</|DSML|parameter>')
+        return vocabulary.allows(grammar, _text("dsml", wide(f'<|DSML|invoke name="f">\n{argument}\n</|DSML|invoke>')))
+
+    assert allowed("true", "five")
+    assert allowed("false", "5")
+    assert not allowed("false", "five")
 
 
 def test_a_required_call_without_a_tool_is_refused() -> None:
