@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
+from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
@@ -106,19 +106,24 @@ def read_answer(
 
 
 def _read_reasoning(source: Source, out: Output, calls: Mapping[str, Reader], tags: Tags) -> Reading[None]:
-    """Read reasoning after its opening. The markers of `calls` end it, too."""
-    marker = yield from source.until((tags.closing, *calls), out.reasoning)
-    if marker is not None and marker in calls:
-        yield from attempt(calls[marker], source, out, marker)
+    """Read reasoning after its opening. One of `calls` ends it, too."""
+    began = out.calls
+    while out.calls == began:
+        marker = yield from source.until((tags.closing, *calls), out.reasoning)
+        if marker is None or marker == tags.closing:
+            return
+        yield from attempt(calls[marker], source, out, marker, otherwise=out.reasoning)
 
 
-def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading[None]:
+def attempt(
+    reader: Reader, source: Source, out: Output, marker: str, *, otherwise: Emit | None = None
+) -> Reading[None]:
     """Read the part that `marker`, just read, opens.
 
-    Before a call begins, no delta of it is emitted, and if the text is malformed, all of it becomes content. After that
-    the arguments are streamed. If they are malformed, they stay incomplete, so that clients do not accept them as
-    complete, and the rest of the text is content. Markup that the end of the text truncates is dropped, as complete
-    markup is.
+    Before a call begins, no delta of it is emitted, and if the text is malformed, `marker` goes to `otherwise`, content
+    by default, and the rest is read again. After that the arguments are streamed. If they are malformed, they stay
+    incomplete, so that clients do not accept them as complete, and the rest of the text is content. Markup that the end
+    of the text truncates is dropped, as complete markup is.
     """
     began = out.calls
     source.hold(len(marker))
@@ -130,7 +135,7 @@ def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading
             source.rest()
         source.rewind()
         if out.calls == began:
-            out.content(source.take(len(marker)))
+            (otherwise or out.content)(source.take(len(marker)))
     source.commit()
 
 

@@ -129,6 +129,12 @@ NEWER_CASES = [
         [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
     ),
     Case("kimi", "a call in thoughts", f"<think>Hm.{_kimi(_KIMI_CALL)}", [ReasoningDelta("Hm."), *weather()]),
+    Case(
+        "kimi",
+        "a marker in thoughts",
+        "<think>Hm. <|tool_call_begin|>functions.rm:0 no.</think>Yes.",
+        [ReasoningDelta("Hm. <|tool_call_begin|>functions.rm:0 no."), ContentDelta("Yes.")],
+    ),
     Case("kimi", "no frame, and only a name", _KIMI_CALL.replace("functions.", "").replace(":0", ""), weather()),
     Case(
         "kimi",

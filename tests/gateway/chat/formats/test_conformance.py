@@ -71,6 +71,10 @@ _SCRAPS = [
 ]
 
 
+_SAME_BUT_FOR_MARKERS = {"apriel", "granite", "dsml", "seed"}
+"""Families that share the reader of another."""
+
+
 def _cuts(text: str) -> list[list[str]]:
     """Return the text whole, by tokens such as models have, by characters, and at random."""
     chance = random.Random(text)
@@ -109,7 +113,7 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
     return str(getattr(same, "text", "")).startswith(getattr(last, "text", ""))
 
 
-@pytest.mark.parametrize("family", TEMPLATES)
+@pytest.mark.parametrize("family", sorted(set(TEMPLATES) - _SAME_BUT_FOR_MARKERS))
 @given(data=st.data())
 @settings(max_examples=30 * TIMES)
 @repeated

@@ -108,7 +108,7 @@ def _read(family: str, pieces: list[str]) -> Any:
 
 @pytest.mark.parametrize("family", _WRITTEN)
 @given(arguments=_VALUES, data=st.data())
-@settings(max_examples=20 * TIMES)
+@settings(max_examples=10 * TIMES)
 @repeated
 def test_arguments_are_read_as_they_were_written_at_any_cut(
     family: str, arguments: dict[str, Any], data: st.DataObject
