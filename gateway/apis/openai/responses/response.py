@@ -61,6 +61,11 @@ class ResponseAnswer:
         """True if the response has ended, with any status."""
         return self._progress["status"] not in {"queued", "in_progress"}
 
+    @property
+    def can_continue(self) -> bool:
+        """True if the response has ended so that another one may follow it."""
+        return self._progress["status"] in {"completed", "incomplete"}
+
     def content(self) -> EncodedResponse:
         """Return the response in its current state. Unknown values are null or absent, as in OpenAI's answers."""
         head: ResponseHead = {
@@ -79,7 +84,7 @@ class ResponseAnswer:
             content=self.content(),
             inputs=tuple(inputs),
             previous_id=self._options.previous_id,
-            can_continue=self._progress["status"] in {"completed", "incomplete"},
+            can_continue=self.can_continue,
             background=self._options.background,
         )
 
