@@ -1,11 +1,10 @@
 """Fields of conversation requests, and their preparation."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from engine import RequestError
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.labels import Metadata
 from gateway.apis.openai.responses.encoded import EncodedItem
@@ -47,16 +46,12 @@ class ItemsBody(Fields):
 class MetadataBody(Fields):
     """The body of a request for other metadata. `null` removes all."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["metadata"]})
-
-    metadata: Metadata = Field(default_factory=dict)
+    metadata: Metadata | None
 
     @model_validator(mode="before")
     @classmethod
-    def _has_metadata(cls, body: Any) -> Any:  # noqa: ANN401 (a body that is not validated yet)
-        if isinstance(body, dict) and "metadata" not in body:
-            raise RequestError("metadata: Field required", code="missing_required_parameter", param="metadata")
-        return body
+    def _without_null(cls, body: object) -> object:
+        return {**body, "metadata": {}} if isinstance(body, dict) and body.get("metadata", ...) is None else body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,4 +76,4 @@ def prepare_items(body: ItemsBody) -> tuple[EncodedItem | str, ...]:
 
 def prepare_metadata(body: MetadataBody) -> dict[str, str]:
     """Return the metadata in a body."""
-    return body.metadata
+    return body.metadata or {}
