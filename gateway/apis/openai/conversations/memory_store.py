@@ -38,14 +38,9 @@ class _Kept:
     """The response that continues it now."""
 
     @property
-    def items_size(self) -> int:
-        """Size of all items, in bytes."""
-        return sum(len(item.json) for item in self.items.values())
-
-    @property
     def size(self) -> int:
         """Size that counts against the limit of the memory, in bytes."""
-        return len(orjson.dumps(self.head)) + self.items_size
+        return len(orjson.dumps(self.head)) + sum(len(item.json) for item in self.items.values())
 
 
 class MemoryConversations(ConversationStore):
@@ -67,11 +62,10 @@ class MemoryConversations(ConversationStore):
 
     @override
     async def create(self, owner: str, metadata: dict[str, str], items: Sequence[EncodedItem]) -> Conversation:
-        created_at = int(time.time())
         head: Conversation = {
             "id": new_id("conv"),
             "object": "conversation",
-            "created_at": created_at,
+            "created_at": int(time.time()),
             "metadata": metadata,
         }
         kept = _Kept(head)
@@ -120,9 +114,9 @@ class MemoryConversations(ConversationStore):
 
     @override
     async def read(self, owner: str, conversation_id: str) -> Sequence[EncodedItem]:
-        kept = self._use(owner, conversation_id)
-        self._check_size(list(kept.items.values()), "conversation")
-        return list(kept.items.values())
+        items = list(self._use(owner, conversation_id).items.values())
+        self._check_size(items, "conversation")
+        return items
 
     @override
     async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
@@ -157,8 +151,9 @@ class MemoryConversations(ConversationStore):
         del self._kept[owner, conversation_id]
 
     def _check_added(self, kept: _Kept, items: Sequence[EncodedItem]) -> None:
-        check_new(list(kept.items.values()), items, PLACE)
-        self._check_size([*kept.items.values(), *items], PLACE)
+        known = list(kept.items.values())
+        check_new(known, items, PLACE)
+        self._check_size([*known, *items], PLACE)
 
     def _check_size(self, items: Sequence[EncodedItem], param: str) -> None:
         if len(items) > MAX_RECALLED_ITEMS:

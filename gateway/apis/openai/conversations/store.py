@@ -29,8 +29,8 @@ class Turn(Protocol):
 class ConversationStore(Protocol):
     """Conversations, each of them visible only to its owner, which is as in `ResponseStore`.
 
-    All methods raise `RefusedError` (404) if the owner has no conversation with the id. The ids of the items of one
-    conversation are unique. Methods that change its items raise `RequestError` during a turn.
+    The methods that take the id of a conversation raise `RefusedError` (404) if the owner has none with this id. The
+    ids of the items of one conversation are unique. `add`, `remove` and `begin` raise `RequestError` during a turn.
     """
 
     async def create(self, owner: str, metadata: dict[str, str], items: Sequence[EncodedItem]) -> Conversation:

@@ -60,7 +60,7 @@ async def end_turn(turn: Turn, answer: ResponseAnswer, inputs: Sequence[EncodedI
         turn.cancel()
         return
     with anyio.CancelScope(shield=True):
-        await turn.end([*inputs, *answer.content().output])
+        await turn.end([*inputs, *answer.output])
 
 
 def ending_turn(source: EventSource, turn: Turn, answer: ResponseAnswer, inputs: Sequence[EncodedItem]) -> EventSource:

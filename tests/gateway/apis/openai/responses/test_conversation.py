@@ -59,6 +59,12 @@ async def ended(app: ASGIApp, response: dict[str, Any]) -> dict[str, Any]:
     return response
 
 
+async def until_asked(engine: FakeEngine) -> None:
+    """Wait until the engine has a request."""
+    while not engine.generations:
+        await anyio.lowlevel.checkpoint()
+
+
 def say_nothing(_generation: FakeGeneration) -> None:
     """Leave the queue and generate no token."""
 
@@ -124,7 +130,7 @@ async def test_a_second_response_is_refused_until_the_first_has_ended(mode: dict
         conversation = await conversation_in(app)
         fields = {"input": [SECOND], "conversation": conversation}
         tasks.start_soon(AsgiCall(app, PATH, orjson.dumps({**fields, **mode})).run)
-        await anyio.wait_all_tasks_blocked()
+        await until_asked(engine)
         for path, body in ((PATH, fields), (f"{CONVERSATIONS}/{conversation}/items", {"items": []})):
             locked = await post(app, path, body)
             assert (locked.status, locked.json["error"]["code"]) == (400, "conversation_locked")
@@ -145,7 +151,7 @@ async def test_nothing_is_added_when_the_client_leaves(script: Script, stream: b
     call = AsgiCall(app, PATH, orjson.dumps(fields))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        await anyio.wait_all_tasks_blocked()
+        await until_asked(engine)
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"
     await assert_unchanged(app, engine, conversation)
@@ -245,6 +251,13 @@ async def test_a_wrong_request_is_refused(fields: dict[str, Any], status: int, c
     reply = await post(app, PATH, {"input": "x", "conversation": conversation, **fields})
     assert (reply.status, reply.json["error"]["code"], reply.json["error"]["param"]) == (status, code, param)
     await assert_unchanged(app, engine, conversation)
+
+
+async def test_an_unknown_field_of_the_reference_is_named() -> None:
+    app = app_of(chatting(answering("Hello")))
+    conversation = await conversation_in(app)
+    reply = await post(app, PATH, {"conversation": {"id": conversation, "x": 1}})
+    assert reply.header("x-llama-gateway-ignored") == "conversation.x"
 
 
 async def test_an_empty_conversation_needs_an_input() -> None:
