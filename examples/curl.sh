@@ -76,6 +76,21 @@ printf '%s\n' "$answer"
 id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$answer")
 show "$url/v1/responses/$id/cancel" -X POST
 
+# A conversation: the server keeps its items. A response reads them, and adds its own.
+answer=$(show "$url/v1/conversations" -d '{"metadata": {"topic": "sums"}, "items": [{"role": "user", "content": "Hello!"}]}')
+printf '%s\n' "$answer"
+id=$(grep --only-matching 'conv_[0-9a-f]*' <<<"$answer")
+show "$url/v1/conversations/$id"
+show "$url/v1/conversations/$id" -d '{"metadata": {"topic": "greetings"}}'
+show "$url/v1/responses" -d '{"conversation": "'"$id"'", "temperature": 0}'
+answer=$(show "$url/v1/conversations/$id/items" -d '{"items": [{"role": "user", "content": "What is 17 plus 25?"}]}')
+printf '%s\n' "$answer"
+item=$(grep --only-matching --max-count=1 'msg_[0-9a-f]*' <<<"$answer" | head -1)
+show "$url/v1/conversations/$id/items?order=asc&limit=2"
+show "$url/v1/conversations/$id/items/$item"
+show "$url/v1/conversations/$id/items/$item" -X DELETE
+show "$url/v1/conversations/$id" -X DELETE
+
 # A completion: whole, and two answers to each of two prompts, streamed.
 show "$url/v1/completions" -d '{"prompt": "17+25=", "max_tokens": 32, "temperature": 0}'
 show --no-buffer "$url/v1/completions" -d '{

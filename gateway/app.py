@@ -17,7 +17,9 @@ from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
+from gateway.apis.openai.conversations.memory_store import MemoryConversations
 from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.store.shares import Shares
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.rerank.api import cohere_api, rerank_api
 from gateway.apis.routing import Router, conventions_for
@@ -138,11 +140,9 @@ def create_apis(
     models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
-    store = ResponseStore(
-        max_responses=settings.stored_responses,
-        max_bytes=settings.stored_bytes,
-        max_recalled_bytes=settings.body_limit,
-    )
+    shares = Shares(max_entries=settings.stored_responses, max_bytes=settings.stored_bytes)
+    store = ResponseStore(shares, max_recalled_bytes=settings.body_limit)
+    conversations = MemoryConversations(shares, max_recalled_bytes=settings.body_limit)
     background = BackgroundResponses(
         store,
         timeout=settings.request_timeout,
@@ -157,7 +157,7 @@ def create_apis(
         save_path=settings.slot_save_path,
     )
     shown = metrics if settings.metrics_port is None else None
-    openai = openai_api(models, store, background)
+    openai = openai_api(models, store, conversations, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
     own_api = llama_server_api(models, health, shown, variant, streams, options)
     first = openai if settings.answers_like == "openai" else variant
