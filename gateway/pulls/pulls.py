@@ -114,8 +114,8 @@ class Pulls:
             file = await self._fetch(reference, progress)
             with anyio.CancelScope(shield=True):  # short, and all or nothing
                 if not self._is_operators(reference):
-                    await to_thread.run_sync(self._pulled.add, reference, before)
                     await self._serve(reference, file)
+                    await to_thread.run_sync(self._pulled.add, reference, before)
                 logger.info("model pulled", extra={"model": name_of(reference)})
 
     def _is_operators(self, reference: HubReference) -> bool:

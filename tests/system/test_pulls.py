@@ -1,6 +1,7 @@
 """Pulls by Ollama's own client, from a hub on this machine, while the program runs."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ollama
@@ -9,6 +10,7 @@ import pytest
 from engine import embedded_model
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
 from tests.program import program, said
+from tests.test_examples import run
 
 MODEL = f"hf.co/{REPOSITORY}:Q4_K_M"
 ASKED = [{"role": "user", "content": "What is 17+25?"}]
@@ -24,8 +26,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
         yield hub
 
 
-def url_of(line: str) -> str:
-    return next(word for word in line.split() if word.startswith("http://")).rstrip(",")
+@contextmanager
+def opened() -> Iterator[ollama.Client]:
+    """Run the program and open a client."""
+    with program("--allow-pull", "--threads", "1") as process:
+        told = said(process, "listening on ")
+        with ollama.Client(next(word for word in told.split() if word.startswith("http://")).rstrip(",")) as client:
+            yield client
 
 
 def names(client: ollama.Client) -> list[str | None]:
@@ -33,16 +40,8 @@ def names(client: ollama.Client) -> list[str | None]:
 
 
 def test_ollamas_client_pulls_uses_and_deletes_a_model(hub: LocalHub, tmp_path: Path) -> None:
-    hub.cuts = [1000]
-    flags = ("--allow-pull", "--threads", "1")
-    with program(*flags) as process, ollama.Client(url_of(said(process, "listening on "))) as client:
-        with pytest.raises(ollama.ResponseError, match="does not exist or is private"):
-            client.pull("someone/else", stream=False)
-        hub.damaged = True
-        with pytest.raises(ollama.ResponseError, match="is damaged"):
-            list(client.pull(MODEL, stream=True))
-        hub.damaged = False
-        hub.held.clear()
+    hub.held.clear()
+    with opened() as client:
         for progress in client.pull(MODEL, stream=True):
             if progress.completed:
                 break  # the client leaves
@@ -54,10 +53,24 @@ def test_ollamas_client_pulls_uses_and_deletes_a_model(hub: LocalHub, tmp_path: 
         assert names(client) == ["tiny:latest", MODEL]
         answer = client.chat(MODEL, ASKED, options={"temperature": 0})
         assert answer.message.content == "17+25=42"
-    with program(*flags) as process, ollama.Client(url_of(said(process, "listening on "))) as client:
-        assert names(client) == ["tiny:latest", MODEL]
         assert client.delete(MODEL).status == "success"
         assert names(client) == ["tiny:latest"]
         assert not (tmp_path / "hub" / STORED).exists()
+
+
+@pytest.mark.thorough
+def test_pulls_survive_cuts_and_restarts_but_not_wrong_checksums(hub: LocalHub) -> None:
+    hub.damaged = True
+    with opened() as client:
+        with pytest.raises(ollama.ResponseError, match="does not exist or is private"):
+            client.pull("someone/else", stream=False)
+        with pytest.raises(ollama.ResponseError, match="is damaged"):
+            list(client.pull(MODEL, stream=True))
+        hub.damaged, hub.cuts = False, [1000]
+        assert client.pull(MODEL, stream=False).status == "success"
+    with opened() as client:
+        assert names(client) == ["tiny:latest", MODEL]
+        told = run("ollama_sdk_pull.py", str(client._client.base_url), MODEL).splitlines()
+        assert (told[0], told[-2:]) == ("pulling manifest", ["success", "17+25=42"])
         with pytest.raises(ollama.ResponseError, match="does not exist"):
             client.delete(MODEL)

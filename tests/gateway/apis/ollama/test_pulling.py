@@ -39,6 +39,14 @@ def lines(call: AsgiCall) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in call.content.splitlines()]
 
 
+def found(folder: Path, pattern: str) -> list[str]:
+    return [path.name for path in folder.rglob(pattern)]
+
+
+def remove_file_of(folder: Path, repository: str) -> None:
+    next((folder / repository).rglob("*.gguf")).unlink()
+
+
 async def names(gateway: Pulling) -> list[str]:
     return [model["name"] for model in (await get(gateway.app, "/api/tags")).json["models"]]
 
@@ -110,7 +118,7 @@ async def test_one_download_serves_all_that_wait_and_ends_with_the_last(tmp_path
         second.hang_up()
         await anyio.wait_all_tasks_blocked()
         assert gateway.hub.cancelled == ["hf:someone/some-GGUF:Q8_0"]
-        assert (await names(gateway), list(tmp_path.rglob(LIST))) == (["tiny:latest"], [])
+        assert (await names(gateway), found(tmp_path, LIST)) == (["tiny:latest"], [])
         await pulled(gateway)
         assert await names(gateway) == ["tiny:latest", MODEL]
 
@@ -148,7 +156,7 @@ async def test_a_deleted_model_is_unloaded_and_its_files_are_gone(tmp_path: Path
         await post(gateway.app, "/v1/completions", {"model": MODEL, "prompt": "x"})
         assert list(gateway.host.opener.engines) == [MODEL]
         assert (await delete(gateway)).status == 200
-        assert (gateway.host.opener.engines, list(tmp_path.rglob("*"))) == ({}, [])
+        assert (gateway.host.opener.engines, found(tmp_path, "*")) == ({}, [])
         assert await names(gateway) == ["tiny:latest"]
         assert (await post(gateway.app, "/api/chat", {"model": MODEL})).status == 404
         assert (await delete(gateway)).status == 404
@@ -180,20 +188,20 @@ async def test_files_that_were_there_before_or_that_others_use_stay(tmp_path: Pa
         await pulled(gateway, "someone/some-GGUF")
         await pulled(gateway, "someone/some-GGUF:Q4_K_M")
         await delete(gateway, "someone/some-GGUF")
-        assert [path.name for path in tmp_path.rglob("*.gguf")] == ["some-Q4_K_M.gguf"]
+        assert found(tmp_path, "*.gguf") == ["some-Q4_K_M.gguf"]
         await delete(gateway, "someone/some-GGUF:Q4_K_M")
-        assert list(tmp_path.rglob("*.gguf")) == []
+        assert found(tmp_path, "*.gguf") == []
         gateway.hub.place(gateway.hub.reference(MODEL))
         await pulled(gateway)
         await delete(gateway)
-        assert [path.name for path in tmp_path.rglob("*.gguf")] == ["some-Q8_0.gguf"]
+        assert found(tmp_path, "*.gguf") == ["some-Q8_0.gguf"]
 
 
 async def test_pulled_models_are_served_after_a_restart(tmp_path: Path) -> None:
     async with pulling(tmp_path) as gateway:
         await pulled(gateway)
         await pulled(gateway, "someone/other")
-    next(tmp_path.rglob("models--someone--other/snapshots/*/*.gguf")).unlink()
+    remove_file_of(tmp_path, "models--someone--other")
     async with pulling(tmp_path) as gateway:
         assert await names(gateway) == ["tiny:latest", MODEL]
         assert (await delete(gateway)).status == 200
