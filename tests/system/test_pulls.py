@@ -9,7 +9,7 @@ import pytest
 
 from engine import embedded_model
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
-from tests.program import program, said
+from tests.program import serving_embedded
 from tests.test_examples import run
 
 MODEL = f"hf.co/{REPOSITORY}:Q4_K_M"
@@ -29,10 +29,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
 @contextmanager
 def opened() -> Iterator[ollama.Client]:
     """Run the program and open a client."""
-    with program("--allow-pull", "--threads", "1") as process:
-        told = said(process, "listening on ")
-        with ollama.Client(next(word for word in told.split() if word.startswith("http://")).rstrip(",")) as client:
-            yield client
+    with serving_embedded("--allow-pull") as server, ollama.Client(server.root) as client:
+        yield client
 
 
 def names(client: ollama.Client) -> list[str | None]:
