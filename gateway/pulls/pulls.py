@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from gateway.hub.cache import HubCache
 from gateway.hub.download_progress import DownloadProgress
+from gateway.hub.errors import HubError
 from gateway.hub.pulled import PulledModels
 from gateway.hub.reference import HOSTS, SCHEME, HubReference
 from gateway.pulls.downloads import Downloads, Watcher
@@ -69,6 +70,7 @@ class Pulls:
         self._host = parts.host
         self._fetch = parts.fetch
         self._pulled = PulledModels(parts.cache)
+        self._root = parts.cache.root
         self._settings = settings
         self._make = make
         self._downloads = Downloads(self._pull)
@@ -111,12 +113,21 @@ class Pulls:
     async def _pull(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> None:
         async with self._lock(reference):  # also against the removal of a model with the same files
             before = await to_thread.run_sync(self._pulled.files, reference.repository)
-            file = await self._fetch(reference, progress)
+            file = await self._fetched(reference, progress)
             with anyio.CancelScope(shield=True):  # short, and all or nothing
                 if not self._is_operators(reference):
                     await self._serve(reference, file)
                     await to_thread.run_sync(self._pulled.add, reference, before)
                 logger.info("model pulled", extra={"model": name_of(reference)})
+
+    async def _fetched(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:
+        """Download a model. Clients do not see the folder of the cache in an error; the log has it."""
+        try:
+            return await self._fetch(reference, progress)
+        except HubError as error:
+            logger.warning("cannot pull %s: %s", reference, error)
+            message = error.message.replace(str(self._root), "the hub's cache")
+            raise HubError(message, code=error.code) from error
 
     def _is_operators(self, reference: HubReference) -> bool:
         """Return True if a model that was not pulled has one of the names."""

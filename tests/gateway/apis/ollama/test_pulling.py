@@ -130,8 +130,10 @@ async def test_failures_are_the_last_line_or_the_status(tmp_path: Path, caplog: 
         assert (call.status, lines(call)[-1]) == (200, {"error": "there is no such model"})
         whole = await pull_call(gateway, stream=False).run()
         assert (whole.status, whole.json) == (404, {"error": "there is no such model"})
-        gateway.hub.fail(HubError("the disk is full"))
-        assert (await pull_call(gateway, stream=False).run()).status == 503
+        gateway.hub.fail(HubError(f"no room in {tmp_path}/blobs"))
+        whole = await pull_call(gateway, stream=False).run()
+        assert (whole.status, whole.json) == (503, {"error": "no room in the hub's cache/blobs"})
+        assert f"no room in {tmp_path}/blobs" in caplog.text
         gateway.hub.failure = RuntimeError("a defect")
         with caplog.at_level(logging.CRITICAL):
             assert (await pull_call(gateway, stream=False).run()).status == 500
