@@ -145,6 +145,16 @@ show "$url/api/tags"
 show "$url/api/ps"
 show "$url/api/show" -d '{"model": "default"}' --output /dev/null
 show "$url/api/version"
+
+# Models that join while the server runs. `--allow-pull` allows it; any other server refuses to pull and to delete.
+show "$url/api/pull" -d '{"model": "hf.co/ggml-org/none:Q4_K_M", "stream": false}'
+show "$url/api/delete" -X DELETE -d '{"model": "hf.co/ggml-org/none:Q4_K_M"}'
+
+# What Ollama has, and this server has not.
+show "$url/api/create" -d '{}' --output /dev/null
+show "$url/api/copy" -d '{}' --output /dev/null
+show "$url/api/push" -d '{}' --output /dev/null
+show "$url/api/blobs/sha256:00" -d '{}'
 show "$url/"
 
 # An error has OpenAI's shape, and names the wrong field.

@@ -91,6 +91,8 @@ TOLD = {
     ],
 }
 """Regular expressions for the standard output of each example."""
+ELSEWHERE = {"batch.py", "batch_requests.jsonl", "ollama_sdk_pull.py"}
+"""Examples with tests of their own: below, and in `tests/system/test_pulls.py`."""
 
 
 def run(name: str, *arguments: str) -> str:
@@ -111,7 +113,7 @@ def test_the_curl_example_has_every_route() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, "batch.py", "batch_requests.jsonl"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -73,6 +73,8 @@ BODIES: dict[str, list[Any]] = {
     "ollamaEmbed": [{"model": "a", "input": ["b", "c"]}],
     "ollamaEmbeddings": [{"model": "a", "prompt": "b", "keep_alive": "5m"}],
     "ollamaShow": [{"model": "a"}],
+    "ollamaPull": [{"model": "hf.co/a/b:Q8_0", "stream": False}, {"name": "a/b"}],
+    "ollamaDelete": [{"model": "a"}],
     "rerank": [{"query": "a", "documents": ["b", {"text": "c"}]}],
     "v1_rerank": [{"query": "a", "texts": ["b"], "raw_scores": True}],
     "reranking": [{"query": "a", "documents": ["b"], "top_n": 1}],
