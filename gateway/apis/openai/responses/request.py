@@ -12,6 +12,7 @@ from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
@@ -91,7 +92,7 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
+class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, ReasoningFields, LabelFields, RefusingFields):
     """The body of a response request."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
@@ -184,17 +185,18 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
+            reasoning_budget=self.budget,
+            reasoning_message=self.reasoning_budget_message,
             parse_special=self.parse_special,
         )
 
     def request(self) -> GenerationRequest:
-        """Return the engine's request, without an id and a prompt. It asks for token ids, to count the reasoning's."""
+        """Return the engine's request, without an id and a prompt."""
         return replace(
             self.generation(),
             max_tokens=self.max_output_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
-            token_ids=True,
         )
 
     def echo(self) -> RequestEcho:

@@ -163,7 +163,7 @@ async def test_reasoning_is_an_item_and_its_tokens_are_counted() -> None:
     thought, message = answer["output"]
     assert (thought["type"], thought["summary"], item_text(thought).strip()) == ("reasoning", [], "hm")
     assert item_text(message) == "Hello"
-    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == len(item_text(thought))
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == len("\nhm\n")
 
 
 async def test_calls_are_items() -> None:
