@@ -37,7 +37,9 @@ class Conversation:
     grammar: Grammar | None = None
     """Grammar that the answer must match, unless it is a tool call."""
     reasoning_budget: int | None = None
-    """Maximum number of reasoning tokens; None sets no limit. A model that does not reason ignores it."""
+    """Maximum number of reasoning tokens; -1 sets no limit, None takes the operator's choice."""
+    reasoning_message: str | None = None
+    """Text that ends reasoning at its limit, before the closing tag; None takes the operator's choice."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -58,6 +60,19 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDefaults:
+    """The operator's limit of reasoning."""
+
+    budget: int = -1
+    """The default of `Conversation.reasoning_budget`."""
+    message: str = ""
+    """The default of `Conversation.reasoning_message`."""
+
+
+NO_LIMIT = ReasoningDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """Rendered prompt, with the grammar and the parser for the generated text. It is slim, and can be encoded."""
 
@@ -70,7 +85,7 @@ class ChatPrompt:
     parsing: ParserKey
     """Description of the parser of the generated text."""
     reasoning: Reasoning | None = None
-    """Limit of the reasoning, if the conversation sets one and the model reasons."""
+    """Place and limit of the reasoning, if the model reasons."""
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
@@ -97,6 +112,7 @@ class ChatModel:
         special_tokens: Mapping[str, int] = _NO_TOKENS,
         control_names: Collection[str] = (),
         parse_special: bool = False,
+        reasoning: ReasoningDefaults = NO_LIMIT,
         variables: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """Compile the model's chat templates.
@@ -109,6 +125,7 @@ class ChatModel:
             special_tokens: ids of the model's special tokens by their names.
             control_names: names that are plain in the client's texts.
             parse_special: the default of `Conversation.parse_special`.
+            reasoning: the limit for conversations without one.
             variables: returns the variables of the templates that conversations may replace.
 
         Raises:
@@ -116,7 +133,9 @@ class ChatModel:
         """
 
         def compiled(source: str) -> _TemplateFormat:
-            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens, variables=variables)
+            return _TemplateFormat(
+                source, bos=bos, eos=eos, special_tokens=special_tokens, reasoning=reasoning, variables=variables
+            )
 
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
@@ -158,9 +177,11 @@ class _TemplateFormat:
         bos: str,
         eos: str,
         special_tokens: Mapping[str, int],
+        reasoning: ReasoningDefaults,
         variables: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._variables = variables
+        self._reasoning_defaults = reasoning
         try:
             self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
@@ -196,7 +217,7 @@ class _TemplateFormat:
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
             ),
-            self._reasoning(conversation.reasoning_budget, thinking=thinking),
+            self._reasoning(conversation, thinking=thinking),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -249,11 +270,20 @@ class _TemplateFormat:
             }
         )
 
-    def _reasoning(self, budget: int | None, *, thinking: bool) -> Reasoning | None:
-        tags = self._format.reasoning_tags
-        if budget is None or tags is None:
+    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
+        tags, defaults = self._format.reasoning_tags, self._reasoning_defaults
+        if tags is None:
             return None
-        return Reasoning(budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking)
+        budget, message = conversation.reasoning_budget, conversation.reasoning_message
+        limit = defaults.budget if budget is None else budget
+        return Reasoning(
+            budget=None if limit < 0 else limit,
+            message=defaults.message if message is None else message,
+            opening=tags.opening,
+            between=self._format.between_messages,
+            closing=tags.closing,
+            opened=thinking,
+        )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.

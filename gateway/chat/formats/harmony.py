@@ -43,6 +43,7 @@ class Harmony(Format):
     show_special = True
     text_calls = IN_JSON
     reasoning_tags = Tags(f"{CHANNEL}{_REASONING}{_MESSAGE}", _END)
+    between_messages = f"{_START}assistant"
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens
