@@ -46,6 +46,7 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ChatBody, {"messages": ASKED, "functions": [FUNCTION], "function_call": {"name": "f"}}),
     (ChatBody, {"messages": ASKED, "audio": None, "modalities": ["text"], "chat_template_kwargs": {"a": 1}}),
     (ResponseBody, {"input": "a", "truncation": "disabled", "conversation": None}),
+    (ResponseBody, {"input": "a", "truncation": "auto"}),
     (
         ResponseBody,
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
@@ -91,7 +92,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ChatBody, {"messages": ASKED, "chat_template_kwargs": {"messages": []}}),
     *((ResponseBody, {"input": "a", field: {}}) for field in each("conversation", "prompt", "moderation")),
     (ResponseBody, {"input": [{"type": "bird"}]}),
-    (ResponseBody, {"input": "a", "truncation": "auto"}),
+    (ResponseBody, {"input": "a", "truncation": "always"}),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": True}]}),
     (ResponseBody, {"input": "a", "metadata": {"k" * 65: "v"}}),
     (TokenizeBody, {}),

@@ -140,7 +140,7 @@ class RequestEcho(JsonObject):
     tools: list[ResponseTool]
     top_logprobs: int
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     user: NotRequired[str]
 
 

@@ -41,6 +41,8 @@ class ResponseCall:
     """Options for the shape of the answer."""
     store: bool
     """True to store the response."""
+    truncates: bool
+    """True to drop the first items of an input that does not fit."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
 
@@ -54,6 +56,7 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
         request=body.request(),
         options=_options(body),
         store=body.store,
+        truncates=body.truncation == "auto",
         names=body.engine_names,
     )
 

@@ -1,5 +1,6 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
+from collections.abc import Iterable
 from functools import partial
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
@@ -16,6 +17,7 @@ from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.truncation import PromptRoom, truncated
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
@@ -77,8 +79,17 @@ class ResponsesEndpoints:
         previous, owner = asked.options.previous_id, caller.credentials
         history = [] if previous is None else self._store.history(owner, previous)
         inputs = resolve(asked.inputs, partial(self._store.items, owner))
-        conversation = append_items(asked.conversation, (item.json for item in (*history, *inputs)))
-        return inputs, await served.prompts.prompt(caller, conversation, asked.names)
+        items = (*history, *inputs)
+
+        async def render(part: Iterable[EncodedItem]) -> ChatPrompt:
+            conversation = append_items(asked.conversation, (item.json for item in part))
+            return await served.prompts.prompt(caller, conversation, asked.names)
+
+        prompt = await render(items)
+        if asked.truncates:
+            room = PromptRoom(served.engine, served.loaded.context, caller.client, asked.request.max_tokens)
+            prompt = await truncated(prompt, items, render, room)
+        return inputs, prompt
 
 
 def responses_endpoints(

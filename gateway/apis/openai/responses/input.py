@@ -175,6 +175,9 @@ _KINDS: dict[str, type[InputItem]] = {
     _REFERENCE: Reference,
 }
 
+_IMAGES = ("image_generation_call", "computer_call", "computer_call_output", "input_image")
+"""Types of items with images, which OpenAI's tools make."""
+
 
 def read_input(value: object) -> tuple[InputItem, ...]:
     """Return the items of an `input`, a string or an array.
@@ -201,6 +204,8 @@ def _parts(item: object) -> int:
 def _read_item(value: object, place: str) -> InputItem:
     if isinstance(value, dict) and value.get("type") is None:
         value = {**value, "type": "message" if "role" in value else _REFERENCE}
+    if isinstance(value, dict) and any(value.get("type") == kind for kind in _IMAGES):
+        raise refusal(place, "this server's models take text only, no images")
     return read_kind(_KINDS, value, place)
 
 

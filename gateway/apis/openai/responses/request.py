@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.fields import constraints
@@ -127,18 +127,15 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, ReasoningF
             "code_interpreter_call.outputs",
         ]
     ] = Field(default_factory=list, max_length=64, fail_fast=True)
-    truncation: Literal["auto", "disabled"] = Field("disabled", json_schema_extra={"enum": ["disabled"]})
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled",
+        description="`auto`: the first items are dropped as needed if the input does not fit, but no instructions. "
+        "`disabled`: such an input is refused.",
+    )
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     background: bool = False
     store: bool = True
-
-    @field_validator("truncation")
-    @classmethod
-    def _not_truncated(cls, truncation: str) -> str:
-        if truncation == "auto":
-            raise ValueError("auto is not supported: an input that does not fit is refused, and never cut")
-        return truncation
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ResponseBody":
@@ -220,7 +217,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, ReasoningF
             "tools": [tool.to_json() for tool in self.tools],
             "top_logprobs": self.top_logprobs,
             "top_p": self.top_p,
-            "truncation": "disabled",  # a request with another value is refused
+            "truncation": self.truncation,
         }
         if self.user is not None:
             echo["user"] = self.user

@@ -297,7 +297,7 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"moderation": {"model": "m"}}, "moderation"),
-    ({"truncation": "auto"}, "truncation"),
+    ({"truncation": "always"}, "truncation"),
     ({"reasoning": {"summary": "detailed"}}, "reasoning"),
     ({"tools": [TOOL, {"type": "web_search"}]}, "tools[1]"),
     ({"tools": [{"type": "custom", "name": "c"}]}, "tools[0]"),
