@@ -216,6 +216,7 @@ class _TemplateFormat:
                 tools=tuple(map(signature, tools)),
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
+                custom=tuple(tool.name for tool in tools if tool.custom),
             ),
             self._reasoning(conversation, thinking=thinking),
         )

@@ -85,7 +85,7 @@ class Harmony(Format):
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         head = rules.text(CHANNEL, f"{_COMMENT} to=functions.{tool.name} ", _CONSTRAIN, "json", _MESSAGE)
-        return f"{head} {arguments(tool.parameters)}"
+        return f"{head} {arguments(tool)}"
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
         ending = f"{rules.until(_END)} {rules.text(_START, 'assistant')}"

@@ -12,6 +12,8 @@ from typing import Any
 import orjson
 
 from engine import Grammar, GrammarKind, RequestError, with_whitespace
+from gateway.chat.formats.escaped_lark import escaped_lark
+from gateway.chat.tools import Tool
 
 ANYTHING = "ANYTHING"
 """Any text, without special tokens."""
@@ -65,9 +67,28 @@ def json_value(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps(with_whitespace(schema))}"
 
 
-def arguments(parameters: Mapping[str, Any]) -> str:
-    """Return the expression for arguments: a JSON object that matches a tool's schema."""
-    return json_value({"type": "object", **parameters})
+def arguments(tool: Tool) -> str:
+    """Return the expression for arguments: a JSON object that matches a tool's schema.
+
+    Raises:
+        RequestError: as in `json_text`.
+    """
+    if tool.grammar is None:
+        return json_value({"type": "object", **tool.parameters})
+    (name,) = tool.parameters["required"]
+    return f"{json.dumps(f'{{{json.dumps(name)}: ')} {json_text(tool.grammar)} {json.dumps('}')}"
+
+
+def json_text(grammar: Grammar) -> str:
+    """Return the expression for a JSON string whose text matches a grammar.
+
+    Raises:
+        RequestError: the grammar cannot be escaped.
+    """
+    if grammar.kind is GrammarKind.REGEX:
+        return json_value({"type": "string", "pattern": f"^(?:{grammar.source})$"})
+    quote = json.dumps('"')
+    return f"{quote} {embedded(Grammar(grammar.kind, escaped_lark(grammar.source)))} {quote}"
 
 
 def either(expressions: list[str]) -> str:

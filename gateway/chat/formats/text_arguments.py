@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine import RequestError
-from gateway.chat.formats.lark import Rules, either, json_value
+from gateway.chat.formats.lark import Rules, either, embedded, json_value
 from gateway.chat.formats.signature import signature
 from gateway.chat.tools import Tool
 
@@ -81,6 +81,8 @@ def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], c
     Raises:
         RequestError: as in `text_arguments`.
     """
+    if tool.grammar is not None:
+        return f"{embedded(tool.grammar)} {rules.text(closing)}"
     if known := _texts(schema):
         return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(closing)}"
     if tool.strict:
