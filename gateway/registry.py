@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
-from gateway.chat.conversation import ReasoningDefaults
+from gateway.chat.reasoning import ReasoningDefaults
 from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer

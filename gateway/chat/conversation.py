@@ -12,6 +12,7 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
+from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
@@ -60,19 +61,6 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class ReasoningDefaults:
-    """The operator's limit of reasoning."""
-
-    budget: int = -1
-    """The default of `Conversation.reasoning_budget`."""
-    message: str = ""
-    """The default of `Conversation.reasoning_message`."""
-
-
-NO_LIMIT = ReasoningDefaults()
-
-
-@dataclass(frozen=True, slots=True)
 class ChatPrompt:
     """Rendered prompt, with the grammar and the parser for the generated text. It is slim, and can be encoded."""
 
@@ -102,7 +90,7 @@ class ChatPrompt:
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the prompts of a model depend on
         self,
         source: str,
         tool_source: str | None = None,
@@ -181,7 +169,7 @@ class _TemplateFormat:
         variables: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._variables = variables
-        self._reasoning_defaults = reasoning
+        self._limit = reasoning
         try:
             self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
@@ -218,7 +206,9 @@ class _TemplateFormat:
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),
             ),
-            self._reasoning(conversation, thinking=thinking),
+            self._limit.reasoning(
+                self._format, conversation.reasoning_budget, conversation.reasoning_message, opened=thinking
+            ),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -269,21 +259,6 @@ class _TemplateFormat:
                 "tools": described or None,
                 "add_generation_prompt": opened,
             }
-        )
-
-    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
-        tags, defaults = self._format.reasoning_tags, self._reasoning_defaults
-        if tags is None:
-            return None
-        budget, message = conversation.reasoning_budget, conversation.reasoning_message
-        limit = defaults.budget if budget is None else budget
-        return Reasoning(
-            budget=None if limit < 0 else limit,
-            message=defaults.message if message is None else message,
-            opening=tags.opening,
-            between=self._format.between_messages,
-            closing=tags.closing,
-            opened=thinking,
         )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:

@@ -9,7 +9,8 @@ import msgspec
 import orjson
 
 from engine import ModelInfo, RequestError
-from gateway.chat.conversation import NO_LIMIT, ChatModel, ChatPrompt, Conversation, ReasoningDefaults
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults
 from gateway.chat.template import current_dates
 from gateway.chat.transcript import with_items
 from gateway.chat.turns import with_turns

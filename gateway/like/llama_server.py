@@ -119,8 +119,8 @@ class _Translation:
         self.notes: list[str] = []
         self.without: set[str] = set()
         self._places: dict[tuple[str, ...], str] = {}
-        self._thinking = self._effort = ""
-        self._variables = ""
+        self._thinking = ""
+        self._variables: dict[str, str] = {}
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -133,10 +133,8 @@ class _Translation:
             self._places[place] = next(left, "")
         elif flag in _REASONING:
             self._thinking = "false" if next(left, "") in _OFF else "true"
-        elif flag == _EFFORT:
-            self._effort = next(left, "").replace("default", "")
-        elif flag == _TEMPLATE_VARIABLES:
-            self._variables = next(left, "")
+        elif flag in {_EFFORT, _TEMPLATE_VARIABLES}:
+            self._variables[flag] = next(left, "")
         elif flag == _LAYER_RANGE:
             self.arguments.append(f"{flag}={next(left, '')}-{next(left, '')}")
         elif flag in _CONVERTED:
@@ -150,11 +148,13 @@ class _Translation:
 
     def variables(self) -> list[str]:
         """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
-        if not (self._thinking or self._effort or self._variables):
+        variables = self._variables.get(_TEMPLATE_VARIABLES, "")
+        level = self._variables.get(_EFFORT, "default")
+        effort = "" if level == "default" else f',"reasoning_effort":{json.dumps(level)}'
+        if not (self._thinking or effort or variables):
             return []
-        given = (self._variables or "{}").strip().removeprefix("{")
+        given = (variables or "{}").strip().removeprefix("{")
         comma = "" if given.lstrip().startswith("}") else ","
-        effort = f',"reasoning_effort":{json.dumps(self._effort)}' if self._effort else ""
         thinking = self._thinking or "true"
         return [f'--chat-template-kwargs={{"enable_thinking":{thinking}{effort}{comma}{given}']
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from engine import Grammar, GrammarKind, RequestError, with_whitespace
-from gateway.chat.formats.escaped_lark import escaped_lark
+from gateway.chat.escaping.lark import escaped_lark
 from gateway.chat.tools import Tool
 
 ANYTHING = "ANYTHING"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation, ReasoningDefaults
+from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.reasoning import ReasoningDefaults
 
 
 def prompt_of(template: str, budget: int | None) -> ChatPrompt:

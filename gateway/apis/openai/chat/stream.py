@@ -152,21 +152,27 @@ class _Choice:
             case ReasoningDelta(text):
                 return {"reasoning_content": text}
             case CallBegan(custom=True):
-                return self._custom(delta)
-            case CallBegan(index, name):
-                self._called, self._in_custom = True, False
-                function: FunctionDelta = {"name": name, "arguments": ""}
-                if self._options.deprecated_calls:
-                    return {"function_call": function}
-                return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
-            case CallArguments(index, text) if self._in_custom:
-                return {"tool_calls": [{"index": index, "custom": {"input": text}}]}
+                return self._custom(delta.index, {"name": delta.name, "input": ""}, begins=True)
+            case CallBegan():
+                return self._function(delta.index, {"name": delta.name, "arguments": ""}, begins=True)
             case CallArguments(index, text):
-                if self._options.deprecated_calls:
-                    return {"function_call": {"arguments": text}}
-                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+                return (
+                    self._custom(index, {"input": text})
+                    if self._in_custom
+                    else self._function(index, {"arguments": text})
+                )
 
-    def _custom(self, began: CallBegan) -> ChatDelta:
+    def _function(self, index: int, function: FunctionDelta, *, begins: bool = False) -> ChatDelta:
+        self._called = True
+        if self._options.deprecated_calls:
+            return {"function_call": function}
+        if begins:
+            self._in_custom = False
+            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
+        return {"tool_calls": [{"index": index, "function": function}]}
+
+    def _custom(self, index: int, custom: CustomDelta, *, begins: bool = False) -> ChatDelta:
         self._called = self._in_custom = True
-        custom: CustomDelta = {"name": began.name, "input": ""}
-        return {"tool_calls": [{"index": began.index, "id": new_call_id(), "type": "custom", "custom": custom}]}
+        if begins:
+            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "custom", "custom": custom}]}
+        return {"tool_calls": [{"index": index, "custom": custom}]}

@@ -37,7 +37,6 @@ class FunctionTool(Nested):
     type: Literal["function"]
     function: FunctionObject
 
-
     def tool(self) -> Tool:
         """Return the tool for the chat template."""
         return self.function.tool()

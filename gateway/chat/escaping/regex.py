@@ -16,7 +16,8 @@ _SPECIAL = [chr(code) for code in range(0x20)] + ['"', "\\"]
 """Characters that JSON escapes."""
 _PLAIN = r'[^"\\\x00-\x1f]'
 _ATOM = re.compile(
-    r"""(?P<atom>\[\^?\]?(?:[^\]\\]|\\.)*\] | \\[pP]\{\^?\w+\} | \\x[0-9a-fA-F]{2} | \\u[0-9a-fA-F]{4} | \\. | [^()|*+?{}\\\[])
+    r"""(?P<atom>\[\^?\]?(?:[^\]\\]|\\.)*\]
+        | \\[pP]\{\^?\w+\} | \\x[0-9a-fA-F]{2} | \\u[0-9a-fA-F]{4} | \\. | [^()|*+?{}\\\[])
     |(?P<quantifier>[*+?]\??|\{\d+(?:,\d*)?\}\??)
     |(?P<begin>\((?:\?:)?)
     |(?P<mark>[)|])
@@ -61,7 +62,9 @@ def escape(character: str) -> str:
 def escaped_text(text: str, flags: str = "") -> str:
     """Return the expression for a text that is escaped."""
     parts = re.split(r'(["\\\x00-\x1f])', text)
-    written = [escape(part) if part in _SPECIAL else json.dumps(part, ensure_ascii=False) + flags for part in parts if part]
+    written = [
+        escape(part) if part in _SPECIAL else json.dumps(part, ensure_ascii=False) + flags for part in parts if part
+    ]
     return f"({' '.join(written or [_EMPTY])})"
 
 

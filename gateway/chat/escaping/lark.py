@@ -1,4 +1,4 @@
-"""Lark grammars of texts that are inside of JSON strings, as `escaped_regex` makes expressions of them.
+"""Lark grammars of texts that are inside of JSON strings, as `gateway.chat.escaping.regex` makes expressions of them.
 
 All terminals become rules, because a terminal with escapes is more than one lexeme.
 """
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 from engine import RequestError
-from gateway.chat.formats.escaped_regex import escaped_class, escaped_regex, escaped_text
+from gateway.chat.escaping.regex import escaped_class, escaped_regex, escaped_text
 
 _IMPORTED = {
     "CR": r"\r",

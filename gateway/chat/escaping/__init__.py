@@ -1,0 +1,1 @@
+"""Grammars of texts that are inside of JSON strings."""
