@@ -9,12 +9,10 @@ from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
-THINK = {"opening": "<think>", "closing": "</think>"}
-
 
 def counted(pieces: str, *, opened: bool = False, between: str = "") -> int:
     """Return the number of reasoning tokens among pieces that are separated by bars."""
-    span = ReasoningSpan(Reasoning(**THINK, opened=opened, between=between))
+    span = ReasoningSpan(Reasoning(opening="<think>", closing="</think>", opened=opened, between=between))
     for piece in pieces.split("|"):
         span.accept(piece.encode())
     return span.tokens

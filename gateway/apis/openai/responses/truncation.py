@@ -5,11 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
-import msgspec
-
 from engine import Engine, RequestError, text_of
 from gateway.apis.answers.input_tokens import count_tokens
-from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.encoded import EncodedItem, ItemOutline
 from gateway.chat.conversation import ChatPrompt
 
 _ROOM = 8
@@ -23,14 +21,6 @@ _INSTRUCTIONS = frozenset({"system", "developer"})
 
 Render = Callable[[Iterable[EncodedItem]], Awaitable[ChatPrompt]]
 """Renders the prompt of the instructions and these items."""
-
-
-class _Outline(msgspec.Struct):
-    """The fields of an item that decide where a conversation can begin."""
-
-    type: str
-    role: str = ""
-    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +62,7 @@ async def truncated(whole: ChatPrompt, items: Sequence[EncodedItem], render: Ren
     """
     if await room.holds(whole):
         return whole
-    outlines = [msgspec.json.decode(item.json, type=_Outline) for item in items]
+    outlines = [item.outline() for item in items]
     cuts, best = find_cuts(outlines), whole
     while cuts:
         middle = len(cuts) // 2
@@ -86,7 +76,7 @@ async def truncated(whole: ChatPrompt, items: Sequence[EncodedItem], render: Ren
     return best
 
 
-def find_cuts(items: Sequence[_Outline]) -> list[int]:
+def find_cuts(items: Sequence[ItemOutline]) -> list[int]:
     """Return the indices of the items with which a truncated conversation may begin, from the first.
 
     They are the beginnings of turns. In the last turn they are all items that do not part a call from its output, or
@@ -100,7 +90,7 @@ def find_cuts(items: Sequence[_Outline]) -> list[int]:
     return [*turns, *(at for at in range(last + 1, len(items)) if not whole[at])]
 
 
-def _inseparable(items: Sequence[_Outline]) -> list[int]:
+def _inseparable(items: Sequence[ItemOutline]) -> list[int]:
     """Return for each item the number of calls and outputs, and of reasonings, that a cut before it would part."""
     calls: dict[str, int] = {}
     changes = [0] * (len(items) + 2)
@@ -114,7 +104,7 @@ def _inseparable(items: Sequence[_Outline]) -> list[int]:
     return list(accumulate(changes))[: len(items)]
 
 
-def _kept(items: Sequence[EncodedItem], outlines: Sequence[_Outline], cut: int) -> list[EncodedItem]:
+def _kept(items: Sequence[EncodedItem], outlines: Sequence[ItemOutline], cut: int) -> list[EncodedItem]:
     """Return the items behind a cut, and the instructions before it."""
     before = [item for item, outline in zip(items[:cut], outlines, strict=False) if outline.role in _INSTRUCTIONS]
     return [*before, *items[cut:]]

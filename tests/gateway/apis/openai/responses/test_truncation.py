@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine import text_of
+from gateway.apis.openai.responses.encoded import ItemOutline
 from gateway.apis.openai.responses.truncation import find_cuts
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of
@@ -17,24 +17,18 @@ from tests.gateway.fake_engine import FakeEngine
 CONTEXT = 300
 
 
-class Outline(msgspec.Struct):
-    type: str
-    role: str = ""
-    call_id: str = ""
-
-
 def cuts_of(conversation: str) -> list[int]:
     """Return the cuts of a conversation: s u a r are messages and reasoning, a digit a call, `+digit` its output."""
     roles = {"s": "system", "u": "user", "a": "assistant"}
     items = [
-        Outline("reasoning")
+        ItemOutline("reasoning")
         if word == "r"
-        else Outline("message", roles[word])
+        else ItemOutline("message", roles[word])
         if word in roles
-        else Outline("function_call_output" if word[0] == "+" else "function_call", call_id=word[-1])
+        else ItemOutline("function_call_output" if word[0] == "+" else "function_call", call_id=word[-1])
         for word in conversation.split()
     ]
-    return find_cuts(items)  # type: ignore[arg-type]
+    return find_cuts(items)
 
 
 @pytest.mark.parametrize(
