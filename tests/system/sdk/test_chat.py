@@ -105,7 +105,8 @@ def test_the_input_of_a_custom_tool_follows_its_grammar(client: OpenAI, syntax: 
         "max_tokens": 100,
     }
     (choice,) = client.chat.completions.create(**asked).choices
-    (call,) = choice.message.tool_calls or ()
+    assert choice.message.tool_calls is not None
+    (call,) = choice.message.tool_calls
     assert call.type == "custom"
     assert PLUS.fullmatch(call.custom.input)
     pieces = [

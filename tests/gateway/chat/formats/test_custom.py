@@ -33,7 +33,7 @@ def test_an_input_follows_its_grammar_and_is_read_back(family: str, grammar: Gra
     chosen = choose(TEMPLATES[family], vocabulary.special_tokens)
     tool = custom_tool("get_weather", None, grammar)
     for choice in ("required", "auto"):
-        forced = chosen.grammar([tool], choice, parallel=False, thinking=False)  # type: ignore[arg-type]
+        forced = chosen.grammar([tool], choice, parallel=False, thinking=False)
         assert forced is not None
         assert vocabulary.allows(forced, written(family, INPUT))
         if choice == "required":
