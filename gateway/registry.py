@@ -80,7 +80,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                     own.parse_special,
                     own.chat_template_kwargs,
                     dated=settings.answers_like == "llama-server",
-                    reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message),
+                    reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message or ""),
                 ),
             ),
             generations=Generations(

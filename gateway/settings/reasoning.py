@@ -13,6 +13,6 @@ class ReasoningSettings(BaseModel):
         title="TOKENS",
         description="reasoning tokens after which the answer must begin; -1: no limit; requests may override it",
     )
-    reasoning_budget_message: str = Field(
-        "", max_length=1024, title="TEXT", description="text that ends reasoning at --reasoning-budget"
+    reasoning_budget_message: str | None = Field(
+        None, max_length=1024, title="TEXT", description="text that ends reasoning at --reasoning-budget"
     )
