@@ -94,16 +94,20 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """Place of the model's reasoning in the text of a choice, and its maximum length."""
+    """Place of the model's reasoning in the text of a choice, and its end."""
 
-    budget: int
-    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it."""
+    budget: int | None
+    """Maximum number of reasoning tokens; None sets no limit. After them `closing` is forced, and the text goes on
+    behind it.
+    """
     opening: str
     """Text before the reasoning. Only whitespace may come before it."""
     closing: str
     """Text after the reasoning. Both may be names of control tokens."""
     opened: bool
     """True if the prompt ends inside the reasoning, so that the text begins in it."""
+    controlled: bool = False
+    """True if the client may end the reasoning while it runs."""
 
 
 class PromptText(Struct, frozen=True, tag=True):

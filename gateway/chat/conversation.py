@@ -38,6 +38,8 @@ class Conversation:
     """Grammar that the answer must match, unless it is a tool call."""
     reasoning_budget: int | None = None
     """Maximum number of reasoning tokens; None sets no limit. A model that does not reason ignores it."""
+    reasoning_control: bool = False
+    """Let the client end the reasoning while it runs. A model that does not reason ignores it."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -70,7 +72,7 @@ class ChatPrompt:
     parsing: ParserKey
     """Description of the parser of the generated text."""
     reasoning: Reasoning | None = None
-    """Limit of the reasoning, if the conversation sets one and the model reasons."""
+    """The end of the reasoning, if the conversation limits or controls it and the model reasons."""
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
@@ -196,7 +198,7 @@ class _TemplateFormat:
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
             ),
-            self._reasoning(conversation.reasoning_budget, thinking=thinking),
+            self._reasoning(conversation, thinking=thinking),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -249,11 +251,17 @@ class _TemplateFormat:
             }
         )
 
-    def _reasoning(self, budget: int | None, *, thinking: bool) -> Reasoning | None:
-        tags = self._format.reasoning_tags
-        if budget is None or tags is None:
+    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
+        tags, budget, controlled = (
+            self._format.reasoning_tags,
+            conversation.reasoning_budget,
+            conversation.reasoning_control,
+        )
+        if tags is None or (budget is None and not controlled):
             return None
-        return Reasoning(budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking)
+        return Reasoning(
+            budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking, controlled=controlled
+        )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.
