@@ -56,6 +56,7 @@ async def _open_on_demand(
             model.name,
             estimates[model.name].need,
             keep_loaded=model.settings.keep_loaded,
+            load_at_start=model.settings.load_at_start,
             idle_unload=model.settings.idle_unload,
         )
         for model in settings.served
@@ -72,12 +73,7 @@ async def _open_on_demand(
 
     residents = Residents(residency, open_model)
     async with residents.open():
-        yield {
-            model.name: EngineOnDemand(
-                residents, model.name, keep_loaded=model.settings.keep_loaded, timeout=settings.queue_timeout
-            )
-            for model in settings.served
-        }
+        yield {one.name: EngineOnDemand(residents, one, timeout=settings.queue_timeout) for one in terms}
 
 
 def _estimates(settings: Settings, budget: Memory) -> dict[str, Estimate]:

@@ -9,7 +9,7 @@ from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
-from gateway.serving.model import Model, Serve
+from gateway.serving.model import Labels, Model, Serve
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
@@ -44,7 +44,9 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
         adapters = [
             Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
         ]
-        return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+        labels = Labels((one.name, *one.aliases), one.settings.tags)
+        serve = _serve(one, settings, serving)
+        return Model(engines[one.name], one.name, one.place, names, tasks, serve, adapters, labels)
 
     models = [model(one) for one in settings.served]
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)

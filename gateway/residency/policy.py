@@ -22,7 +22,7 @@ class Residency:
     """
 
     def __init__(self, models: Iterable[ModelTerms], budget: Memory, limits: ResidencyLimits | None = None) -> None:
-        """Start with every model unloaded. Those that are kept loaded come first.
+        """Start with every model unloaded. Those that are loaded at the start come first.
 
         Args:
             models: terms of the models.
@@ -36,7 +36,7 @@ class Residency:
         self._turns = 0
         self._actions: list[Action] = []
         for resident in self._residents.values():
-            if resident.terms.keep_loaded:
+            if resident.terms.keep_loaded or resident.terms.load_at_start:
                 resident.wanted = self._next_turn()
 
     def __getitem__(self, model: str) -> Resident:

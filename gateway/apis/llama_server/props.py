@@ -32,7 +32,10 @@ class Modalities(JsonObject):
 
 
 class Props(JsonObject):
-    """Properties of the server and of a model. `model_ftype` is llama.cpp's description of the model."""
+    """Properties of the server and of a model. `model_ftype` is llama.cpp's description of the model.
+
+    `is_sleeping` is true of a model that was unloaded. The next request loads it again.
+    """
 
     default_generation_settings: DefaultSettings
     total_slots: Count
@@ -48,7 +51,7 @@ class Props(JsonObject):
     bos_token: str
     eos_token: str
     build_info: str
-    is_sleeping: Literal[False]
+    is_sleeping: bool
 
 
 class PropsAccepted(JsonObject):
@@ -81,9 +84,9 @@ class PropsEndpoints:
         self._metrics = metrics
 
     async def get(self, call: Call[None]) -> JsonReply[Props]:
-        """Return the properties. Raises `Unavailable` while the model is not loaded."""
+        """Return the properties. Raises `Unavailable` until the model was loaded for the first time."""
         model = self._models.find(call.caller, call.http.query_params.get("model"))
-        served = model.loaded()
+        served = model.latest()
         info = served.loaded
         return JsonReply(
             {
@@ -101,7 +104,7 @@ class PropsEndpoints:
                 "bos_token": info.bos,
                 "eos_token": info.eos,
                 "build_info": self._options.build,
-                "is_sleeping": False,
+                "is_sleeping": model.state == "unloaded",
             }
         )
 
