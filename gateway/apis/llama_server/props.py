@@ -1,7 +1,7 @@
 """Endpoint `/props`: properties of the server and of a model, with llama-server's field names."""
 
 from types import NoneType
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
@@ -47,6 +47,8 @@ class Props(JsonObject):
     endpoint_props: bool
     endpoint_metrics: bool
     ui: Literal[False]
+    ui_settings: dict[str, Any]
+    cors_proxy_enabled: Literal[False]
     chat_template: str
     bos_token: str
     eos_token: str
@@ -100,6 +102,8 @@ class PropsEndpoints:
                 "endpoint_props": self._options.props,
                 "endpoint_metrics": self._metrics and self._options.metrics,
                 "ui": False,
+                "ui_settings": {},
+                "cors_proxy_enabled": False,
                 "chat_template": served.prompts.source(info),
                 "bos_token": info.bos,
                 "eos_token": info.eos,

@@ -55,7 +55,7 @@ class ResponsesEndpoints:
         if options.background:
             await self._background.start(BackgroundWork(answer, served.generations, caller, request, names, inputs))
         elif request.stream:
-            events = ResponseEvents(answer, save)
+            events = ResponseEvents(answer, options, save)
             source = served.generations.stream(caller, request, events.encode, names, operation=Operation.CHAT)
             return EventStream(source, end=b"", encode_failure=events.fail, status=source.status)
         else:

@@ -13,7 +13,7 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, StreamReportFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
 from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
 from gateway.apis.openai.responses.tools import ResponseToolFields
@@ -91,7 +91,7 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
+class ResponseBody(SamplingFields, GrammarFields, StreamReportFields, ResponseToolFields, LabelFields, RefusingFields):
     """The body of a response request."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
@@ -195,6 +195,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
             token_ids=True,
+            progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 
     def echo(self) -> RequestEcho:
