@@ -311,6 +311,7 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
         ("--log-format", "xml", "should be 'text' or 'json'"),
         ("--log-level", "loud", "should be 'debug'"),
         ("--host", "", "should have at least 1 character"),
+        ("--host", "127.0.0.1,", "has an empty address"),
     ],
 )
 def test_a_wrong_value_names_its_flag_variable_or_key(

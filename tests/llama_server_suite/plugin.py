@@ -11,6 +11,8 @@ import pytest
 import requests
 from requests.structures import CaseInsensitiveDict
 
+from tests.llama_server_suite.known import reason_of
+
 DESELECTED = ("test_mcp_servers", "test_tools_builtin", "test_proxy", "test_compat_gcp", "test_vision_api")
 """Files of tests for what this server does not have."""
 
@@ -26,7 +28,7 @@ class Suite:
         self._model = model
         self._ranker = ranker
         self._outcomes: dict[str, Counter[str]] = {}
-        self._failures: list[str] = []
+        self._failures: dict[str, str] = {}
         self._change_utils()
 
     def _change_utils(self) -> None:
@@ -71,20 +73,28 @@ class Suite:
             outcomes = self._outcomes.setdefault(Path(report.fspath).stem, Counter())
             outcomes[report.outcome] += 1
             if report.failed:
-                self._failures.append(f"{report.nodeid.removeprefix('unit/')}: {_reason(report)}")
+                self._failures[report.nodeid.removeprefix("unit/")] = _message(report)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Tests that failed without a known reason."""
+        return [test for test in self._failures if reason_of(test) is None]
 
     def table(self) -> str:
-        """Return the numbers of each file and of all, and a line for each failure."""
+        """Return the numbers of each file and of all, the known reasons of failures, and a line for each other one."""
         total: Counter[str] = sum(self._outcomes.values(), Counter())
         rows = [*sorted(self._outcomes.items()), ("all", total)]
         lines = [f"{name:28} {_numbers(outcomes)}" for name, outcomes in rows]
-        return "\n".join(["", f"{'':28} passed failed skipped", *lines, "", *self._failures, ""])
+        reasons = Counter(filter(None, map(reason_of, self._failures)))
+        known = [f"{count} {reason}" for reason, count in reasons.most_common()]
+        others = [f"{test}: {self._failures[test]}" for test in self.unknown]
+        return "\n".join(["", f"{'':28} passed failed skipped", *lines, "", *known, "", *others, ""])
 
 
 def _numbers(outcomes: Counter[str]) -> str:
     return f"{outcomes['passed']:6} {outcomes['failed']:6} {outcomes['skipped']:7}"
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _message(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     return " ".join((crash.message if crash else str(report.longrepr)).split())[:200]
