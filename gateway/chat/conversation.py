@@ -252,15 +252,15 @@ class _TemplateFormat:
         )
 
     def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
-        tags, budget, controlled = (
-            self._format.reasoning_tags,
-            conversation.reasoning_budget,
-            conversation.reasoning_control,
-        )
-        if tags is None or (budget is None and not controlled):
+        tags, budget = self._format.reasoning_tags, conversation.reasoning_budget
+        if tags is None or (budget is None and not conversation.reasoning_control):
             return None
         return Reasoning(
-            budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking, controlled=controlled
+            budget=budget,
+            opening=tags.opening,
+            closing=tags.closing,
+            opened=thinking,
+            controlled=conversation.reasoning_control,
         )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:

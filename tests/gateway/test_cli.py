@@ -119,6 +119,8 @@ VALUES = {
     "partition_cache": "true",
     "queue_limit": "9",
     "keep_loaded": "true",
+    "load_at_start": "true",
+    "tags": "chat,small",
     "idle_unload": "60",
     "models_memory": "1000000",
     "models_gpu_memory": "0",

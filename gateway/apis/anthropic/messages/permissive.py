@@ -1,11 +1,11 @@
 """Anthropic's bodies as llama-server takes them: without a model, a limit or messages, too."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from gateway.apis.anthropic.messages.blocks import AnyMessage, Messages, read_messages
+from gateway.apis.anthropic.messages.blocks import MAX_MESSAGES, AnyMessage, read_messages
 from gateway.apis.anthropic.messages.call import MessageCall, PromptCall, prepare_count, prepare_message
 from gateway.apis.anthropic.messages.request import CountBody, MessagesBody, PromptFields
 from gateway.apis.endpoint import AnyEndpoint
@@ -13,6 +13,9 @@ from gateway.apis.fields.sampling import MAX_INT
 
 DEFAULT_LIMIT = 4096
 """llama-server's limit of an answer whose request has none."""
+
+
+_Messages: TypeAlias = Annotated[list[AnyMessage], Field(max_length=MAX_MESSAGES)]
 
 
 def _messages(value: object) -> tuple[AnyMessage, ...]:
@@ -23,7 +26,7 @@ class PermissivePrompt(PromptFields):
     """Fields of the conversation. Without messages, the answer begins one."""
 
     model: str | None = None  # type: ignore[assignment]
-    messages: Annotated[tuple[AnyMessage, ...], BeforeValidator(_messages, json_schema_input_type=Messages)] = ()
+    messages: Annotated[tuple[AnyMessage, ...], BeforeValidator(_messages, json_schema_input_type=_Messages)] = ()
 
 
 class PermissiveCountBody(PermissivePrompt, CountBody):
