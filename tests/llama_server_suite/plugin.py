@@ -1,11 +1,12 @@
 """Changes of llama-server's tests at run time, and their results."""
 
 import importlib
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -33,6 +34,8 @@ class Suite:
 
     def _change_utils(self) -> None:
         """Change the module that starts the servers, before the tests import it."""
+        if self._model:
+            sys.modules["wget"] = _copying(self._model)
         sys.modules.setdefault("wget", ModuleType("wget"))
         utils: Any = importlib.import_module("utils")
         utils.ServerPreset.load_all = lambda: None
@@ -89,6 +92,13 @@ class Suite:
         known = [f"{count} {reason}" for reason, count in reasons.most_common()]
         others = [f"{test}: {self._failures[test]}" for test in self.unknown]
         return "\n".join(["", f"{'':28} passed failed skipped", *lines, "", *known, "", *others, ""])
+
+
+def _copying(model: Path) -> ModuleType:
+    """Return a module in place of `wget` that copies a file instead of a download."""
+    module: Any = ModuleType("wget")
+    module.download = lambda _url, out: shutil.copyfile(model, out)
+    return cast("ModuleType", module)
 
 
 def _numbers(outcomes: Counter[str]) -> str:
