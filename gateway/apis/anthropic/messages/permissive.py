@@ -1,4 +1,4 @@
-"""Anthropic's bodies as llama-server takes them: without a model, a limit or messages, too."""
+"""Anthropic's bodies as llama-server takes them: without a model or a limit, or with no message, too."""
 
 from dataclasses import replace
 from typing import Annotated, TypeAlias
@@ -23,10 +23,10 @@ def _messages(value: object) -> tuple[AnyMessage, ...]:
 
 
 class PermissivePrompt(PromptFields):
-    """Fields of the conversation. Without messages, the answer begins one."""
+    """Fields of the conversation. An empty one begins with the answer."""
 
     model: str | None = None  # type: ignore[assignment]
-    messages: Annotated[tuple[AnyMessage, ...], BeforeValidator(_messages, json_schema_input_type=_Messages)] = ()
+    messages: Annotated[tuple[AnyMessage, ...], BeforeValidator(_messages, json_schema_input_type=_Messages)]
 
 
 class PermissiveCountBody(PermissivePrompt, CountBody):
