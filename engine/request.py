@@ -94,7 +94,7 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """Place of the model's reasoning in the text of a choice, and its maximum length."""
+    """Place of the model's reasoning in the text of a choice, and its end."""
 
     budget: int | None = None
     """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it. None sets no
@@ -109,6 +109,8 @@ class Reasoning:
     """Text after the reasoning. Both may be names of control tokens."""
     opened: bool
     """True if the prompt ends inside the reasoning, so that the text begins in it."""
+    controlled: bool = False
+    """True if the client may end the reasoning while it runs."""
 
 
 class PromptText(Struct, frozen=True, tag=True):

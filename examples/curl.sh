@@ -192,6 +192,9 @@ show "$url/v1/streams/lookup" -d '{"conversation_ids": ["sum"]}'
 show "$url/v1/stream" --get -d conv_id=sum -d from=0
 show "$url/v1/stream" --get -X DELETE -d conv_id=sum
 
+# The end of reasoning while it is streamed, by the id of the stream's chunks; the stream has `reasoning_control: true`.
+show "$url/v1/chat/completions/control" -d '{"id": "chatcmpl-0", "action": "reasoning_end"}'
+
 # LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
 show "$url/lora-adapters"
 show "$url/lora-adapters" -d '[]'

@@ -176,8 +176,9 @@ def create_apis(
     openai = openai_api(models, store, conversations, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
     own_api = llama_server_api(models, health, shown, variant, streams, options)
-    first = openai if settings.answers_like == "openai" else variant
-    chats = (first, anthropic_api(models), ollama_api(models, pulls), generate_api(models))
+    like = settings.answers_like == "llama-server"
+    anthropic = anthropic_api(models, like_llama_server=like)
+    chats = (variant if like else openai, anthropic, ollama_api(models, pulls), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)

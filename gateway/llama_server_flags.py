@@ -93,7 +93,6 @@ _ANSWERS = {
     "--completion-bash": "there is no completion script",
     "--no-jinja": "chat templates are always Jinja",
     "-nocb --no-cont-batching": "batching is always continuous",
-    "--tags": "use --alias",
     "--reuse-port --threads-http": "one process listens",
     "--cors-methods --cors-headers --cors-credentials --no-cors-credentials": "--allow-origin decides",
     "--api-key-file": "use --config FILE with api-key = ['…'], or --keys",

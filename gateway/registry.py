@@ -10,7 +10,7 @@ from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
-from gateway.serving.model import Model, Serve
+from gateway.serving.model import Labels, Model, Serve
 from gateway.serving.models import Models
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
@@ -60,7 +60,8 @@ def create_model(
     adapters = [
         Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
     ]
-    return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+    labels = Labels((one.name, *one.aliases), one.settings.tags)
+    return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving), adapters, labels)
 
 
 def _takes_any_name(settings: Settings) -> bool:

@@ -143,7 +143,8 @@ class Engine:
             EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None, on_end) as mailbox:
-            yield Generation(mailbox, await self._accepted(mailbox, deadline), self._positions)
+            tokens = await self._accepted(mailbox, deadline)
+            yield Generation(mailbox, tokens, self._positions, self._supervisor.exchange.end_reasoning)
 
     async def embed(
         self,

@@ -1,14 +1,20 @@
-"""The limit of a choice's reasoning: once it is used up, the end of the reasoning is forced."""
+"""The end of a choice's reasoning, which is forced once its budget is used up or its client asks for it."""
 
 import math
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 
 from engine.core.reasoning_span import ReasoningSpan
 from engine.request import Reasoning
 
+_Decoder = getincrementaldecoder("utf-8")
+
 
 class ReasoningBudget:
-    """Follows the tokens of one choice. Only the first reasoning, at the beginning of the text, is limited."""
+    """Follows the tokens of one choice. Only the first reasoning, at the beginning of the text, is limited.
+
+    The end is not forced within a character.
+    """
 
     def __init__(self, reasoning: Reasoning, ending: Iterable[int]) -> None:
         """Start at the beginning of a choice.
@@ -20,12 +26,19 @@ class ReasoningBudget:
         self._span = ReasoningSpan(reasoning)
         self._left = math.inf if reasoning.budget is None else reasoning.budget
         self._ending = list(ending)
+        self._characters = _Decoder("replace")
         self._over = not self._ending
+        self._ended = False
 
     @property
     def forced(self) -> int | None:
         """The only token that may come next, or None if any may."""
-        return self._ending[0] if self._span.open and not self._over and self._left <= 0 else None
+        due = self._span.open and not self._over and (self._ended or self._left <= 0)
+        return self._ending[0] if due and not self._within_character else None
+
+    def end(self) -> None:
+        """End reasoning that has begun. Any thread may call this."""
+        self._ended = self._span.open
 
     def accept(self, piece: bytes) -> None:
         """Add the bytes of a drawn token, with the names of control tokens."""
@@ -35,6 +48,12 @@ class ReasoningBudget:
             self._ending.pop(0)
             self._over = not self._ending
             return
-        self._left -= self._span.open
+        if self._span.open:
+            self._left -= 1
+            self._characters.decode(piece)
         self._span.accept(piece)
         self._over = self._span.over or self._span.closed
+
+    @property
+    def _within_character(self) -> bool:
+        return bool(self._characters.getstate()[0])

@@ -92,6 +92,13 @@ class Scheduler:
         self._outbox.news.append((key, released))
         return None
 
+    def end_reasoning(self, key: int) -> None:
+        """End the reasoning of a request's choices where it has begun. Ignores a request that has ended."""
+        group = self._groups.get(key)
+        for sequence in (*group.waiting, *group.running) if group else ():
+            if sequence.reasoning is not None:
+                sequence.reasoning.end()
+
     def fail_all(self, message: str) -> None:
         """End every request, because the current step could not be run."""
         self.in_step.end()

@@ -71,7 +71,7 @@ class Sequence:
     grammar: object | None
     """The request's grammar, compiled by `Model.compile`."""
     reasoning: ReasoningBudget | None
-    """Limit of its reasoning, which the runner asks before each draw."""
+    """The end of its reasoning, for which the runner asks before each draw."""
     stop_tokens: frozenset[int]
     """Ids that end the choice besides the model's end tokens."""
     echo: Echo | None
@@ -103,7 +103,7 @@ class Sequence:
             prompt: the prompt's tokens, which choices share.
             limit: the maximum number of generated tokens; with 0 the prompt is computed and no token is drawn.
             grammar: the request's grammar, compiled by `Model.compile`.
-            reasoning: limit of the reasoning of this choice.
+            reasoning: the end of the reasoning of this choice.
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.

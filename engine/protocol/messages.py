@@ -59,6 +59,13 @@ class Cancel(_Message, frozen=True):
     """Id of the request."""
 
 
+class EndReasoning(_Message, frozen=True):
+    """To the engine: end the reasoning of a request where it has begun. There is no reply."""
+
+    key: int
+    """Id of the request."""
+
+
 class Query(_Message, Generic[AnswerT], frozen=True):
     """Base class of the queries. `AnswerT` is the type of the answer."""
 
@@ -259,6 +266,6 @@ class QueryFailed(_Message, frozen=True):
 
 
 Submission: TypeAlias = Generate | Embed
-ToEngine: TypeAlias = Configure | SetLogLevel | Submission | Cancel | Ask | CancelQuery
+ToEngine: TypeAlias = Configure | SetLogLevel | Submission | Cancel | EndReasoning | Ask | CancelQuery
 FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Working | Answered | QueryFailed
 Message: TypeAlias = ToEngine | FromEngine

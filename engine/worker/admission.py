@@ -266,8 +266,8 @@ def _prepare(sampling: Sampling, model: Model) -> Slices[None]:
 
 
 def _reasoning_end(reasoning: Reasoning | None, model: Model) -> Slices[list[int]]:
-    """Return the tokens that end reasoning at its limit; none if there is no limit."""
-    if reasoning is None or reasoning.budget is None:
+    """Return the tokens that end reasoning; none if neither a limit nor the client may end it."""
+    if reasoning is None or (reasoning.budget is None and not reasoning.controlled):
         return []
     yield effort_of_text(len(reasoning.message))
     message = model.tokenize(reasoning.message, special=False, begin=False) if reasoning.message else []

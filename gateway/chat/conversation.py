@@ -41,6 +41,8 @@ class Conversation:
     """Maximum number of reasoning tokens; -1 sets no limit, None takes the operator's choice."""
     reasoning_message: str | None = None
     """Text that ends reasoning at its limit, before the closing tag; None takes the operator's choice."""
+    reasoning_control: bool = False
+    """Let the client end the reasoning while it runs. A model that does not reason ignores it."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -73,7 +75,7 @@ class ChatPrompt:
     parsing: ParserKey
     """Description of the parser of the generated text."""
     reasoning: Reasoning | None = None
-    """Place and limit of the reasoning, if the model reasons."""
+    """Place and end of the reasoning, if the model reasons."""
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
@@ -206,9 +208,7 @@ class _TemplateFormat:
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),
             ),
-            self._limit.reasoning(
-                self._format, conversation.reasoning_budget, conversation.reasoning_message, opened=thinking
-            ),
+            self._reasoning(conversation, thinking=thinking),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -259,6 +259,15 @@ class _TemplateFormat:
                 "tools": described or None,
                 "add_generation_prompt": opened,
             }
+        )
+
+    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
+        return self._limit.reasoning(
+            self._format,
+            conversation.reasoning_budget,
+            conversation.reasoning_message,
+            opened=thinking,
+            controlled=conversation.reasoning_control,
         )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:

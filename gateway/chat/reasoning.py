@@ -15,14 +15,17 @@ class ReasoningDefaults:
     message: str = ""
     """The default of `Conversation.reasoning_message`."""
 
-    def reasoning(self, family: Format, budget: int | None, message: str | None, *, opened: bool) -> Reasoning | None:
-        """Return the place and the limit of the reasoning in an answer; None if the family does not reason.
+    def reasoning(
+        self, family: Format, budget: int | None, message: str | None, *, opened: bool, controlled: bool
+    ) -> Reasoning | None:
+        """Return the place and the end of the reasoning in an answer; None if the family does not reason.
 
         Args:
             family: output format of the model.
             budget: maximum number of tokens; -1 sets no limit, None takes this one.
             message: text at the limit; None takes this one.
             opened: True if the prompt ends inside reasoning.
+            controlled: True if the client may end the reasoning.
         """
         tags = family.reasoning_tags
         if tags is None:
@@ -35,6 +38,7 @@ class ReasoningDefaults:
             between=family.between_messages,
             closing=tags.closing,
             opened=opened,
+            controlled=controlled,
         )
 
 

@@ -182,6 +182,12 @@ def _number(flag: str) -> _Convert:
     return convert
 
 
+def _sleep(seconds: str) -> list[str]:
+    """Convert the time without a request after which the model, which is loaded at the start, is unloaded."""
+    idle = _number("--idle-unload")(seconds)
+    return [*idle, "--load-at-start"] if idle else []
+
+
 def _memory(mebibytes: str) -> list[str]:
     """Convert the size of the cache. Without a limit, this server takes a part of the free memory."""
     return [] if mebibytes == "-1" else [f"--cache-ram={mebibytes}"]
@@ -219,7 +225,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-cram", "--cache-ram"), _memory),
     **dict.fromkeys(("-a", "--alias"), _names),
     **dict.fromkeys(("--rerank", "--reranking"), lambda _: ["--pooling=rank"]),
-    "--sleep-idle-seconds": _number("--idle-unload"),
+    "--sleep-idle-seconds": _sleep,
     "--host": _host,
     "--chat-template": _template,
     "--api-key-file": _keys,

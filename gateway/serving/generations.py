@@ -260,6 +260,10 @@ class GenerationSource:
 
             yield take
 
+    def end_reasoning(self) -> bool:
+        """End the reasoning where it has begun. Never waits. Returns False if the answer is not being generated."""
+        return self._admission is not None and self._admission.generation.end_reasoning()
+
     async def status(self) -> str:
         """Return the position of a request that waits in the queue, or an empty text."""
         if self._admission is None or not self._admission.waits:

@@ -6,13 +6,15 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.settings.engine import EngineSettings
-from gateway.settings.values import api_keys, expanded, origins, paths, store_place
+from gateway.settings.values import addresses, api_keys, expanded, origins, paths, store_place
 
 
 class NetworkSettings(EngineSettings):
     """Settings of who reaches the server, and where."""
 
-    host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
+    host: Annotated[str, AfterValidator(addresses)] = Field(
+        "127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on, or several behind commas"
+    )
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
     unix_socket: Annotated[Path | None, AfterValidator(expanded)] = Field(
         None,

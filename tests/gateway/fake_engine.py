@@ -66,6 +66,7 @@ class FakeGeneration:
     has_started: bool = True
     outcomes_put: list[Finished] = field(default_factory=list)
     place: int | None = None
+    reasoning_ended: bool = False
     _events: list[Text | Finished] = field(default_factory=list)
     _error: EngineError | None = None
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -117,6 +118,10 @@ class FakeGeneration:
             decode_seconds=0.0,
             finish_reasons=tuple(end.reason for end in ends),
         )
+
+    def end_reasoning(self) -> bool:
+        self.reasoning_ended = self.has_started and not self.ended
+        return self.reasoning_ended
 
     async def started(self) -> None:
         while not (self.has_started or self.ended):

@@ -120,6 +120,8 @@ VALUES = {
     "partition_cache": "true",
     "queue_limit": "9",
     "keep_loaded": "true",
+    "load_at_start": "true",
+    "tags": "chat,small",
     "idle_unload": "60",
     "models_memory": "1000000",
     "models_gpu_memory": "0",
@@ -314,6 +316,7 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
         ("--log-format", "xml", "should be 'text' or 'json'"),
         ("--log-level", "loud", "should be 'debug'"),
         ("--host", "", "should have at least 1 character"),
+        ("--host", "127.0.0.1,", "has an empty address"),
     ],
 )
 def test_a_wrong_value_names_its_flag_variable_or_key(

@@ -3,6 +3,7 @@
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
 from gateway.apis.llama_server.completion.endpoint import native_completion_endpoints
+from gateway.apis.llama_server.control import control_endpoints
 from gateway.apis.llama_server.embeddings.endpoint import native_embeddings_endpoints
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
@@ -34,6 +35,7 @@ def llama_server_api(
         *native_completion_endpoints(models),
         *infill_endpoints(models),
         *aliases(openai),
+        *control_endpoints(models),
         *native_embeddings_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),

@@ -6,9 +6,10 @@ from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from gateway.chat.reasoning import ReasoningDefaults
 
 
-def prompt_of(template: str, budget: int | None) -> ChatPrompt:
+def prompt_of(template: str, budget: int | None, *, control: bool = False) -> ChatPrompt:
     messages = ({"role": "user", "content": "Hi"},)
-    return ChatModel(template).prompt(Conversation(messages=messages, reasoning_budget=budget))
+    conversation = Conversation(messages=messages, reasoning_budget=budget, reasoning_control=control)
+    return ChatModel(template).prompt(conversation)
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -24,6 +25,14 @@ def test_harmony_ends_its_first_message() -> None:
     reasoning = prompt_of("{{ messages[-1].content }}{# <|channel|> #}", 7).reasoning
     assert reasoning is not None
     assert (reasoning.opening, reasoning.closing) == ("<|channel|>analysis<|message|>", "<|end|>")
+
+
+@pytest.mark.parametrize("budget", [None, 7])
+def test_reasoning_that_may_be_ended_needs_no_budget(budget: int | None) -> None:
+    reasoning = prompt_of("{{ messages[-1].content }}</think>", budget, control=True).reasoning
+    assert reasoning is not None
+    assert (reasoning.budget, reasoning.controlled) == (budget, True)
+    assert prompt_of("{{ messages[-1].content }}", budget, control=True).reasoning is None
 
 
 def test_a_message_between_reasonings_is_that_of_the_family() -> None:

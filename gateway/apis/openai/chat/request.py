@@ -99,6 +99,7 @@ class ChatBody(
     modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
+    reasoning_control: bool = Field(False, description="Let `/v1/chat/completions/control` end the reasoning.")
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -144,6 +145,7 @@ class ChatBody(
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
             parse_special=self.parse_special,
+            reasoning_control=self.reasoning_control,
         )
 
     def request(self) -> GenerationRequest:

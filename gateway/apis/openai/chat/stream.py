@@ -73,8 +73,8 @@ class ChatChunks:
     def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
         if not self._options.return_progress:
             return ()
-        told = b',"prompt_progress":' + orjson.dumps(progress)
-        return self._head, *choice.idle(), told, *self._timed(choice), self._tail
+        encoded = b',"prompt_progress":' + orjson.dumps(progress)
+        return self._head, *choice.idle(), encoded, *self._timed(choice), self._tail
 
     def _timed(self, choice: "_Choice", event: Text | Finished | None = None) -> Iterable[bytes]:
         if not self._options.timings_per_token:

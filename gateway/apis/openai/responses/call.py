@@ -23,6 +23,10 @@ class ResponseOptions:
     """True if the prompt is cached."""
     previous_id: str | None
     """Id of the previous response in the conversation."""
+    timings_per_token: bool
+    """True to add timings to each event of a stream."""
+    return_progress: bool
+    """True to send the progress of the prompt in a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,4 +75,6 @@ def _options(body: ResponseBody) -> ResponseOptions:
         logprobs=body.logprobs,
         caches=body.cache_prompt,
         previous_id=body.previous_response_id,
+        timings_per_token=body.timings_per_token,
+        return_progress=body.return_progress,
     )

@@ -9,7 +9,7 @@ from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.conversations.store import check_new
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, ResponseWork
-from gateway.apis.openai.responses.call import ResponseCall, prepare_response
+from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.input import resolve
@@ -52,19 +52,21 @@ class ResponsesEndpoints:
             inputs, prompt = await self._read(caller, asked, served, history)
             request = prompt.generation(asked.request, caller.request_id)
             answer = ResponseAnswer(served.name, asked.options, prompt)
-            stores, background = asked.store, asked.options.background
+            stores, options = asked.store, asked.options
             kept = inputs if stores else []
             work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, turn)
             del call, asked, history, inputs  # the items, which may be large, are not needed while the engine works
-            if background:
+            if options.background:
                 await self._background.start(work)
                 return JsonReply(answer.content().fragment())
-            return await self._answer(work, stores=stores)
+            return await self._answer(work, options, stores=stores)
         except BaseException:
             turn.cancel()  # before the error is sent, so that the client can try again
             raise
 
-    async def _answer(self, work: ResponseWork, *, stores: bool) -> JsonReply[Response] | EventStream:
+    async def _answer(
+        self, work: ResponseWork, options: ResponseOptions, *, stores: bool
+    ) -> JsonReply[Response] | EventStream:
         answer, request = work.answer, work.request
 
         def save() -> None:
@@ -72,7 +74,7 @@ class ResponsesEndpoints:
                 self._store.put(work.owner, answer.stored(work.inputs))
 
         if request.stream:
-            events = ResponseEvents(answer, save)
+            events = ResponseEvents(answer, options, save)
             source = work.generations.stream(work.caller, request, events.encode, work.names, operation=Operation.CHAT)
             ending = ending_turn(source, work.turn, answer, work.inputs)
             return EventStream(ending, end=b"", encode_failure=events.fail, status=source.status)

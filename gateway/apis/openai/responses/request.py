@@ -14,7 +14,7 @@ from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, StreamReportFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
 from gateway.apis.openai.responses.input import Id, InputForms, InputItem, read_input
 from gateway.apis.openai.responses.store.pages import Includes
@@ -105,7 +105,9 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, ReasoningFields, LabelFields, RefusingFields):
+class ResponseBody(
+    SamplingFields, GrammarFields, StreamReportFields, ResponseToolFields, ReasoningFields, LabelFields, RefusingFields
+):
     """The body of a response request."""
 
     model_config = ConfigDict(
@@ -205,6 +207,8 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, ReasoningF
             max_tokens=self.max_output_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
+            token_ids=self.stream and self.timings_per_token,
+            progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 
     @property

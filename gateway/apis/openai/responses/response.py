@@ -8,11 +8,12 @@ from typing import Literal
 import anyio.lowlevel
 
 from engine import Finished, FinishReason, Text, TokenDetail
+from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.openai.chat.logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.call import ResponseOptions
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head
-from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
+from gateway.apis.openai.responses.events import Lifecycle, LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
@@ -100,6 +101,10 @@ class ResponseAnswer:
         """Return the first events of a stream."""
         return [self._lifecycle("response.created"), self._lifecycle("response.in_progress")]
 
+    def read(self, progress: PromptProgress) -> ResponseEvent:
+        """Return the event with the progress of the prompt."""
+        return {**self._lifecycle("response.in_progress"), "prompt_progress": progress}
+
     def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
         """Add an event of the only choice. `prompt_tokens` are as in `GenerationResult`."""
         written = self._read(event.text, event.details)
@@ -158,5 +163,5 @@ class ResponseAnswer:
             "total_tokens": input_tokens + end.tokens,
         }
 
-    def _lifecycle(self, kind: LifecycleType) -> ResponseEvent:
+    def _lifecycle(self, kind: LifecycleType) -> Lifecycle:
         return {"type": kind, "sequence_number": next(self.numbers), "response": self.content().fragment()}
