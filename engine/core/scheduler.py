@@ -35,8 +35,11 @@ class Scheduler:
             queue_limit: maximum number of requests that wait for their first slot.
         """
         self._ledger = ledger
-        self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
-        self._speculator = Speculator(ledger.traits)
+        traits = ledger.traits
+        self._budget = PromptBudget(
+            step_target, traits.min_prefill_chunk, tile=traits.prefill_tile, largest=traits.largest_step
+        )
+        self._speculator = Speculator(traits)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
         self._adapter_turns = AdapterTurns(step_target)
