@@ -40,6 +40,7 @@ from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.registry import Serving, create_models
 from gateway.server.lag import LoopClock
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes
 from gateway.serving.records import RecordObserver
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -88,6 +89,8 @@ class Gateway:
     """Limits of all keys."""
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
+    prefixes: HeldPrefixes | None
+    """Reports the prefixes that the engines hold; unset without a secret for them."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -120,7 +123,8 @@ def create_gateway(
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
     limiter, writer = Limiter(), None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
+    prefixes = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret)
+    models = create_models(engines, settings, Serving(parts.preparer, observers, limiter, prefixes))
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
     llama_cpp = LlamaCppCollector(models.all)
@@ -128,14 +132,21 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    background, apis = create_apis(models, settings, health, metrics, parts.streams)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams, prefixes)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), prefixes),), limiter, journal, None)
+    return Gateway(
+        app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, prefixes
+    )
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
+    models: Models,
+    settings: Settings,
+    health: HealthEndpoints,
+    metrics: MetricsEndpoints,
+    streams: ResumableStreams,
+    prefixes: HeldPrefixes | None,
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
     store = ResponseStore(
@@ -159,7 +170,7 @@ def create_apis(
     shown = metrics if settings.metrics_port is None else None
     openai = openai_api(models, store, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
-    own_api = llama_server_api(models, health, shown, variant, streams, options)
+    own_api = llama_server_api(models, health, shown, variant, streams, options, prefixes)
     first = openai if settings.answers_like == "openai" else variant
     chats = (first, anthropic_api(models), ollama_api(models), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))

@@ -11,6 +11,7 @@ from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.model import Model, Serve
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes, PromptLabels
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
@@ -32,6 +33,8 @@ class Serving:
     """Observers of the records of all requests."""
     limiter: Limiter
     """Limits of all keys."""
+    prefixes: HeldPrefixes | None = None
+    """Reports the prefixes that the engines hold, if it is given."""
 
 
 def create_models(engines: Mapping[str, EngineSource], settings: Settings, serving: Serving) -> Models:
@@ -44,7 +47,9 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
         adapters = [
             Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
         ]
-        return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+        source = engines[one.name]
+        labels = None if serving.prefixes is None else serving.prefixes.add(one.name, lambda: source.engine)
+        return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving, labels), adapters)
 
     models = [model(one) for one in settings.served]
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
@@ -61,7 +66,7 @@ def _takes_any_name(settings: Settings) -> bool:
     return alone and settings.answers_like == "llama-server"
 
 
-def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
+def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: PromptLabels | None) -> Serve:
     """Return the function that makes what requests need of a model with its engine."""
 
     def serve(model: Model, engine: Engine) -> Served:
@@ -91,6 +96,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                     defaults=own.sampling_defaults,
                 ),
                 adapters=model.adapters.chosen,
+                labels=labels,
             ),
             recorder=recorder,
             limiter=serving.limiter,

@@ -18,10 +18,11 @@ from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
+from engine.events import EmbeddingResult, EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo, TokenRun
 from engine.protocol.messages import (
     Detokenize,
     Inspect,
+    InspectPrefixes,
     InspectQueue,
     KeepSlot,
     Tokenize,
@@ -111,6 +112,15 @@ class Engine:
         """
         self._check_ready()
         return self._supervisor.exchange.queued(await self._positions.latest())
+
+    async def held_prefixes(self, most: int) -> tuple[HeldPrefix, ...]:
+        """Return the prefixes of labelled requests whose cells can be reused, at most so many, the last used first.
+
+        Raises:
+            Unavailable: The engine does not serve requests.
+        """
+        self._check_ready()
+        return (await self._supervisor.queries.ask(InspectPrefixes(most))).prefixes
 
     @asynccontextmanager
     async def generate(

@@ -27,8 +27,10 @@ from engine.protocol.messages import (
     Embed,
     FromEngine,
     Generate,
+    HeldPrefixes,
     Inspect,
     Inspected,
+    InspectPrefixes,
     InspectQueue,
     KeepSlot,
     Loaded,
@@ -133,6 +135,8 @@ class Worker:
                 self._write(Answered(message.query_id, Inspected(*serving.loop.inspect())))
             case InspectQueue():
                 self._write(Answered(message.query_id, QueueOrder(serving.loop.queue())))
+            case InspectPrefixes(most):
+                self._write(Answered(message.query_id, HeldPrefixes(serving.loop.held(most))))
             case KeepSlot() as query:
                 serving.slot_files.submit(message.query_id, query)
             case _:

@@ -18,7 +18,7 @@ class LoadBound:
 
     free: float = 1.0
     """Load that is allowed whatever the others have. At 1 all slots are in use, and the next request waits."""
-    ratio: float = 1.25
+    ratio: float = 2.0
     """Allowed load for each load of the average replica."""
 
     def limit(self, mean: float) -> float:
