@@ -17,7 +17,7 @@ def plot(rows: Sequence[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - of an extra
 
     mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "routing"
+    mpl.rcParams.update({"svg.hashsalt": "routing", "svg.fonttype": "none"})
     from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of the backend
 
     figure, axes = plt.subplots(1, len(PANELS), figsize=(16, 4), layout="constrained")

@@ -2,7 +2,8 @@
 
 import heapq
 from dataclasses import dataclass, field
-from itertools import count
+from functools import cache
+from itertools import count, islice
 from random import Random
 from statistics import mean
 
@@ -10,6 +11,9 @@ from gateway.routing.report import HeldBlocks, Report
 from tests.benchmarks.routing.policies import Make, Policy
 from tests.benchmarks.routing.replica import PREFILL, Job, Machine, Prefix, Replica, step_seconds
 from tests.benchmarks.routing.workload import Conversation, Workload, conversations
+
+_SAMPLE = 2000
+"""Conversations from which the capacity is estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +82,20 @@ class Outcome:
         }
 
 
-def capacity(scenario: Scenario) -> float:
-    """Return the requests per second of one replica that finds all earlier turns cached, with all slots in use."""
-    source = conversations(scenario.workload, scenario.seed)
+@cache
+def capacity(workload: Workload, slots: int) -> tuple[float, float]:
+    """Return the requests per second of one replica, and the turns of the mean conversation.
+
+    The replica has all its slots in use, and finds all earlier turns and every system prompt cached.
+    """
     seconds = requests = 0.0
-    for _ in range(2000):
-        turns, known = next(source), 0
-        for prompt, answer, _ in turns.turns:
-            new = prompt - (known or turns.shared)
-            seconds += new / PREFILL + answer * step_seconds(scenario.machine.slots) / scenario.machine.slots
+    for one in islice(conversations(workload, 1), _SAMPLE):
+        known = one.shared
+        for prompt, answer, _ in one.turns:
+            seconds += (prompt - known) / PREFILL + answer * step_seconds(slots) / slots
             known = prompt + answer
             requests += 1
-    return requests / seconds
+    return requests / seconds, requests / _SAMPLE
 
 
 class Simulation:
@@ -111,7 +117,8 @@ class Simulation:
         self._measured = scenario.warm_up, scenario.warm_up + scenario.seconds
         self._open: dict[Job, int] = {}
         self.outcome = Outcome()
-        self._rate = scenario.load * capacity(scenario) * scenario.replicas / _mean_turns(scenario)
+        requests, turns = capacity(scenario.workload, scenario.machine.slots)
+        self._rate = scenario.load * scenario.replicas * requests / turns
 
     def run(self) -> Outcome:
         """Run to the end, and return the result."""
@@ -205,11 +212,6 @@ class Simulation:
             self._plan(now + 1, "sample")
             loads = [replica.requests for replica in self._replicas]
             self.outcome.imbalance.append(max(loads) / max(mean(loads), 1e-9))
-
-
-def _mean_turns(scenario: Scenario) -> float:
-    source = conversations(scenario.workload, scenario.seed)
-    return mean(len(next(source).turns) for _ in range(2000))
 
 
 def simulate(scenario: Scenario, make: Make) -> Outcome:
