@@ -102,7 +102,7 @@ class Engine:
         with anyio.move_on_after(self._supervisor.limits.answer_timeout):
             answer = await self._supervisor.queries.ask(Inspect())
             return answer.slots, answer.metrics
-        raise Unavailable("The engine does not answer.", code="engine_unavailable")
+        raise _no_answer()
 
     async def queue(self) -> tuple[QueuedRequest, ...]:
         """Return the generation requests that wait for a slot, in the order that `QueuePositions` estimates.
@@ -117,10 +117,12 @@ class Engine:
         """Return the prefixes of labelled requests whose cells can be reused, at most so many, the last used first.
 
         Raises:
-            Unavailable: The engine does not serve requests.
+            Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
         """
         self._check_ready()
-        return (await self._supervisor.queries.ask(InspectPrefixes(most))).prefixes
+        with anyio.move_on_after(self._supervisor.limits.answer_timeout):
+            return (await self._supervisor.queries.ask(InspectPrefixes(most))).prefixes
+        raise _no_answer()
 
     @asynccontextmanager
     async def generate(
@@ -316,3 +318,7 @@ class Engine:
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self.status.detail, code="engine_unavailable", retry_after=self.seconds_to_ready)
+
+
+def _no_answer() -> Unavailable:
+    return Unavailable("The engine does not answer.", code="engine_unavailable")
