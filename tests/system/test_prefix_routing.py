@@ -24,6 +24,12 @@ FEW = 100
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """One backend is enough: what differs between them is tested with one gateway."""
+    return "trio"
+
+
 class Ingress:
     """Renders conversations, routes them, and asks the gateways for reports."""
 
