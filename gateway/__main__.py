@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -20,7 +21,7 @@ from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.commands import run_command
-from gateway.engines import open_engines
+from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
 from gateway.loading import log_loading
 from gateway.middleware.access_log import logger as access_logger
@@ -30,13 +31,16 @@ from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
+    from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
+    from gateway.pulls.pulls import PullParts
     from gateway.usage.store import UsageStore
 
 logger = logging.getLogger("gateway")
@@ -175,7 +179,9 @@ async def run(
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
-            await serve_gateway(engines, settings, equipment(keys=keys, usage=usage, clock=clock), listening, shutdown)
+            pulls = await pull_parts(settings, engines)
+            parts = equipment(keys=keys, usage=usage, clock=clock, pulls=pulls)
+            await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
     if keys is not None:
@@ -231,6 +237,21 @@ async def open_usage(settings: Settings) -> "UsageStore | None":
     store = usage_store(place)
     await store.create()
     return store
+
+
+async def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":
+    """Return what lets clients pull models, or None if they may not."""
+    if not settings.allow_pull or not isinstance(engines, EnginesOnDemand):
+        return None
+    from gateway.hub.fetching import fetch  # noqa: PLC0415
+    from gateway.pulls.pulls import PullParts  # noqa: PLC0415
+
+    def open_cache() -> "HubCache":
+        from gateway.hub.opening import hub_cache  # noqa: PLC0415 - the package is large, and an extra
+
+        return hub_cache()
+
+    return PullParts(engines, await anyio.to_thread.run_sync(open_cache), partial(fetch, offline=settings.offline))
 
 
 def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":

@@ -78,14 +78,17 @@ class HeldPrefixes:
     def __init__(self, secret: str) -> None:
         """Hash prompts with the secret of all routers and replicas."""
         self._secret = secret.encode()
-        self._engines: list[tuple[PromptLabels, Callable[[], Engine | None]]] = []
+        self._engines: dict[str, tuple[PromptLabels, Callable[[], Engine | None]]] = {}
         self._log = HeldBlocks(time.time_ns() // 1_000_000)
         self._asking = anyio.Lock()
 
     def add(self, model: str, engine: Callable[[], Engine | None]) -> PromptLabels:
-        """Return the labels of one more model. `engine` returns its engine, or None without one."""
+        """Return the labels of a model, which may replace an earlier one of its name.
+
+        `engine` returns its engine, or None without one.
+        """
         labels = PromptLabels(model, self._secret)
-        self._engines.append((labels, engine))
+        self._engines[model] = labels, engine
         return labels
 
     async def report(self, since: int = 0) -> Report:
@@ -96,7 +99,7 @@ class HeldPrefixes:
 
     async def _held(self) -> set[int]:
         blocks: set[int] = set()
-        for labels, engine in self._engines:
+        for labels, engine in list(self._engines.values()):
             for prefix in await _prefixes(engine()):
                 blocks.update(labels.blocks(prefix))
                 if len(blocks) >= MOST_BLOCKS:
