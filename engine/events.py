@@ -279,6 +279,18 @@ class SlotInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldPrefix:
+    """Tokens of a prompt whose KV cells the engine can reuse."""
+
+    label: int
+    """Label of its request."""
+    prompt: int
+    """Index of the prompt in the request."""
+    tokens: int
+    """Number of its first tokens. More than the prompt has, if generated ones are held with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueuedRequest:
     """Request that waits for a slot."""
 

@@ -217,6 +217,8 @@ class GenerationRequest:
     """`seq_id` of the slot to use if it is free; None lets the engine choose. An id without a slot is None."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
+    label: int | None = None
+    """Label of the prompts in `HeldPrefix`; None leaves them out there."""
     adapters: tuple[tuple[int, float], ...] | None = None
     """(id, scale) pairs of the LoRA adapters to apply, each id once; None applies none. The cells of different sets of
     adapters are never shared."""

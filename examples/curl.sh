@@ -202,5 +202,8 @@ show "$url/lora-adapters" -d '[]'
 # The metrics for Prometheus: only their size.
 show "$url/metrics" --output /dev/null --write-out '%{http_code}, %{size_download} bytes of metrics'
 
+# The prompts that are cached, for routers in front of several servers. It needs --prefix-secret.
+show "$url/prefixes"
+
 # The description of all routes, as OpenAPI: only its size.
 show "$url/openapi.json" --output /dev/null --write-out '%{http_code}, %{size_download} bytes'

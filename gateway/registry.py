@@ -12,6 +12,7 @@ from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.model import Labels, Model, Serve
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes, PromptLabels
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
@@ -33,6 +34,8 @@ class Serving:
     """Observers of the records of all requests."""
     limiter: Limiter
     """Limits of all keys."""
+    prefixes: HeldPrefixes | None = None
+    """Reports the prefixes that the engines hold, if it is given."""
 
 
 def create_models(engines: Mapping[str, EngineSource], settings: Settings, serving: Serving) -> Models:
@@ -61,7 +64,9 @@ def create_model(
         Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
     ]
     labels = Labels((one.name, *one.aliases), one.settings.tags)
-    return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving), adapters, labels)
+    prompt_labels = None if serving.prefixes is None else serving.prefixes.add(one.name, lambda: source.engine)
+    serve = _serve(one, settings, serving, prompt_labels)
+    return Model(source, one.name, one.place, names, tasks, serve, adapters, labels)
 
 
 def _takes_any_name(settings: Settings) -> bool:
@@ -70,7 +75,7 @@ def _takes_any_name(settings: Settings) -> bool:
     return alone and settings.answers_like == "llama-server"
 
 
-def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
+def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: PromptLabels | None) -> Serve:
     """Return the function that makes what requests need of a model with its engine."""
 
     def serve(model: Model, engine: Engine) -> Served:
@@ -103,6 +108,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                     defaults=own.sampling_defaults,
                 ),
                 adapters=model.adapters.chosen,
+                labels=labels,
             ),
             recorder=recorder,
             limiter=serving.limiter,

@@ -134,6 +134,7 @@ RULES: dict[str, set[str]] = {
     "gateway.residency": {"gateway.residency", "gateway.split_file", "engine.errors"},
     "gateway.residency.residents": {"gateway.residency", "engine", "anyio"},
     "gateway.residency.estimate": {"gateway.residency", "gateway.hub.reference", "engine"},
+    "gateway.routing": {"gateway.routing"},
     "gateway.limits": {
         "gateway.limits",
         "gateway.keys.key",

@@ -11,6 +11,7 @@ from engine.core.counters import Counters
 from engine.core.drafts.speculation import Speculator
 from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
+from engine.core.kv.held import held_prefixes
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
 from engine.core.kv.slot_contents import SlotContents
@@ -20,7 +21,7 @@ from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Failed, Finished, FirstToken, Released, SlotInfo, Started, Text
+from engine.events import EngineMetrics, Failed, Finished, FirstToken, HeldPrefix, Released, SlotInfo, Started, Text
 
 
 class Scheduler:
@@ -154,6 +155,11 @@ class Scheduler:
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
         return tuple(slot.info for slot in self._ledger.slots)
+
+    def held(self) -> Iterator[HeldPrefix]:
+        """Return the prefixes that can be reused: see `held_prefixes`."""
+        store = self._ledger.store
+        return held_prefixes(self._ledger.slots, [one.prefix for one in store if not one.partial][::-1])
 
     def queue(self) -> Iterator[int]:
         """Return the keys of the waiting requests in order: see `Queue.order`."""

@@ -144,6 +144,12 @@ class Sequence:
         return None if self.discarded else self._partition
 
     @property
+    def origin(self) -> tuple[int, int] | None:
+        """Label of its request and index of its prompt; unset without a label, or if its cells are not shared."""
+        label = self.request.label
+        return None if label is None or self.partition is None else (label, self.choice // self.request.n)
+
+    @property
     def pending(self) -> int:
         """Known tokens that are not computed. With 1 the next step draws a token."""
         return len(self.tokens) - self.computed

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenRun
+from engine.events import EngineMetrics, Event, HeldPrefix, ModelInfo, SlotInfo, TokenRun
 from engine.request import EmbeddingRequest, GenerationRequest, SlotAction, TextPrompt
 
 AnswerT = TypeVar("AnswerT")
@@ -95,6 +95,20 @@ class InspectQueue(Query[QueueOrder], frozen=True):
     """Query for the order of the queue. The answer does not wait for the running step."""
 
 
+class HeldPrefixes(_Message, frozen=True):
+    """Answer to `InspectPrefixes`."""
+
+    prefixes: tuple[HeldPrefix, ...]
+    """Prefixes of labelled requests whose cells can be reused, the last ones used first."""
+
+
+class InspectPrefixes(Query[HeldPrefixes], frozen=True):
+    """Query for the prefixes whose cells can be reused. The answer does not wait for the running step."""
+
+    most: int
+    """Maximum number of prefixes in the answer."""
+
+
 class Tokenized(_Message, frozen=True):
     """Part of the answer to `Tokenize`, which has as many parts as it takes to bound the size of each frame."""
 
@@ -153,8 +167,8 @@ class KeepSlot(Query[SlotKept], frozen=True):
     """Partition of the client, as `GenerationRequest.cache_partition`. Slots with cells of another one are refused."""
 
 
-AnyQuery: TypeAlias = Inspect | InspectQueue | Tokenize | Detokenize | KeepSlot
-AnyAnswer: TypeAlias = Inspected | QueueOrder | Tokenized | Detokenized | SlotKept
+AnyQuery: TypeAlias = Inspect | InspectQueue | InspectPrefixes | Tokenize | Detokenize | KeepSlot
+AnyAnswer: TypeAlias = Inspected | QueueOrder | HeldPrefixes | Tokenized | Detokenized | SlotKept
 
 
 class Ask(_Message, frozen=True):

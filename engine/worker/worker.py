@@ -28,8 +28,10 @@ from engine.protocol.messages import (
     EndReasoning,
     FromEngine,
     Generate,
+    HeldPrefixes,
     Inspect,
     Inspected,
+    InspectPrefixes,
     InspectQueue,
     KeepSlot,
     Loaded,
@@ -138,6 +140,8 @@ class Worker:
                 self._write(Answered(message.query_id, Inspected(*serving.loop.inspect())))
             case InspectQueue():
                 self._write(Answered(message.query_id, QueueOrder(serving.loop.queue())))
+            case InspectPrefixes(most):
+                self._write(Answered(message.query_id, HeldPrefixes(serving.loop.held(most))))
             case KeepSlot() as query:
                 serving.slot_files.submit(message.query_id, query)
             case _:

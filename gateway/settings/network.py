@@ -49,6 +49,14 @@ class NetworkSettings(EngineSettings):
     )
 
     # `repr=False` marks a secret: no message shows the value.
+    prefix_secret: str | None = Field(
+        None,
+        repr=False,
+        min_length=16,
+        title="SECRET",
+        description="report which prompts are cached at /prefixes, for routers in front of several servers that have "
+        "the same secret; it is on --metrics-port, if there is one; default: no reports",
+    )
     api_key: Annotated[tuple[str, ...], BeforeValidator(api_keys)] = Field(
         (),
         repr=False,

@@ -78,6 +78,7 @@ VALUES = {
     "metrics_port": "0",
     "metrics_host": "::1",
     "allow_origin": "https://a.example",
+    "prefix_secret": "sixteen letters..",
     "api_key": "sk-a",
     "open_path": "/metrics",
     "control_vector_layer_range": "2-5",
