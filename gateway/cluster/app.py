@@ -28,6 +28,10 @@ from gateway.settings import Settings
 
 LISTS = frozenset({"/v1/models", "/models", "/api/tags", "/api/ps"})
 """Paths whose answers list the models of a server."""
+_UP = """\
+# HELP llama_gateway_replica_up 1 if the replica has answered; otherwise its metrics are missing here.
+# TYPE llama_gateway_replica_up gauge
+"""
 HEALTH = frozenset({"/health", "/v1/health", "/readyz"})
 """Paths of the health checks."""
 
@@ -41,7 +45,13 @@ def create_ingress(settings: Settings, replicas: Mapping[str, Replicas], place: 
         place: chooses the replica for a request.
     """
     names = ModelNames(settings.served)
-    forwarder = Forwarder(replicas, names.find, queue_timeout=settings.queue_timeout, place=place)
+    forwarder = Forwarder(
+        replicas,
+        names.find,
+        queue_limit=settings.queue_limit,
+        queue_timeout=settings.queue_timeout,
+        place=place,
+    )
     return RequestScope(
         Ingress(replicas, forwarder),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
@@ -89,9 +99,11 @@ class Ingress:
         every = [(some, Placement(id_, only=True)) for some in self._replicas.values() for id_ in some.reports]
         plain = {**request.scope, "headers": [(k, v) for k, v in request.scope["headers"] if k != b"accept"]}
         answers = await gather(every, ForwardedRequest(plain, b""))
+        up = dict.fromkeys((placement.replica for _, placement in every), 0) | {one.replica: 1 for one in answers}
         if refused := [answer for answer in answers if not answer.good]:
             return Response(refused[0].body, refused[0].head["status"], media_type="application/json")
-        return PlainTextResponse(labelled({answer.replica: answer.body.decode() for answer in answers}))
+        pages = {answer.replica: answer.body.decode() for answer in answers}
+        return PlainTextResponse(_UP + "".join(_up(*one) for one in up.items()) + labelled(pages))
 
     async def _list(self, request: ForwardedRequest) -> Response:
         answers = await gather([(some, ANYWHERE) for some in self._replicas.values()], request)
@@ -100,6 +112,10 @@ class Ingress:
         if refused := [answer for answer in answers if not answer.good]:
             return Response(refused[0].body, refused[0].head["status"], media_type="application/json")
         return Response(merged([answer.body for answer in answers]), media_type="application/json")
+
+
+def _up(replica: str, answered: int) -> str:
+    return f'llama_gateway_replica_up{{replica="{replica}"}} {answered}\n'
 
 
 def _ready(replicas: Replicas) -> int:

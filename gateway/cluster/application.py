@@ -5,14 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ray import serve
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
 
 from gateway.cli import read_settings
 from gateway.cluster import scaling
 from gateway.cluster.ingress import IngressReplica
 from gateway.cluster.replica import ModelReplica
+from gateway.cluster.request import RESERVED
 from gateway.cluster.router import ReplicaRouter
-from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, shares
+from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, replaced, shares
 from gateway.residency.machine import machine_budget
 from gateway.settings import Settings
 
@@ -54,6 +55,7 @@ def application(settings: Settings) -> serve.Application:
     ingress = serve.deployment(
         name=INGRESS,
         max_ongoing_requests=MOST_FORWARDED,
+        max_surge_percent=100,  # it takes no CPU, so that the new one can start before the old one stops
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_timeout_s=settings.grace + SHUTDOWN_MARGIN,
         graceful_shutdown_wait_loop_s=0.5,
@@ -67,9 +69,7 @@ def _model(share: ModelShare) -> serve.Application:
     settings = share.settings
     deployment = serve.deployment(
         name=share.name,
-        max_ongoing_requests=settings.slots + settings.queue_limit,
-        max_queued_requests=settings.queue_limit,
-        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=1),
+        max_ongoing_requests=settings.slots + settings.queue_limit + RESERVED,
         ray_actor_options={"num_cpus": share.cpus, "num_gpus": share.gpus, "memory": share.memory},
         graceful_shutdown_timeout_s=settings.grace + SHUTDOWN_MARGIN,
         graceful_shutdown_wait_loop_s=0.5,
@@ -81,7 +81,9 @@ def _model(share: ModelShare) -> serve.Application:
         ),
         **_replicas(settings),
     )
-    return deployment(ModelReplica).bind(settings)
+    # Routers that do not know of each other may also use the reserved places. Then requests wait in the replica.
+    own = replaced(settings, {"queue_limit": settings.queue_limit + RESERVED})
+    return deployment(ModelReplica).bind(own)
 
 
 def _replicas(settings: Settings) -> dict[str, Any]:

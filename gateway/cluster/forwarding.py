@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
-import anyio
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import Busy, EngineFault
+from engine.errors import EngineFault
 from gateway.cluster.names import requested_model
 from gateway.cluster.replicas import ReplicaLostError, Replicas
 from gateway.cluster.reply import ConflictError, ReplayableReply
 from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
+from gateway.cluster.waiting import WaitingRoom
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, caller_of
 
@@ -36,19 +36,26 @@ class Forwarder:
     """ASGI application inside `RequestScope`. Leaving it cancels the request on its replica."""
 
     def __init__(
-        self, replicas: Mapping[str, Replicas], find: FindModel, *, queue_timeout: float, place: Place = anywhere
+        self,
+        replicas: Mapping[str, Replicas],
+        find: FindModel,
+        *,
+        queue_limit: int,
+        queue_timeout: float,
+        place: Place = anywhere,
     ) -> None:
         """Create the application.
 
         Args:
             replicas: replicas of the models, by name.
             find: finds the model of a request.
+            queue_limit: requests to each model that may wait for a replica.
             queue_timeout: seconds that a request may wait for a replica.
             place: chooses the replica.
         """
         self._replicas = replicas
         self._find = find
-        self._queue_timeout = queue_timeout
+        self._rooms = {model: WaitingRoom(queue_limit, queue_timeout) for model in replicas}
         self._place = place
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -73,11 +80,7 @@ class Forwarder:
         replicas = self._replicas[model]
         with self._place(model, request, replicas) as placement:
             async with replicas.forward(request, placement) as response:
-                with anyio.move_on_after(self._queue_timeout) as waiting:
-                    await response.accepted()
-                if waiting.cancelled_caught:
-                    reason = f"The request has waited for {self._queue_timeout:g} seconds."
-                    raise Busy(reason, code="queue_timeout")
+                await self._rooms[model].wait(response.accepted())
                 async for messages in response.responses():
                     for message in messages:
                         await reply.send(message)

@@ -2,14 +2,15 @@
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context, copy_context
 from typing import Any
 
 from ray.exceptions import RayError, RayTaskError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from typing_extensions import override
 
-from engine.errors import Busy, Unavailable
+from engine.errors import Unavailable
 from gateway.cluster import directory
 from gateway.cluster.replicas import Forwarded, ReplicaLostError, Replicas
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
@@ -30,7 +31,9 @@ class HandledReplicas(Replicas):
     @override
     @asynccontextmanager
     async def forward(self, request: ForwardedRequest, placement: Placement) -> AsyncIterator[Forwarded]:
-        response = self._handle.forward.remote(request, placement)
+        # Ray's router mixes up concurrent calls for one request. Those for different replicas must not look so.
+        context = Context() if placement.only else copy_context()
+        response = context.run(self._handle.forward.remote, request, placement)
         forwarded = HandledRequest(response)
         try:
             yield forwarded
@@ -71,9 +74,6 @@ class HandledRequest(Forwarded):
         except RayError as lost:
             self.ended = True
             raise ReplicaLostError(type(lost).__name__) from lost
-        except BackPressureError as full:
-            self.ended = True
-            raise Busy("Too many requests wait for this model.", code="queue_full") from full
         except DeploymentUnavailableError as gone:
             self.ended = True
             raise Unavailable("The model has no replica now.", code="no_replica") from gone

@@ -18,7 +18,6 @@ class Forwarded(Protocol):
         """Wait until a replica has the request, and return its id.
 
         Raises:
-            Busy: too many requests wait already.
             Unavailable: there are no replicas.
             ReplicaLostError: the replica is lost.
         """

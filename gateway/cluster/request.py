@@ -39,9 +39,11 @@ class Placement:
     replica: str = ""
     """Id of the replica; empty for any."""
     only: bool = False
-    """True if no other replica can answer."""
+    """True if no other replica can answer. Such a request also has a place on a replica that is full."""
 
 
+RESERVED = 8
+"""Places of a replica for requests that only it can answer, such as those for its metrics."""
 ANYWHERE = Placement()
 """Any replica, one with few requests."""
 

@@ -6,6 +6,7 @@ the methods.
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 from typing_extensions import override
@@ -19,7 +20,7 @@ class ReplicaRouter(RequestRouter):
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Return the ranks: the wanted replica, if there is one, then two random ones of those that are ready."""
-        from gateway.cluster.request import ANYWHERE, Placement  # noqa: PLC0415
+        from gateway.cluster.request import ANYWHERE, RESERVED, Placement  # noqa: PLC0415
 
         given = pending_request.args if pending_request is not None else ()
         placement = next((one for one in given if isinstance(one, Placement)), ANYWHERE)
@@ -28,7 +29,7 @@ class ReplicaRouter(RequestRouter):
             return [wanted] if wanted else []
         ready = [one for one in candidate_replicas if one.routing_stats.get("ready", 1.0)] or candidate_replicas
         two = random.sample(ready, min(2, len(ready)))
-        return [rank for rank in (wanted, two) if rank]
+        return [[_WithReserve(one, RESERVED) for one in rank] for rank in (wanted, two) if rank]
 
     @override
     def update_replicas(self, replicas: Sequence[RunningReplica]) -> None:
@@ -38,3 +39,14 @@ class ReplicaRouter(RequestRouter):
         super().update_replicas(list(replicas))
         reports = {one.replica_id.unique_id: one.routing_stats for one in replicas}
         directory.update(self._deployment_id.name, reports)
+
+
+class _WithReserve:
+    """A replica, some of whose places are not for this request. Ray compares its requests with the maximum."""
+
+    def __init__(self, replica: RunningReplica, reserved: int) -> None:
+        self._replica = replica
+        self.max_ongoing_requests = replica.max_ongoing_requests - reserved
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is that of the replica
+        return getattr(self._replica, name)

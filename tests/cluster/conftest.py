@@ -1,0 +1,37 @@
+"""One cluster for all its tests."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.cluster import Cluster, running_cluster
+from tests.models import model_path
+
+SETTINGS: dict[str, object] = {
+    "model": str(model_path()),
+    "replicas": 2,
+    "slots": 4,
+    "queue-limit": 1,
+    "context": 16_384,
+    "threads": 1,
+    "step-target-ms": 20,
+    "speculation": "off",
+    "grace": 30,
+}
+"""Settings of the cluster: two replicas, each with four requests that run and one that waits."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests where Ray is not installed."""
+    if find_spec("ray") is None:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason='Ray is not installed: pip install -e ".[ray]"'))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    log: Path = tmp_path_factory.mktemp("cluster") / "log"
+    with running_cluster(log, **SETTINGS) as running:
+        yield running
