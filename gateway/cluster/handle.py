@@ -1,10 +1,12 @@
 """Replicas behind a handle of Ray Serve."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
 from typing import Any
 
+from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
@@ -21,7 +23,9 @@ class HandledReplicas(Replicas):
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._name = handle.deployment_name
-        self._handle = handle.options(stream=True)
+        self._any = handle.options(stream=True)
+        # A handle of its own, in which nothing waits: requests for one replica must not queue behind all others.
+        self._one = serve.get_deployment_handle(self._name, handle.app_name).options(stream=True)
 
     @property
     @override
@@ -33,7 +37,8 @@ class HandledReplicas(Replicas):
     async def forward(self, request: ForwardedRequest, placement: Placement) -> AsyncIterator[Forwarded]:
         # Ray's router mixes up concurrent calls for one request. Those for different replicas must not look so.
         context = Context() if placement.only else copy_context()
-        response = context.run(self._handle.forward.remote, request, placement)
+        handle = self._one if placement.only else self._any
+        response = context.run(handle.forward.remote, request, placement)
         forwarded = HandledRequest(response)
         try:
             yield forwarded
@@ -68,6 +73,8 @@ class HandledRequest(Forwarded):
         """Translate Ray's errors. One that the replica raised itself stays as it is."""
         try:
             yield
+        except asyncio.CancelledError as cancelled:
+            raise _first(cancelled) from None
         except RayTaskError:
             self.ended = True
             raise
@@ -77,3 +84,10 @@ class HandledRequest(Forwarded):
         except DeploymentUnavailableError as gone:
             self.ended = True
             raise Unavailable("The model has no replica now.", code="no_replica") from gone
+
+
+def _first(cancelled: BaseException) -> BaseException:
+    """Return the cancellation that Ray replaced by one of its own, which no cancel scope recognises."""
+    while isinstance(cancelled.__context__, asyncio.CancelledError):
+        cancelled = cancelled.__context__
+    return cancelled

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.logs import configure
 from gateway.cluster.app import create_ingress
@@ -37,9 +38,21 @@ class IngressReplica:
             if scope["type"] == "lifespan":
                 await _live(receive, send)
             else:
-                await app(scope, receive, send)
+                await app(scope, _without_errors(receive), send)
 
         return with_lifespan
+
+
+def _without_errors(receive: Receive) -> Receive:
+    """Return a `receive` that ends with a disconnect. Ray's raises an error if it has cancelled the request itself."""
+
+    async def next_message() -> Message:
+        try:
+            return await receive()
+        except RayError:
+            return {"type": "http.disconnect"}
+
+    return next_message
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -22,8 +22,10 @@ class ReplicaRouter(RequestRouter):
         """Return the ranks: the wanted replica, if there is one, then two random ones of those that are ready."""
         from gateway.cluster.request import ANYWHERE, RESERVED, Placement  # noqa: PLC0415
 
-        given = pending_request.args if pending_request is not None else ()
-        placement = next((one for one in given if isinstance(one, Placement)), ANYWHERE)
+        placement = ANYWHERE
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True  # otherwise Ray asks again at once
+            placement = next((one for one in pending_request.args if isinstance(one, Placement)), ANYWHERE)
         wanted = [one for one in candidate_replicas if one.replica_id.unique_id == placement.replica]
         if placement.only:
             return [wanted] if wanted else []
