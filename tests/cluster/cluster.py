@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-GUARD = 30.0
+GUARD = 100.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
 POLL = 0.02
 _SAMPLE = re.compile(r'^([a-z_:]+)\{replica="(\w+)",(?:.*finished_reason="(\w+)")?.*\} (\S+)$')

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -32,6 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    log: Path = tmp_path_factory.mktemp("cluster") / "log"
+    log = tmp_path_factory.mktemp("cluster") / "log"
     with running_cluster(log, **SETTINGS) as running:
         yield running

@@ -118,7 +118,7 @@ def refused(cluster: Cluster) -> bool:
 def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None:
     streams = [shown_stream(cluster) for _ in range(4)]
     wholes: list[tuple[int, bytes]] = []
-    body = endless(max_tokens=3000)
+    body = endless(max_tokens=800)
     askers = [threading.Thread(target=lambda: wholes.append(cluster.ask(PATH, body))) for _ in range(4)]
     for number, asker in enumerate(askers, 5):
         asker.start()
@@ -129,7 +129,7 @@ def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None
     for asker in askers:
         asker.join()
     assert [status for status, _ in wholes] == [200] * 4
-    assert {json.loads(answer)["usage"]["completion_tokens"] for _, answer in wholes} == {3000}
+    assert {json.loads(answer)["usage"]["completion_tokens"] for _, answer in wholes} == {800}
     ends = [rest_of(stream) for stream in streams]
     failed = [end for end in ends if b'"error"' in end]
     assert 0 < len(failed) < len(ends)
@@ -139,7 +139,7 @@ def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None
 
 def shown_stream(cluster: Cluster) -> socket.socket:
     """Return the connection of a stream whose first event has come."""
-    stream = cluster.send(PATH, endless(stream=True, max_tokens=4000))
+    stream = cluster.send(PATH, endless(stream=True, max_tokens=1500))
     while b"data: {" not in stream.recv(65_536):
         pass
     return stream
