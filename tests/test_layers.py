@@ -243,6 +243,7 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.tracing.exporter": {"gateway.tracing", "gateway", "anyio", "opentelemetry", "typing_extensions"},
+    "gateway.cluster": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "ray", "starlette", "typing_extensions"},
     "gateway.progress": {"gateway", "tqdm"},
     "gateway.__main__": {"gateway", "engine", *VOCABULARY, "anyio"},
 }

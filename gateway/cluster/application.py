@@ -9,10 +9,10 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 
 from gateway.cli import read_settings
 from gateway.cluster import scaling
-from gateway.cluster.ingress import IngressReplica
+from gateway.cluster.ingress.deployment import IngressReplica
+from gateway.cluster.ingress.router import ReplicaRouter
 from gateway.cluster.replica import ModelReplica
 from gateway.cluster.request import RESERVED
-from gateway.cluster.router import ReplicaRouter
 from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, replaced, shares
 from gateway.residency.machine import machine_budget
 from gateway.settings import Settings

@@ -12,14 +12,14 @@ SETTINGS: dict[str, object] = {
     "model": str(model_path()),
     "replicas": 2,
     "slots": 4,
-    "queue-limit": 1,
+    "queue-limit": 4,
     "context": 16_384,
     "threads": 1,
     "step-target-ms": 20,
     "speculation": "off",
     "grace": 30,
 }
-"""Settings of the cluster: two replicas, each with four requests that run and one that waits."""
+"""Settings of the cluster: two replicas, each with four requests that run and four that wait."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ STREAMING = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "
 ABORTED, WHOLE = "vllm:request_success_total abort", "vllm:request_success_total length"
 GENERATED, RUNNING, WAITING = "vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:num_requests_waiting"
 KV = "vllm:kv_cache_usage_perc"
-PLACES = 2 * (4 + 1)
+PLACES = 2 * (4 + 4)
 """Requests that the replicas take: those of the slots, and of the queues."""
 
 
@@ -73,7 +73,7 @@ def test_a_disconnect_in_the_queue_of_a_replica_leaves_it(cluster: Cluster, stre
         aborted = cluster.total(ABORTED)
         for connection in connections:
             connection.close()
-            if cluster.total(WAITING) < 2:
+            if cluster.total(WAITING) < 8:
                 break
         eventually(lambda: cluster.total(ABORTED) > aborted)
 
@@ -82,7 +82,9 @@ def test_a_disconnect_in_the_queue_of_a_replica_leaves_it(cluster: Cluster, stre
 def test_a_disconnect_in_the_queue_of_the_cluster_reaches_no_replica(cluster: Cluster, stream: bool) -> None:
     aborted = cluster.total(ABORTED)
     with full(cluster, stream=stream):
-        with cluster.send(PATH, endless(stream=stream)):
+        with ExitStack() as waiting:
+            for _ in range(4):
+                waiting.enter_context(cluster.send(PATH, endless(stream=stream)))
             eventually(lambda: refused(cluster))
         eventually(lambda: not refused(cluster))
     eventually(lambda: is_idle(cluster))
@@ -97,7 +99,7 @@ def full(cluster: Cluster, *, stream: bool) -> Iterator[list[socket.socket]]:
         for number in range(1, PLACES + 1):
             connections.append(stack.enter_context(cluster.send(PATH, endless(stream=stream))))
             eventually(lambda number=number: present(cluster) == number)
-        assert (cluster.total(RUNNING), cluster.total(WAITING)) == (8, 2)
+        assert (cluster.total(RUNNING), cluster.total(WAITING)) == (8, 8)
         yield connections
 
 
@@ -107,7 +109,7 @@ def present(cluster: Cluster) -> float:
 
 
 def refused(cluster: Cluster) -> bool:
-    """Return whether another request is refused, because one waits in the cluster's queue."""
+    """Return whether another request is refused, because four wait in the cluster's queue."""
     with cluster.send(PATH, endless()) as connection:
         if not select.select([connection], [], [], 0.5)[0]:
             return False

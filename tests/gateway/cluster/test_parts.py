@@ -1,22 +1,23 @@
 """Parts of a cluster that need no Ray: settings, scaling, waiting, hosting, one request on a replica."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
 from engine.errors import Busy
 from gateway.cli import read_settings
 from gateway.cluster.exchange import Exchange
 from gateway.cluster.host import Host
+from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest
 from gateway.cluster.scaling import policy, replicas_for
 from gateway.cluster.split import ClusterSettingsError, check_for_cluster, shares
-from gateway.cluster.waiting import WaitingRoom
 from gateway.residency.memory import Memory
 from tests.models import model_path
 
@@ -109,12 +110,16 @@ async def test_a_context_is_left_by_the_task_that_entered_it() -> None:
 
 
 async def test_a_context_that_cannot_be_entered_raises() -> None:
-    @asynccontextmanager
-    async def context() -> AsyncIterator[str]:
-        raise OSError("no room")
-        yield ""
+    class Full(AbstractAsyncContextManager[None]):
+        @override
+        async def __aenter__(self) -> None:
+            raise OSError("no room")
 
-    host = Host(context())
+        @override
+        async def __aexit__(self, *_exception: object) -> None:
+            """Do nothing: it is never entered."""
+
+    host = Host(Full())
     with pytest.raises(OSError, match="no room"):
         await host.open()
     assert host.ended

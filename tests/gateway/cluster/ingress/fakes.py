@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from starlette.types import Message
 from typing_extensions import override
 
-from gateway.cluster.replicas import Forwarded, Replicas
+from gateway.cluster.ingress.replicas import Forwarded, Replicas
 from gateway.cluster.request import ForwardedRequest, Messages, Placement
 
 Answer: TypeAlias = Callable[[ForwardedRequest], AsyncIterator[Messages]]

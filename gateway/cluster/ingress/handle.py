@@ -13,8 +13,8 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from typing_extensions import override
 
 from engine.errors import Unavailable
-from gateway.cluster import directory
-from gateway.cluster.replicas import Forwarded, ReplicaLostError, Replicas
+from gateway.cluster.ingress import directory
+from gateway.cluster.ingress.replicas import Forwarded, ReplicaLostError, Replicas
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
 
 

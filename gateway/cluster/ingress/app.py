@@ -11,10 +11,10 @@ from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
 from gateway.apis.routing import conventions_for
 from gateway.app import create_apis
-from gateway.cluster.forwarding import Forwarder, Place, anywhere
-from gateway.cluster.gathering import gather, labelled, merged
-from gateway.cluster.names import ModelNames
-from gateway.cluster.replicas import Replicas
+from gateway.cluster.ingress.forwarding import Forwarder, Place, anywhere
+from gateway.cluster.ingress.gathering import gather, labelled, merged
+from gateway.cluster.ingress.names import ModelNames
+from gateway.cluster.ingress.replicas import Replicas
 from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
 from gateway.metrics.exposition import Exposition
 from gateway.middleware.body_budget import BodyBudget

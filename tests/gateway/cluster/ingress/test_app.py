@@ -9,9 +9,9 @@ import pytest
 from starlette.types import ASGIApp
 
 from gateway.cli import read_settings
-from gateway.cluster.app import create_ingress
-from gateway.cluster.replicas import ReplicaLostError
-from tests.gateway.cluster.fakes import Answer, FakeReplicas, answering, body, failing, head
+from gateway.cluster.ingress.app import create_ingress
+from gateway.cluster.ingress.replicas import ReplicaLostError
+from tests.gateway.cluster.ingress.fakes import Answer, FakeReplicas, answering, body, failing, head
 from tests.models import model_path
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.logs import configure
-from gateway.cluster.app import create_ingress
-from gateway.cluster.handle import HandledReplicas
+from gateway.cluster.ingress.app import create_ingress
+from gateway.cluster.ingress.handle import HandledReplicas
 from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.settings import Settings
 

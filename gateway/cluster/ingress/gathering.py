@@ -9,7 +9,7 @@ import anyio
 import orjson
 from starlette.types import Message
 
-from gateway.cluster.replicas import ReplicaLostError, Replicas
+from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
 from gateway.cluster.request import ForwardedRequest, Placement
 
 PATIENCE = 5.0

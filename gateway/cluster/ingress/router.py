@@ -36,7 +36,7 @@ class ReplicaRouter(RequestRouter):
     @override
     def update_replicas(self, replicas: Sequence[RunningReplica]) -> None:
         """Take over the running replicas, with what they reported, and publish them to this process."""
-        from gateway.cluster import directory  # noqa: PLC0415
+        from gateway.cluster.ingress import directory  # noqa: PLC0415
 
         super().update_replicas(list(replicas))
         reports = {one.replica_id.unique_id: one.routing_stats for one in replicas}

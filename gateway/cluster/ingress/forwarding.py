@@ -8,11 +8,11 @@ from typing import TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineFault
-from gateway.cluster.names import requested_model
-from gateway.cluster.replicas import ReplicaLostError, Replicas
-from gateway.cluster.reply import ConflictError, ReplayableReply
+from gateway.cluster.ingress.names import requested_model
+from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
+from gateway.cluster.ingress.reply import ConflictError, ReplayableReply
+from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
-from gateway.cluster.waiting import WaitingRoom
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, caller_of
 
