@@ -84,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.warning(note)
     if settings.ray:
         return serve_cluster(settings)
+    if not settings.model_fields_set.isdisjoint({"replicas", "max_replicas"}):
+        return exit_with(ExitCode.SETTINGS, "--replicas and --max-replicas need --ray")
     try:
         listening = listen_as(settings, certificates)
     except ListenError as error:

@@ -88,7 +88,7 @@ def _model(share: ModelShare) -> serve.Application:
 
 def _replicas(settings: Settings) -> dict[str, Any]:
     """Return the options of the number of replicas."""
-    if settings.max_replicas is None or settings.max_replicas <= settings.replicas:
+    if settings.max_replicas in {None, settings.replicas}:
         return {"num_replicas": settings.replicas}
     autoscaling = AutoscalingConfig(
         min_replicas=settings.replicas,

@@ -38,9 +38,13 @@ def serve_locally(settings: Settings) -> None:
         logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)
         asked.set()
 
-    app = application(_shared_cores(settings))
+    replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
+    cores = len(os.sched_getaffinity(0))
+    threads = settings.threads or max(1, cores // replicas)
+    app = application(replaced(settings, {"threads": threads}))
     ray.init(
         address="local",
+        num_cpus=max(cores, replicas * threads),  # more replicas than cores share them
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
         _node_ip_address=LOCAL,
@@ -57,14 +61,6 @@ def serve_locally(settings: Settings) -> None:
     finally:
         ray.shutdown()
     logger.info("stopped")
-
-
-def _shared_cores(settings: Settings) -> Settings:
-    """Return the settings with a share of this machine's cores for each replica, unless they say how many."""
-    if settings.threads is not None:
-        return settings
-    replicas = max(settings.replicas, settings.max_replicas or 0, 1) * len(settings.served)
-    return replaced(settings, {"threads": max(1, len(os.sched_getaffinity(0)) // replicas)})
 
 
 def _http(settings: Settings) -> HTTPOptions:

@@ -1,6 +1,8 @@
 """Settings of a cluster."""
 
-from pydantic import BaseModel, Field
+from typing import Self
+
+from pydantic import BaseModel, Field, model_validator
 
 
 class ClusterSettings(BaseModel):
@@ -12,7 +14,7 @@ class ClusterSettings(BaseModel):
     )
     replicas: int = Field(
         1,
-        ge=0,
+        ge=1,
         le=10_000,
         title="N",
         description="replicas of each model in a cluster, and the least with --max-replicas",
@@ -24,3 +26,9 @@ class ClusterSettings(BaseModel):
         title="N",
         description="most replicas of each model in a cluster; as many run as the load needs; default: --replicas",
     )
+
+    @model_validator(mode="after")
+    def _at_least(self) -> Self:
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
+            raise ValueError("--max-replicas should be at least --replicas")
+        return self
