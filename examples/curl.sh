@@ -76,6 +76,21 @@ printf '%s\n' "$answer"
 id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$answer")
 show "$url/v1/responses/$id/cancel" -X POST
 
+# A conversation: the server keeps its items. A response reads them, and adds its own.
+answer=$(show "$url/v1/conversations" -d '{"metadata": {"topic": "sums"}, "items": [{"role": "user", "content": "Hello!"}]}')
+printf '%s\n' "$answer"
+id=$(grep --only-matching 'conv_[0-9a-f]*' <<<"$answer")
+show "$url/v1/conversations/$id"
+show "$url/v1/conversations/$id" -d '{"metadata": {"topic": "greetings"}}'
+show "$url/v1/responses" -d '{"conversation": "'"$id"'", "temperature": 0}'
+answer=$(show "$url/v1/conversations/$id/items" -d '{"items": [{"role": "user", "content": "What is 17 plus 25?"}]}')
+printf '%s\n' "$answer"
+item=$(grep --only-matching --max-count=1 'msg_[0-9a-f]*' <<<"$answer" | head -1)
+show "$url/v1/conversations/$id/items?order=asc&limit=2"
+show "$url/v1/conversations/$id/items/$item"
+show "$url/v1/conversations/$id/items/$item" -X DELETE
+show "$url/v1/conversations/$id" -X DELETE
+
 # A completion: whole, and two answers to each of two prompts, streamed.
 show "$url/v1/completions" -d '{"prompt": "17+25=", "max_tokens": 32, "temperature": 0}'
 show --no-buffer "$url/v1/completions" -d '{
@@ -130,6 +145,16 @@ show "$url/api/tags"
 show "$url/api/ps"
 show "$url/api/show" -d '{"model": "default"}' --output /dev/null
 show "$url/api/version"
+
+# Models that join while the server runs. `--allow-pull` allows it; any other server refuses to pull and to delete.
+show "$url/api/pull" -d '{"model": "hf.co/ggml-org/none:Q4_K_M", "stream": false}'
+show "$url/api/delete" -X DELETE -d '{"model": "hf.co/ggml-org/none:Q4_K_M"}'
+
+# What Ollama has, and this server has not.
+show "$url/api/create" -d '{}' --output /dev/null
+show "$url/api/copy" -d '{}' --output /dev/null
+show "$url/api/push" -d '{}' --output /dev/null
+show "$url/api/blobs/sha256:00" -d '{}'
 show "$url/"
 
 # An error has OpenAI's shape, and names the wrong field.

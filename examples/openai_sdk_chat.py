@@ -1,4 +1,4 @@
-"""Use OpenAI's SDK for a conversation with a local server, by chat completions and by responses.
+"""Use OpenAI's SDK for a conversation with a local server, by chat completions, responses and conversations.
 
 Needs: pip install openai
 Usage: python examples/openai_sdk_chat.py [URL of a running server]
@@ -33,3 +33,13 @@ second = client.responses.create(model=model, input="What is 17 plus 25?", previ
 print(first.output_text)
 print(second.output_text)
 client.responses.delete(first.id)
+
+# The server keeps a conversation: each response reads its items, and adds its own.
+conversation = client.conversations.create(items=[{"role": "user", "content": "Hello!"}])
+client.responses.create(model=model, conversation=conversation.id, temperature=0)
+third = client.responses.create(model=model, input="What is 17 plus 25?", conversation=conversation.id, temperature=0)
+print(third.output_text)
+for item in client.conversations.items.list(conversation.id, order="asc"):
+    if item.type == "message":
+        print(f"{item.role}: {item.content[0].text}")
+client.conversations.delete(conversation.id)

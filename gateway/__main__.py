@@ -9,8 +9,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.commands import run_command
-from gateway.engines import open_engines
+from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
 from gateway.loading import log_loading
 from gateway.middleware.access_log import logger as access_logger
@@ -31,6 +32,7 @@ from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
 from gateway.stores import open_keys, open_usage
@@ -38,7 +40,9 @@ from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
+    from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
+    from gateway.pulls.pulls import PullParts
 
 logger = logging.getLogger("gateway")
 
@@ -76,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow(connections_for(settings.all_slots, settings.queue_limit))
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
+        check_replicas(settings)
     except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
@@ -84,8 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logger.warning(note)
     if settings.ray:
         return serve_cluster(settings)
-    if not settings.model_fields_set.isdisjoint({"replicas", "max_replicas"}):
-        return exit_with(ExitCode.SETTINGS, "--replicas and --max-replicas need --ray")
     try:
         listening = listen_as(settings, certificates)
     except ListenError as error:
@@ -102,6 +105,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def llama_server() -> int:
     """Run the program with llama-server's command line and return its exit code."""
     return main(["serve", "--like", "llama-server", *sys.argv[1:]])
+
+
+def check_replicas(settings: Settings) -> None:
+    """Check that there is a cluster if there are to be replicas.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not settings.ray and not settings.model_fields_set.isdisjoint({"replicas", "max_replicas"}):
+        raise SettingsError("--replicas and --max-replicas need --ray")
 
 
 def serve_cluster(settings: Settings) -> ExitCode:
@@ -194,7 +207,9 @@ async def run(
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
-            await serve_gateway(engines, settings, equipment(keys=keys, usage=usage, clock=clock), listening, shutdown)
+            pulls = await pull_parts(settings, engines)
+            parts = equipment(keys=keys, usage=usage, clock=clock, pulls=pulls)
+            await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
     if keys is not None:
@@ -221,6 +236,21 @@ def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") 
             "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
             " and ".join(public),
         )
+
+
+async def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":
+    """Return what lets clients pull models, or None if they may not."""
+    if not settings.allow_pull or not isinstance(engines, EnginesOnDemand):
+        return None
+    from gateway.hub.fetching import fetch  # noqa: PLC0415
+    from gateway.pulls.pulls import PullParts  # noqa: PLC0415
+
+    def open_cache() -> "HubCache":
+        from gateway.hub.opening import hub_cache  # noqa: PLC0415 - the package is large, and an extra
+
+        return hub_cache()
+
+    return PullParts(engines, await anyio.to_thread.run_sync(open_cache), partial(fetch, offline=settings.offline))
 
 
 def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":

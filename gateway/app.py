@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.types import ASGIApp
 
@@ -17,7 +18,9 @@ from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
+from gateway.apis.openai.conversations.memory_store import MemoryConversations
 from gateway.apis.openai.responses.background import BackgroundResponses
+from gateway.apis.openai.responses.store.shares import Shares
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.rerank.api import cohere_api, rerank_api
 from gateway.apis.routing import Router, conventions_for
@@ -37,7 +40,8 @@ from gateway.middleware.request_scope import RequestScope
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
-from gateway.registry import Serving, create_models
+from gateway.pulls.pulls import PullParts, Pulls
+from gateway.registry import Serving, create_model, create_models
 from gateway.server.lag import LoopClock
 from gateway.serving.models import Models
 from gateway.serving.records import RecordObserver
@@ -62,6 +66,8 @@ class Equipment:
     """Measures the event loop's lag and the time of clients. It runs while the server serves."""
     spans: SpanWriter | None = None
     """Makes the spans of requests; unset if there are no traces."""
+    pulls: PullParts | None = None
+    """Lets clients pull models, if it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,8 @@ class Gateway:
     """Limits of all keys."""
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
+    pulls: Pulls | None
+    """Models that clients pull; unset if they may not. Open while the application serves."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -100,6 +108,8 @@ class Gateway:
             if self.usage is not None:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
+            if self.pulls is not None:
+                await stack.enter_async_context(self.pulls.open())
             await stack.enter_async_context(self.background.open())
             await stack.enter_async_context(self.streams.open())
             yield
@@ -120,7 +130,10 @@ def create_gateway(
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
     limiter, writer = Limiter(), None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
+    serving = Serving(parts.preparer, observers, limiter)
+    models = create_models(engines, settings, serving)
+    make = partial(create_model, settings=settings, serving=serving)
+    pulls = None if equipment.pulls is None else Pulls(models, equipment.pulls, settings, make)
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
     llama_cpp = LlamaCppCollector(models.all)
@@ -128,21 +141,24 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    background, apis = create_apis(models, settings, health, metrics, parts.streams)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
+    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, pulls)
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
+    models: Models,
+    settings: Settings,
+    health: HealthEndpoints,
+    metrics: MetricsEndpoints,
+    streams: ResumableStreams,
+    pulls: Pulls | None,
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
-    store = ResponseStore(
-        max_responses=settings.stored_responses,
-        max_bytes=settings.stored_bytes,
-        max_recalled_bytes=settings.body_limit,
-    )
+    shares = Shares(max_entries=settings.stored_responses, max_bytes=settings.stored_bytes)
+    store = ResponseStore(shares, max_recalled_bytes=settings.body_limit)
+    conversations = MemoryConversations(shares, max_recalled_bytes=settings.body_limit)
     background = BackgroundResponses(
         store,
         timeout=settings.request_timeout,
@@ -157,11 +173,11 @@ def create_apis(
         save_path=settings.slot_save_path,
     )
     shown = metrics if settings.metrics_port is None else None
-    openai = openai_api(models, store, background)
+    openai = openai_api(models, store, conversations, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
     own_api = llama_server_api(models, health, shown, variant, streams, options)
     first = openai if settings.answers_like == "openai" else variant
-    chats = (first, anthropic_api(models), ollama_api(models), generate_api(models))
+    chats = (first, anthropic_api(models), ollama_api(models, pulls), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)

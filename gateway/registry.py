@@ -1,6 +1,6 @@
 """Registry of the models that the settings name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
@@ -40,11 +40,7 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
 
     def model(one: ServedModel) -> Model:
         names = one.names - (chosen - {one.name, *one.aliases})  # the name of a model comes before a file's name
-        tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
-        adapters = [
-            Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
-        ]
-        return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+        return create_model(one, engines[one.name], names, settings, serving)
 
     models = [model(one) for one in settings.served]
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
@@ -53,6 +49,17 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     ranks = next((at for at, one in enumerate(settings.served) if one.settings.pooling == "rank"), 0)
     defaults = {**dict.fromkeys(Task, models[0]), Task.EMBED: models[embeds], Task.RANK: models[ranks]}
     return Models(models, defaults, adapted, any_name=_takes_any_name(settings))
+
+
+def create_model(
+    one: ServedModel, source: EngineSource, names: Iterable[str], settings: Settings, serving: Serving
+) -> Model:
+    """Return one model with the source of its engine, and the names that requests may use."""
+    tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
+    adapters = [
+        Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
+    ]
+    return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
 
 
 def _takes_any_name(settings: Settings) -> bool:

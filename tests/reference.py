@@ -150,7 +150,11 @@ def _bodies() -> Iterator[tuple[str, str, str]]:
         shared = {name: group for name, group in SHARED.items() if issubclass(body, group)}
         inherited = {field for group in shared.values() for field in group.model_fields}
         listed = issubclass(body, RootModel)
-        own = "*array*" if listed else _names(name for name in body.model_fields if name not in inherited)
+        own = (
+            "*array*"
+            if listed
+            else _names(field.alias or name for name, field in body.model_fields.items() if name not in inherited)
+        )
         refused = _names(body.unsupported) if issubclass(body, RefusingFields) else ""
         yield ", ".join(its_routes), ", ".join([own, *(f"*{name}*" for name in shared)]), refused
 

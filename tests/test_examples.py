@@ -41,6 +41,11 @@ TOLD = {
         r'/v1/responses/input_tokens .*\n{"object":"response.input_tokens","input_tokens":\d+}',
         r'/v1/responses/resp_[0-9a-f]*\n{"id":"resp_',
         r'/input_items\n{"object":"list","data":\[{"id":"msg_',
+        r'{"id":"conv_[0-9a-f]*","object":"conversation","created_at":\d+,"metadata":{"topic":"sums"}}',
+        r'"metadata":{"topic":"greetings"}}',
+        r'"conversation":{"id":"conv_',
+        r'/items\?order=asc&limit=2\n{"object":"list","data":\[{"id":"msg_.*"has_more":true',
+        r'"object":"conversation.deleted","deleted":true}',
         r'/cancel -X POST\n{"id":"resp_.*"status":"(cancelled|completed)".*"background":true',
         r"\n200, \d+ bytes\n",
         r"\n200, \d+ bytes of metrics\n",
@@ -69,7 +74,8 @@ TOLD = {
     ],
     "openai_sdk_adapters.py": [r"\A[^ ]+: 42\nno adapter: "],
     "openai_sdk_chat.py": [
-        r"\A17\+25=42\nHello! .*\nCompletionUsage\(.*\)\nHello! .*\n17\+25=42\n\Z",
+        r"\A17\+25=42\nHello! .*\nCompletionUsage\(.*\)\nHello! .*\n(17\+25=42\n){2}user: Hello!\n",
+        r"\nassistant: Hello! .*\nuser: What is 17 plus 25\?\nassistant: 17\+25=42\n\Z",
     ],
     "openai_sdk_completions.py": [r"\A42\nCompletionUsage\(", r" …\n400 {"],
     "openai_sdk_structured.py": [
@@ -85,6 +91,8 @@ TOLD = {
     ],
 }
 """Regular expressions for the standard output of each example."""
+ELSEWHERE = {"batch.py", "batch_requests.jsonl", "ollama_sdk_pull.py"}
+"""Examples with tests of their own: below, and in `tests/system/test_pulls.py`."""
 
 
 def run(name: str, *arguments: str) -> str:
@@ -105,7 +113,7 @@ def test_the_curl_example_has_every_route() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, "batch.py", "batch_requests.jsonl"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from engine import RequestError
+from gateway.chat.call_ids import with_counted_ids
 
 TemplateMessage: TypeAlias = dict[str, Any]
 """A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
@@ -31,6 +32,8 @@ _CALLED: tuple[TemplateMessage, ...] = (
 )
 _SHORT_ID = 9
 """Length of a call's id for Mistral's templates, which refuse any other."""
+_COUNTED = "<|tool_call_argument_begin|>"
+"""Marker in the templates of Kimi K2, whose calls have names and indices as ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,13 @@ class TemplateCapabilities:
     """Requires None for missing content beside calls; if not, ""."""
     short_ids: bool = False
     """Requires ids of nine letters and digits."""
+    counted_ids: bool = False
+    """Requires ids of names and indices."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
-        return [self._message(message) for message in messages]
+        named = with_counted_ids(messages) if self.counted_ids else messages
+        return [self._message(message) for message in named]
 
     def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
         """Return the messages with instructions for the model.
@@ -100,7 +106,7 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
         source: the template's source.
         render: renders messages, together with a tool.
     """
-    capabilities = TemplateCapabilities(developer="developer" in source)
+    capabilities = TemplateCapabilities(developer="developer" in source, counted_ids=_COUNTED in source)
     typed = replace(capabilities, typed_content=True)
     if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
         capabilities = typed

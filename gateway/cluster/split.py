@@ -13,7 +13,15 @@ from gateway.settings.table import ServedModel
 INGRESS = "ingress"
 """Name of the deployment that takes all requests."""
 
-_IGNORED = ("unix_socket", "metrics_port", "metrics_host", "tls_client_ca", "embedding_model", "idle_unload")
+_IGNORED = (
+    "unix_socket",
+    "metrics_port",
+    "metrics_host",
+    "tls_client_ca",
+    "embedding_model",
+    "idle_unload",
+    "allow_pull",
+)
 """Settings that have no effect in a cluster, and that an operator would miss."""
 _NO_NAME = re.compile(r"[^\w.-]")
 
@@ -45,7 +53,8 @@ def check_for_cluster(settings: Settings) -> None:
         ClusterSettingsError: one would be.
     """
     for name in _IGNORED:
-        if getattr(settings, name) is not None:
+        value = getattr(settings, name)
+        if value is not None and value is not False:
             flag = "--" + name.replace("_", "-")
             reason = "name the model with --model NAME=MODEL" if name == "embedding_model" else "it is for one machine"
             raise ClusterSettingsError(f"{flag} has no effect in a cluster: {reason}")

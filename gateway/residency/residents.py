@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Unavailable
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
-from gateway.residency.terms import Action, Grant, Load, Phase, Refuse, Ticket, Unload
+from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refuse, Ticket, Unload
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,23 @@ class Residents:
             raise
         held.callback(self._leave, ticket)
         return self._engines[model]
+
+    def add(self, terms: ModelTerms) -> None:
+        """Add a model. It is loaded when a request asks for it."""
+        self._residency.add(terms)
+
+    async def remove(self, model: str) -> None:
+        """Unload a model once no request uses it or waits for it, and forget it. No request may follow."""
+        resident = self._residency[model]
+        while not resident.gone:
+            if not resident.dismissed:
+                self.unload(model)
+            await self._changed.wait()
+        self._residency.remove(model)
+
+    def used(self, model: str) -> bool:
+        """Return True if a request uses a model or waits for it."""
+        return bool(self._residency[model].users or self._residency[model].waiting)
 
     def load(self, model: str) -> None:
         """Load a model without a request for it, as soon as there is room."""

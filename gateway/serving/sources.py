@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from engine import Engine, EngineStatus
 from gateway.residency.residents import Residents
+from gateway.settings.table import ServedModel
 
 
 class EngineSource(Protocol):
@@ -46,6 +47,19 @@ class EngineSource(Protocol):
     @property
     def idle_left(self) -> float | None:
         """Seconds until the model is unloaded for idleness; None if it is not."""
+
+
+class EngineHost(Protocol):
+    """Sources of engines, which models may join while the server runs."""
+
+    async def join(self, model: ServedModel) -> EngineSource:
+        """Return the source of a model that joins. One that has joined is loaded again, from its new file."""
+
+    async def leave(self, name: str) -> None:
+        """Unload a model that has joined once no request uses it, and forget it. No request may follow."""
+
+    def used(self, name: str) -> bool:
+        """Return True if a request uses a model or waits for it."""
 
 
 class OpenEngine(EngineSource):

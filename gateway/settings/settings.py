@@ -55,15 +55,15 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         ge=1,
         le=100_000,
         title="N",
-        description="stored responses of /v1/responses; beyond that, the client with the most loses its least recently "
-        "used",
+        description="stored responses and conversations; beyond that, the client with the most loses its least "
+        "recently used",
     )
     stored_bytes: int = Field(
         64 * 2**20,
         ge=1,
         le=2**40,
         title="BYTES",
-        description="total size of the stored responses, as JSON with their inputs",
+        description="total size of the stored responses and conversations, as JSON with their items",
     )
     background_limit: int | None = Field(
         None,

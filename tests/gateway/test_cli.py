@@ -63,6 +63,7 @@ def test_an_empty_variable_is_no_value(config: Path) -> None:
 
 VALUES = {
     "offline": "true",
+    "allow_pull": "true",
     "alias": "mine",
     "parse_special": "true",
     "lora_apply": "true",

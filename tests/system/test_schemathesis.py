@@ -135,12 +135,21 @@ class Api:
         case.body = {**with_plain_integers(case.body), "model": "default"}
         assert self.send(case).status_code == 200
 
-    def known_id(self, endpoint: AnyEndpoint) -> str:
-        """Return the id of an existing response."""
+    def known_ids(self, endpoint: AnyEndpoint) -> dict[str, str]:
+        """Return the path parameters of an existing model, conversation or response."""
         if endpoint.path.startswith("/v1/models"):
-            return "default"
-        body = {"input": "Hi", "max_output_tokens": 1, "background": True}
-        answer: dict[str, Any] = httpx.post(f"{self.url}/v1/responses", json=body, trust_env=False).json()
+            return {"id": "default"}
+        if endpoint.path.startswith("/v1/conversations"):
+            ids = {"id": self.conversation(), "item_id": "msg_hi"}
+            return {name: value for name, value in ids.items() if f"{{{name}}}" in endpoint.path}
+        return {"id": self._created("/v1/responses", {"input": "Hi", "max_output_tokens": 1, "background": True})}
+
+    def conversation(self) -> str:
+        """Return the id of an existing conversation, with one item."""
+        return self._created("/v1/conversations", {"items": [{"role": "user", "content": "Hi", "id": "msg_hi"}]})
+
+    def _created(self, path: str, body: dict[str, Any]) -> str:
+        answer: dict[str, Any] = httpx.post(f"{self.url}{path}", json=body, trust_env=False).json()
         return str(answer["id"])
 
 
@@ -219,10 +228,12 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
         body = case.body = with_plain_integers(case.body)
         for name in {"model", "name"} & (body.keys() if isinstance(body, dict) else set()):
             body[name] = "default" if isinstance(body[name], str) else body[name]
+        if isinstance(body, dict) and body.get("conversation"):
+            body["conversation"] = api.conversation()
         if case.query and "model" in case.query:
             case.query["model"] = "default"
         if "id" in case.path_parameters:
-            case.path_parameters = {"id": api.known_id(endpoint)}
+            case.path_parameters = api.known_ids(endpoint)
         response = api.send(case)
         if response.status_code == 400:
             assert api.refusals.code_of(response) not in FORETOLD

@@ -58,10 +58,10 @@ def unknown_fields(body: BaseModel) -> Iterator[str]:
     """Yield the unknown fields of a body. Those of inner objects have a path: `stream_options.x`."""
     yield from body.model_extra or ()
     given = body.model_fields_set
-    for name in type(body).model_fields:
+    for name, field in type(body).model_fields.items():
         if name not in given:
             continue
         value = getattr(body, name)
         for part in value if isinstance(value, list | tuple) else (value,):
             if isinstance(part, BaseModel):
-                yield from (f"{name}.{inner}" for inner in unknown_fields(part))
+                yield from (f"{field.alias or name}.{inner}" for inner in unknown_fields(part))

@@ -1,6 +1,6 @@
 """Fields by which OpenAI's clients label a request. They have no effect on the text."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -16,13 +16,17 @@ def _few(metadata: object) -> object:
     return metadata
 
 
+Metadata: TypeAlias = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    BeforeValidator(_few),
+    Field(max_length=MAX_METADATA),
+]
+
+
 class LabelFields(Fields):
     """Fields shared by chat and responses."""
 
-    metadata: Annotated[
-        dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-        BeforeValidator(_few),
-    ] = Field(default_factory=dict, max_length=MAX_METADATA)
+    metadata: Metadata = Field(default_factory=dict)
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     user: str | None = None
     safety_identifier: str | None = Field(None, max_length=64)

@@ -4,21 +4,28 @@ from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import Api
 from gateway.apis.openai.chat.endpoint import chat_endpoints
 from gateway.apis.openai.completions.endpoint import completions_endpoints
+from gateway.apis.openai.conversations.endpoint import conversations_endpoints
+from gateway.apis.openai.conversations.store import ConversationStore
 from gateway.apis.openai.embeddings.endpoint import embeddings_endpoints
 from gateway.apis.openai.models.endpoint import models_endpoints
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.endpoint import responses_endpoints
 from gateway.apis.openai.responses.store.store import ResponseStore
+from gateway.apis.openai.responses.turn import Histories
 from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 
 
-def openai_api(models: Models, store: ResponseStore, background: BackgroundResponses) -> Api:
+def openai_api(
+    models: Models, store: ResponseStore, conversations: ConversationStore, background: BackgroundResponses
+) -> Api:
     """Return OpenAI's API."""
+    histories = Histories(store, conversations)
     endpoints = (
         *completions_endpoints(models),
         *chat_endpoints(models),
-        *responses_endpoints(models, store, background),
+        *responses_endpoints(models, store, histories, background),
+        *conversations_endpoints(conversations, store),
         *embeddings_endpoints(models),
         *models_endpoints(models),
     )

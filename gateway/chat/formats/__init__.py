@@ -5,21 +5,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.chat.formats import deepseek, glm, harmony, hermes, llama, mistral, qwen_coder
+from gateway.chat.formats import deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
 from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
 from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
 from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
+from gateway.chat.formats.kimi import Kimi
+from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
-from gateway.chat.formats.qwen_coder import QwenCoder
+from gateway.chat.formats.tag_calls import TagCalls
 
 __all__ = ["Format", "FormatKey", "create", "recognize"]
 
-_REASONING_TAGS = (Tags("<think>", "</think>"), Tags("[THINK]", "[/THINK]"), Tags("<|channel>thought", "<channel|>"))
+_REASONING_TAGS = (
+    Tags("<think>", "</think>"),
+    Tags("<seed:think>", "</seed:think>"),
+    Tags("[THINK]", "[/THINK]"),
+    Tags("<|inner_prefix|>", "<|inner_suffix|>"),
+    Tags("<|channel>thought", "<channel|>"),
+)
 _TOOLS = re.compile(r"\btools\b")
 _NO_TOKENS: Mapping[str, int] = {}
 
@@ -33,7 +41,17 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "gemma-4": partial(Gemma, markers=GEMMA_4),
     "gemma-3": ToolCode,
     "glm": Glm,
-    "qwen-coder": QwenCoder,
+    "kimi": Kimi,
+    "dsml-functions": partial(TagCalls, markup=tag_calls.dsml(tag_calls.FUNCTION_CALLS)),
+    "dsml": partial(TagCalls, markup=tag_calls.dsml("tool_calls")),
+    "minimax": partial(TagCalls, markup=tag_calls.MINIMAX),
+    "seed": partial(TagCalls, markup=tag_calls.SEED),
+    "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
+    "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
+    "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
+    "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
+    "apertus": Apertus,
+    "lfm2": Lfm2,
     "hermes": Hermes,
     "llama": partial(Llama, pythonic=False),
     "llama-pythonic": partial(Llama, pythonic=True),
@@ -61,7 +79,16 @@ def recognize(template: str) -> FormatKey:
         (FUNCTION_GEMMA.call.opening, "function-gemma"),
         (GEMMA_4.call.opening, "gemma-4"),
         (glm.KEY, "glm"),
-        (qwen_coder.FUNCTION, "qwen-coder"),
+        (kimi.SECTION, "kimi"),
+        (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),
+        (tag_calls.MINIMAX.block.opening, "minimax"),
+        (tag_calls.SEED.block.opening, "seed"),
+        (tag_calls.FUNCTION, "qwen-coder"),
+        (listed_calls.NEMOTRON.opening, "nemotron"),
+        (listed_calls.APRIEL_END, "apriel"),
+        (listed_calls.GRANITE.opening, "granite"),
+        (listed_calls.APERTUS.opening, "apertus"),
+        *((marker, "lfm2") for marker in listed_calls.LFM2_MARKERS),
         (hermes.OPENING, "hermes"),
     )
     found = next((name for marker, name in names if marker in template), None)

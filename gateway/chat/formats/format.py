@@ -85,6 +85,10 @@ class TaggedFormat(Format, ABC):
     text_calls = IN_JSON
     opening: str
     """Marker that begins forced calls."""
+    inner_token = ""
+    """Special token that is a part of the markers, if there is one."""
+    calls_end_reasoning = False
+    """True if models call tools without the end of their reasoning."""
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         self.special_tokens = special_tokens
@@ -120,6 +124,7 @@ class TaggedFormat(Format, ABC):
             calls=self.readers(known) if tools else {},
             leading=self.leading(known) if tools else {},
             reasoning_tags=self.reasoning_tags,
+            calls_end_reasoning=self.calls_end_reasoning,
             thinking=thinking,
         )
         return ReaderParser(reader)
@@ -128,7 +133,7 @@ class TaggedFormat(Format, ABC):
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
-        rules = Rules(self.special_tokens)
+        rules = Rules(self.special_tokens, self.inner_token)
         before = self._reasoning(rules, thinking=thinking)
         calls = self.calls(rules, chosen(tools, choice), parallel=parallel)
         answer = self.free(rules, calls, parallel=parallel) if choice == "auto" else self.forced(rules, calls)
@@ -147,7 +152,7 @@ class TaggedFormat(Format, ABC):
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
         if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
-        rules = Rules(self.special_tokens)
+        rules = Rules(self.special_tokens, self.inner_token)
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {embedded(grammar)}")
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:

@@ -72,5 +72,7 @@ def _read_argument(source: Source, out: Output, tool: Signature, writer: Argumen
 
 
 def _call(rules: Rules, tool: Tool) -> str:
-    written = text_arguments(rules, tool, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE, _VALUE), _VALUE_END)
+    written = text_arguments(
+        rules, tool, lambda name, _text: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE, _VALUE), _VALUE_END
+    )
     return f"{rules.text(tool.name)} {written} {rules.text(_NEWLINE, _CLOSING)}"

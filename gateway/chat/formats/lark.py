@@ -6,7 +6,7 @@ any other marker by its text only. So the vocabulary determines the expression f
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -22,13 +22,15 @@ _SLASH = re.compile(r"\\.|/", re.DOTALL)
 class Rules:
     """Builder of one grammar. Its methods return expressions, which can be parts of other expressions."""
 
-    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], inner_token: str = "") -> None:
         """Start a grammar.
 
         Args:
             special_tokens: ids of the model's special tokens by their names.
+            inner_token: name of a special token that may be a part of markers.
         """
         self._tokens = special_tokens
+        self._inner = inner_token if inner_token in special_tokens else ""
         self._lines = [f"{ANYTHING}: /(?s:.*)/"]
 
     def rule(self, body: str, options: str = "") -> str:
@@ -39,12 +41,15 @@ class Rules:
 
     def text(self, *parts: str) -> str:
         """Return the expression for `parts` in sequence. A part that equals a special token's name means that token."""
-        return " ".join(map(self._part, filter(None, parts)))
+        return " ".join(map(self._part, self._pieces(parts)))
 
     def until(self, marker: str) -> str:
         """Return the expression for any text up to and including the first `marker`."""
         if marker in self._tokens:
             return f"{ANYTHING} {self._part(marker)}"
+        if self._inner and self._inner in marker:
+            before, _, after = marker.partition(self._inner)
+            return f"/(?s:.*){_pattern(before)}/ {self.text(self._inner, after)}"
         return self.rule(ANYTHING, f"[suffix={json.dumps(marker)}]")
 
     def several(self, expressions: list[str], separator: str, *, parallel: bool) -> str:
@@ -55,6 +60,11 @@ class Rules:
     def grammar(self, start: str) -> Grammar:
         """Return the grammar that matches `start`."""
         return Grammar(GrammarKind.LARK, "\n".join([f"start: {start}", *self._lines]))
+
+    def _pieces(self, parts: Iterable[str]) -> Iterator[str]:
+        for part in parts:
+            before, inner, after = part.partition(self._inner) if self._inner else (part, "", "")
+            yield from filter(None, (before, inner, after))
 
     def _part(self, text: str) -> str:
         return f"<[{self._tokens[text]}]>" if text in self._tokens else json.dumps(text)
@@ -100,6 +110,11 @@ def _from_json(source: str) -> str:
     except orjson.JSONDecodeError:
         schema = None
     return json_value(schema) if isinstance(schema, dict) else f"%json {source}"
+
+
+def _pattern(text: str) -> str:
+    """Return a pattern of a text without line breaks."""
+    return _SLASH.sub(_slash_escaped, re.escape(text))
 
 
 def _slash_escaped(found: re.Match[str]) -> str:

@@ -5,6 +5,9 @@ from gateway.chat.formats.signature import ArgumentTypes, Signature
 from gateway.chat.formats.source import Reading, Source, Truncated
 from gateway.chat.formats.values import as_json, escaped, quoted
 
+_TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "quoted"}
+"""Type of a value by the first character of its JSON text. A text with quotes stays as it is."""
+
 
 class ArgumentsWriter:
     """Emits a call and its arguments one after the other, as a JSON object."""
@@ -47,7 +50,14 @@ def read_text(source: Source, out: Output, types: ArgumentTypes, closing: tuple[
 
 def _converted(text: str, types: ArgumentTypes) -> str:
     """Return `text` as a JSON value of one of the types if possible, else as a JSON string."""
-    if "string" in types:
-        null = "null" in types and text.strip() in ("null", "None")
-        return "null" if null else quoted(text)
-    return as_json(text) or quoted(text)
+    value = as_json(text)
+    if value is None or ("string" in types and not types & _types_of(value)):
+        return quoted(text)
+    return value
+
+
+def _types_of(value: str) -> ArgumentTypes:
+    """Return JSON schema's names of the types of a value that is no string, from its JSON text."""
+    if value[0] in _TYPES:
+        return frozenset({_TYPES[value[0]]})
+    return frozenset({"number"} if set(value) & set(".eE") else {"number", "integer"})

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from typing_extensions import override
 
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
+from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
@@ -68,6 +69,7 @@ def read_answer(
     calls: Mapping[str, Reader],
     leading: Mapping[str, Reader],
     reasoning_tags: Tags | None,
+    calls_end_reasoning: bool,
     thinking: bool,
 ) -> Reading[None]:
     """Read reasoning, content and calls.
@@ -78,10 +80,12 @@ def read_answer(
         calls: readers of calls by their opening markers.
         leading: readers of calls by opening texts that count only at the start, or after reasoning.
         reasoning_tags: the tags around reasoning, which count only before content and calls.
+        calls_end_reasoning: True if a call in reasoning ends it.
         thinking: True if the text begins inside reasoning.
     """
+    reasoner = partial(_read_reasoning, source, out, calls if calls_end_reasoning else {})
     if reasoning_tags and thinking:
-        yield from source.until((reasoning_tags.closing,), out.reasoning)
+        yield from reasoner(reasoning_tags)
     while True:
         if leading and not out.answered:
             yield from source.skip_whitespace(out.content)
@@ -96,18 +100,30 @@ def read_answer(
         if marker in calls:
             yield from attempt(calls[marker], source, out, marker)
         elif reasoning_tags and not out.answered:
-            yield from source.until((reasoning_tags.closing,), out.reasoning)
+            yield from reasoner(reasoning_tags)
         else:
             out.content(marker)
 
 
-def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading[None]:
+def _read_reasoning(source: Source, out: Output, calls: Mapping[str, Reader], tags: Tags) -> Reading[None]:
+    """Read reasoning after its opening. One of `calls` ends it, too."""
+    began = out.calls
+    while out.calls == began:
+        marker = yield from source.until((tags.closing, *calls), out.reasoning)
+        if marker is None or marker == tags.closing:
+            return
+        yield from attempt(calls[marker], source, out, marker, otherwise=out.reasoning)
+
+
+def attempt(
+    reader: Reader, source: Source, out: Output, marker: str, *, otherwise: Emit | None = None
+) -> Reading[None]:
     """Read the part that `marker`, just read, opens.
 
-    Before a call begins, no delta of it is emitted, and if the text is malformed, all of it becomes content. After that
-    the arguments are streamed. If they are malformed, they stay incomplete, so that clients do not accept them as
-    complete, and the rest of the text is content. Markup that the end of the text truncates is dropped, as complete
-    markup is.
+    Before a call begins, no delta of it is emitted, and if the text is malformed, `marker` goes to `otherwise`, content
+    by default, and the rest is read again. After that the arguments are streamed. If they are malformed, they stay
+    incomplete, so that clients do not accept them as complete, and the rest of the text is content. Markup that the end
+    of the text truncates is dropped, as complete markup is.
     """
     began = out.calls
     source.hold(len(marker))
@@ -119,7 +135,7 @@ def attempt(reader: Reader, source: Source, out: Output, marker: str) -> Reading
             source.rest()
         source.rewind()
         if out.calls == began:
-            out.content(source.take(len(marker)))
+            (otherwise or out.content)(source.take(len(marker)))
     source.commit()
 
 

@@ -48,6 +48,10 @@ class _Schema:
     def types(self, schema: object, references: int) -> ArgumentTypes:
         if not isinstance(schema, Mapping) or references == 0:
             return ANY_TYPE
+        types = self._declared(schema, references)
+        return types | {"null"} if types and schema.get("nullable") is True else types
+
+    def _declared(self, schema: Mapping[str, Any], references: int) -> ArgumentTypes:
         named = schema.get("type")
         if isinstance(named, str):
             return frozenset({named})
@@ -67,6 +71,8 @@ class _Schema:
         return self._referred[reference]
 
     def _union(self, schema: Mapping[str, Any], references: int) -> ArgumentTypes:
+        if isinstance(parts := schema.get("allOf"), list):
+            return next(filter(None, (self.types(part, references - 1) for part in parts)), ANY_TYPE)
         choices = schema.get("anyOf") or schema.get("oneOf")
         if not isinstance(choices, list):
             return ANY_TYPE

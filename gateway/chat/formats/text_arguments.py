@@ -1,7 +1,7 @@
 """Grammars for arguments that a family writes one by one, as text."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from engine import RequestError
 from gateway.chat.formats.lark import Rules, either, json_value
@@ -11,6 +11,9 @@ from gateway.chat.tools import Tool
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
 _NOTHING = '""'
 _DEFINITIONS = ("$defs", "definitions")
+
+Opening: TypeAlias = Callable[[str, bool], tuple[str, ...]]
+"""Returns the texts before an argument's value from its name, and whether the value is text or JSON."""
 
 
 def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
@@ -50,14 +53,15 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
     return f"{either(firsts)}?" if firsts else ""
 
 
-def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str, ...]], closing: str) -> str:
+def text_arguments(rules: Rules, tool: Tool, opening: Opening, closing: str, line: str = "") -> str:
     """Return the expression for the tool's arguments in the order of its schema, with optional ones optional.
 
     Args:
         rules: the grammar.
         tool: the tool.
-        opening: returns the texts before the value of an argument of this name.
+        opening: returns the texts before the value of an argument.
         closing: the text after every value.
+        line: the line break between a value and `closing`. Free text ends with or without it, as the model likes.
 
     Raises:
         RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
@@ -66,23 +70,25 @@ def text_arguments(rules: Rules, tool: Tool, opening: Callable[[str], tuple[str,
     written = []
     for name, schema in argument_schemas(tool).items():
         types = types_of(name)
-        if types and "string" not in types:
-            value = f"{json_value(schema)} {rules.text(closing)}"
-        else:
-            value = text_value(rules, tool, name, schema, closing)
-        argument = f"{rules.text(*opening(name))} {value}"
-        written.append(argument if name in tool.parameters.get("required", ()) else f"({argument})?")
+        head, json_head = opening(name, True), opening(name, False)
+        forms = []
+        if not types or "string" in types:
+            forms.append(f"{rules.text(*head)} {text_value(rules, tool, name, schema, closing, line)}")
+        if not forms or (head != json_head and types != {"string"}):
+            forms.append(f"{rules.text(*json_head)} {json_value(schema)} {rules.text(line, closing)}")
+        argument = either(forms)
+        written.append(argument if name in tool.parameters.get("required", ()) else f"{argument}?")
     return " ".join(written)
 
 
-def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str) -> str:
+def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str, line: str = "") -> str:
     """Return the expression for a text without quotes and the `closing` after it.
 
     Raises:
         RequestError: as in `text_arguments`.
     """
     if known := _texts(schema):
-        return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(closing)}"
+        return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(line, closing)}"
     if tool.strict:
         _check_unlimited(tool, name, schema)
     return rules.until(closing)

@@ -78,3 +78,10 @@ IN_JSON = TextCalls(Tags("<tool_call>", "</tool_call>"), Tags("<tool_response>",
 
 IN_PYTHON = TextCalls(Tags("```tool_code", "```"), Tags("```tool_output", "```"), _python_call)
 """Notation for Gemma 3, from Google's guide."""
+
+IN_LFM2 = TextCalls(
+    Tags("<|tool_call_start|>", "<|tool_call_end|>"),
+    Tags("<|tool_response_start|>", "<|tool_response_end|>"),
+    lambda name, arguments: f"[{_python_call(name, arguments)}]",
+)
+"""Notation of LFM2."""

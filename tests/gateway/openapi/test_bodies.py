@@ -10,6 +10,7 @@ from gateway.apis.generate.request import GenerateBody
 from gateway.apis.llama_server.tokenize.request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.conversations.request import ConversationBody, ItemsBody, MetadataBody
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.apis.openai.responses.request import ResponseBody
 from tests.gateway import description
@@ -46,6 +47,10 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ChatBody, {"messages": ASKED, "functions": [FUNCTION], "function_call": {"name": "f"}}),
     (ChatBody, {"messages": ASKED, "audio": None, "modalities": ["text"], "chat_template_kwargs": {"a": 1}}),
     (ResponseBody, {"input": "a", "truncation": "disabled", "conversation": None}),
+    *((ResponseBody, {"conversation": named}) for named in each("conv_1", {"id": "conv_1"})),
+    *((ConversationBody, body) for body in each({}, {"metadata": None, "items": None}, {"items": [], "metadata": {}})),
+    *((MetadataBody, {"metadata": metadata}) for metadata in each(None, {}, {"a": "b"})),
+    *((ItemsBody, {"items": items}) for items in each([], [{"role": "user", "content": "a"}] * 20)),
     (
         ResponseBody,
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
@@ -59,6 +64,10 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (CompletionBody, {"prompt": "a", "response_format": {"type": "json_schema", "schema": {}}}),
 ]
 REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
+    *((ResponseBody, {"conversation": named}) for named in each("", {}, {"id": 5}, 5, [])),
+    *((MetadataBody, body) for body in each({}, {"metadata": {"a": 1}}, {"metadata": []})),
+    *((ItemsBody, body) for body in each({}, {"items": None}, {"items": "a"}, {"items": [{"role": "user"}]})),
+    (ItemsBody, {"items": [{"role": "user", "content": "a"}] * 21}),
     (CompletionBody, {}),
     *(
         (CompletionBody, {"prompt": prompt})

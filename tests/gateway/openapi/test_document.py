@@ -11,7 +11,7 @@ from jsonschema_rs import ValidationError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from gateway.apis.openai.responses.stored import Page
+from gateway.apis.openai.responses.store.pages import Page
 from gateway.openapi.document import describe, plain_path
 from tests.gateway import description
 from tests.gateway.application import apis, app_of

@@ -119,10 +119,17 @@ class ToolChoiceAllowed(JsonObject):
 ResponseToolChoice: TypeAlias = Literal["none", "auto", "required"] | ToolChoiceFunction | ToolChoiceAllowed
 
 
+class ConversationEcho(JsonObject):
+    """The conversation that a response continues."""
+
+    id: str
+
+
 class RequestEcho(JsonObject):
     """The fields of the request that a response repeats."""
 
     background: bool
+    conversation: NotRequired[ConversationEcho]
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None

@@ -9,9 +9,11 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from engine import GenerationRequest, Unavailable
+from gateway.apis.openai.conversations.store import Turn
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
+from gateway.apis.openai.responses.turn import end_turn
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, Cause
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
@@ -24,8 +26,8 @@ OVERDUE = "the request's deadline passed"
 
 
 @dataclass(frozen=True, slots=True)
-class BackgroundWork:
-    """A response to run in the background."""
+class ResponseWork:
+    """A response to generate."""
 
     answer: ResponseAnswer
     """The response under construction."""
@@ -38,7 +40,9 @@ class BackgroundWork:
     names: Mapping[str, str]
     """The client's names of fields, as in `Generations`."""
     inputs: list[EncodedItem]
-    """Input items of the request, stored with the response."""
+    """Input items of the request, stored with the response. Empty if it is not stored."""
+    turn: Turn
+    """Place of the response in a conversation. It is also cancelled with the end of what the caller holds."""
 
     @property
     def owner(self) -> str:
@@ -55,10 +59,10 @@ class BackgroundWork:
 class _Running:
     """A response that runs, or that the engine has not yet accepted."""
 
-    work: BackgroundWork
+    work: ResponseWork
     """The work under way."""
     size: int
-    """`BackgroundWork.size`."""
+    """`ResponseWork.size`."""
     accepted: bool = False
     """True once the engine has accepted the request."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -108,7 +112,7 @@ class BackgroundResponses:
                         _close(running, SHUTDOWN, Cause.SHUTDOWN)
                 tasks.cancel_scope.cancel()
 
-    async def start(self, work: BackgroundWork) -> None:
+    async def start(self, work: ResponseWork) -> None:
         """Start a response. Waits until the engine accepts it.
 
         Raises the errors of `Generations.open`, `RefusedError` (429) if the owner has too many running responses, and
@@ -123,7 +127,7 @@ class BackgroundResponses:
             self._forget(work)
             raise
 
-    def _add(self, work: BackgroundWork) -> _Running:
+    def _add(self, work: ResponseWork) -> _Running:
         """Count the work against its owner's limits. Raises `RefusedError` (429) beyond them."""
         owned = self._owners.get(work.owner, {})
         if len(owned) >= self._max_per_owner:
@@ -138,7 +142,7 @@ class BackgroundResponses:
         self._owners.setdefault(work.owner, {})[work.answer.id] = running
         return running
 
-    def find(self, owner: str, response_id: str) -> BackgroundWork | None:
+    def find(self, owner: str, response_id: str) -> ResponseWork | None:
         """Return the work of an owner's running response, or None."""
         running = self._owners.get(owner, {}).get(response_id)
         return running.work if running else None
@@ -167,7 +171,7 @@ class BackgroundResponses:
             self._forget(work)
             running.finished.set()
 
-    def _forget(self, work: BackgroundWork) -> None:
+    def _forget(self, work: ResponseWork) -> None:
         """Remove a response that no longer runs. Has no effect if it was removed before."""
         owned = self._owners.get(work.owner, {})
         owned.pop(work.answer.id, None)
@@ -194,6 +198,7 @@ class BackgroundResponses:
             running.work.answer.start()
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
+            await end_turn(running.work.turn, running.work.answer, running.work.inputs)
         if deadline.cancelled_caught:
             _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)

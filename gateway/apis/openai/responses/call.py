@@ -39,6 +39,8 @@ class ResponseCall:
     """The engine's request, without an id and a prompt."""
     options: ResponseOptions
     """Options for the shape of the answer."""
+    conversation_id: str | None
+    """Id of the stored conversation that the response continues."""
     store: bool
     """True to store the response."""
     names: dict[str, str]
@@ -53,6 +55,7 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
         conversation=encode_conversation(body.conversation()),
         request=body.request(),
         options=_options(body),
+        conversation_id=body.conversation_id,
         store=body.store,
         names=body.engine_names,
     )

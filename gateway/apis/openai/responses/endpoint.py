@@ -1,21 +1,24 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.openai.conversations.store import check_new
 from gateway.apis.openai.responses.answer import Response
-from gateway.apis.openai.responses.background import BackgroundResponses, BackgroundWork
+from gateway.apis.openai.responses.background import BackgroundResponses, ResponseWork
 from gateway.apis.openai.responses.call import ResponseCall, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.input import resolve
-from gateway.apis.openai.responses.request import ResponseBody
+from gateway.apis.openai.responses.request import ResponseBody, missing_input
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.turn import Histories, end_turn, ending_turn
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
@@ -31,67 +34,86 @@ class ResponsesEndpoints:
     An ended response is stored if its request allows it. A response is not stored if its client has left.
     """
 
-    def __init__(self, models: Models, store: ResponseStore, background: BackgroundResponses) -> None:
+    def __init__(
+        self, models: Models, store: ResponseStore, histories: Histories, background: BackgroundResponses
+    ) -> None:
         self._models = models
         self._store = store
+        self._histories = histories
         self._background = background
 
     async def create(self, call: Call[ResponseCall]) -> JsonReply[Response] | EventStream:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         asked, caller = call.prepared, call.caller
-        names, stores, options = asked.names, asked.store, asked.options
-        served = await self._models.resolve(call.caller, asked.model)
-        inputs, prompt = await self._read(caller, asked, served)
-        request = prompt.generation(asked.request, caller.request_id)
-        answer = ResponseAnswer(served.name, options, prompt)
-        del call, asked  # the conversation, which may be large, is not needed while the engine works
-        if not stores:
-            inputs = []
+        served = await self._models.resolve(caller, asked.model)
+        turn, history = await self._histories.begin(caller, asked)
+        try:
+            inputs, prompt = await self._read(caller, asked, served, history)
+            request = prompt.generation(asked.request, caller.request_id)
+            answer = ResponseAnswer(served.name, asked.options, prompt)
+            stores, background = asked.store, asked.options.background
+            kept = inputs if stores else []
+            work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, turn)
+            del call, asked, history, inputs  # the items, which may be large, are not needed while the engine works
+            if background:
+                await self._background.start(work)
+                return JsonReply(answer.content().fragment())
+            return await self._answer(work, stores=stores)
+        except BaseException:
+            turn.cancel()  # before the error is sent, so that the client can try again
+            raise
+
+    async def _answer(self, work: ResponseWork, *, stores: bool) -> JsonReply[Response] | EventStream:
+        answer, request = work.answer, work.request
 
         def save() -> None:
             if stores:
-                self._store.put(caller.credentials, answer.stored(inputs))
+                self._store.put(work.owner, answer.stored(work.inputs))
 
-        if options.background:
-            await self._background.start(BackgroundWork(answer, served.generations, caller, request, names, inputs))
-        elif request.stream:
+        if request.stream:
             events = ResponseEvents(answer, save)
-            source = served.generations.stream(caller, request, events.encode, names, operation=Operation.CHAT)
-            return EventStream(source, end=b"", encode_failure=events.fail, status=source.status)
-        else:
-            whole = await served.generations.run(caller, request, names, operation=Operation.CHAT)
-            for end in whole.outcomes:
-                await answer.add_whole(whole.prompt_tokens, end)
-            save()
+            source = work.generations.stream(work.caller, request, events.encode, work.names, operation=Operation.CHAT)
+            ending = ending_turn(source, work.turn, answer, work.inputs)
+            return EventStream(ending, end=b"", encode_failure=events.fail, status=source.status)
+        whole = await work.generations.run(work.caller, request, work.names, operation=Operation.CHAT)
+        for end in whole.outcomes:
+            await answer.add_whole(whole.prompt_tokens, end)
+        save()
+        await end_turn(work.turn, answer, work.inputs)
         return JsonReply(answer.content().fragment())
 
     async def count(self, call: Call[ResponseCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.input_tokens`."""
         served = await self._models.resolve(call.caller, call.prepared.model)
-        _, prompt = await self._read(call.caller, call.prepared, served)
+        history = await self._histories.read(call.caller, call.prepared)
+        _, prompt = await self._read(call.caller, call.prepared, served, history)
         count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
         return JsonReply(count)
 
-    async def _read(self, caller: Caller, asked: ResponseCall, served: Served) -> tuple[list[EncodedItem], ChatPrompt]:
+    async def _read(
+        self, caller: Caller, asked: ResponseCall, served: Served, history: Sequence[EncodedItem]
+    ) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
-        previous, owner = asked.options.previous_id, caller.credentials
-        history = [] if previous is None else self._store.history(owner, previous)
-        inputs = resolve(asked.inputs, partial(self._store.items, owner))
+        inputs = resolve(asked.inputs, partial(self._store.items, caller.credentials))
+        if asked.conversation_id is not None:
+            check_new(history, inputs, "input")
+            if not history and not inputs:
+                raise missing_input()
         conversation = append_items(asked.conversation, (item.json for item in (*history, *inputs)))
         return inputs, await served.prompts.prompt(caller, conversation, asked.names)
 
 
 def responses_endpoints(
-    models: Models, store: ResponseStore, background: BackgroundResponses
+    models: Models, store: ResponseStore, histories: Histories, background: BackgroundResponses
 ) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of responses."""
-    endpoints = ResponsesEndpoints(models, store, background)
+    endpoints = ResponsesEndpoints(models, store, histories, background)
     return (
         Endpoint(
             method="POST",
             path="/v1/responses",
             id="createResponse",
-            summary="Continue a conversation, also that of a stored response.",
+            summary="Continue a conversation, also a stored one or that of a stored response.",
             body=ResponseBody,
             prepare=prepare_response,
             handler=endpoints.create,

@@ -187,9 +187,14 @@ def read_input(value: object) -> tuple[InputItem, ...]:
         raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
     if not 0 < len(value) <= MAX_ITEMS:
         raise ValueError(f"should have 1 to {MAX_ITEMS} items")
-    if sum(map(_parts, value)) > MAX_PARTS:
+    return read_items(value, "input")
+
+
+def read_items(values: Sequence[object], place: str) -> tuple[InputItem, ...]:
+    """Return the items of an array in a field named `place`. Raises the errors of `read_input`."""
+    if sum(map(_parts, values)) > MAX_PARTS:
         raise ValueError(f"should have at most {MAX_PARTS} parts in total")
-    return tuple(_read_item(item, f"input[{at}]") for at, item in enumerate(value))
+    return tuple(_read_item(item, f"{place}[{at}]") for at, item in enumerate(values))
 
 
 def _parts(item: object) -> int:
@@ -204,8 +209,8 @@ def _read_item(value: object, place: str) -> InputItem:
     return read_kind(_KINDS, value, place)
 
 
-def encode_input(items: Sequence[InputItem]) -> tuple[EncodedItem | str, ...]:
-    """Return the items as JSON, and the id of each reference in its place.
+def encode_input(items: Sequence[InputItem], place: str = "input") -> tuple[EncodedItem | str, ...]:
+    """Return the items of a field as JSON, and the id of each reference in its place.
 
     Raises `RequestError` if two references name the same item: they would turn a small body into a large input.
     """
@@ -213,19 +218,22 @@ def encode_input(items: Sequence[InputItem]) -> tuple[EncodedItem | str, ...]:
     for at, item in enumerate(items):
         if isinstance(item, Reference):
             if item.id in referred:
-                raise refusal(f"input[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
+                raise refusal(f"{place}[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
             referred.add(item.id)
     return tuple(item.id if isinstance(item, Reference) else encode_item(item.to_json()) for item in items)
 
 
 def resolve(
-    inputs: Sequence[EncodedItem | str], find: Callable[[Collection[str]], Mapping[str, EncodedItem]]
+    inputs: Sequence[EncodedItem | str],
+    find: Callable[[Collection[str]], Mapping[str, EncodedItem]],
+    place: str = "input",
 ) -> list[EncodedItem]:
     """Return the items of `encode_input`, with each reference replaced by its item.
 
     Args:
         inputs: items and ids of references.
         find: returns the stored items among some ids.
+        place: name of the field.
 
     Raises:
         RequestError: if a reference names an unknown item. `find` may raise it, too.
@@ -234,12 +242,12 @@ def resolve(
     if len(own) == len(inputs):
         return own
     found = find([item for item in inputs if isinstance(item, str)])
-    return [_resolved(item, found, at) for at, item in enumerate(inputs)]
+    return [_resolved(item, found, f"{place}[{at}].id") for at, item in enumerate(inputs)]
 
 
-def _resolved(item: EncodedItem | str, found: Mapping[str, EncodedItem], at: int) -> EncodedItem:
+def _resolved(item: EncodedItem | str, found: Mapping[str, EncodedItem], place: str) -> EncodedItem:
     if isinstance(item, EncodedItem):
         return item
     if item not in found:
-        raise refusal(f"input[{at}].id", f"no stored item has the id {item[:100]!r}")
+        raise refusal(place, f"no stored item has the id {item[:100]!r}")
     return found[item]

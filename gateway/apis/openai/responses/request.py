@@ -11,11 +11,12 @@ from gateway.apis.fields import constraints
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
-from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
-from gateway.apis.openai.responses.input import InputForms, InputItem, read_input
+from gateway.apis.openai.responses.input import Id, InputForms, InputItem, read_input
+from gateway.apis.openai.responses.store.pages import Includes
 from gateway.apis.openai.responses.tools import ResponseToolFields
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
@@ -85,6 +86,18 @@ class TextOptions(Fields):
     verbosity: Verbosity | None = None
 
 
+class ConversationReference(Nested):
+    """The conversation that a response continues."""
+
+    id: Id
+
+
+def _as_reference(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("should be the id of a conversation, or an object with the id")  # noqa: TRY004 (pydantic reports ValueError only)
+    return {"id": value} if isinstance(value, str) else value
+
+
 class ResponseStreamOptions(Fields):
     """Options of a stream. `include_obfuscation` has no effect: it pads encrypted streams, and this server has none."""
 
@@ -94,9 +107,10 @@ class ResponseStreamOptions(Fields):
 class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
     """The body of a response request."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("input"), given("previous_response_id")]})
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [given("input"), given("previous_response_id"), given("conversation")]}
+    )
     unsupported: ClassVar[Mapping[str, str]] = {
-        "conversation": "is not supported: use previous_response_id",
         "prompt": "is not supported: this server stores no prompt templates",
         "context_management": "is not supported: this server does not compact",
         "moderation": "is not supported: this server does not moderate",
@@ -108,24 +122,19 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
     )
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation_: (
+        Annotated[
+            ConversationReference, BeforeValidator(_as_reference, json_schema_input_type=Id | ConversationReference)
+        ]
+        | None
+    ) = Field(None, alias="conversation")
     text: TextOptions = Field(default_factory=TextOptions)
     reasoning: Reasoning = Field(default_factory=Reasoning)
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)
     parse_special: bool | None = Field(None, description=PARSE_SPECIAL)
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
-    include: list[
-        Literal[
-            "message.output_text.logprobs",
-            "reasoning.encrypted_content",  # reasoning is sent and read as plain text
-            "message.input_image.image_url",  # this and the rest: of tools and media that no response here has
-            "file_search_call.results",
-            "web_search_call.results",
-            "web_search_call.action.sources",
-            "computer_call_output.output.image_url",
-            "code_interpreter_call.outputs",
-        ]
-    ] = Field(default_factory=list, max_length=64, fail_fast=True)
+    include: Includes = Field(default_factory=list)
     truncation: Literal["auto", "disabled"] = Field("disabled", json_schema_extra={"enum": ["disabled"]})
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
@@ -141,12 +150,14 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ResponseBody":
-        if not self.input and self.previous_response_id is None:
+        if self.conversation_ is not None and self.previous_response_id is not None:
             raise RequestError(
-                "One of input and previous_response_id should be given.",
-                code="missing_required_parameter",
-                param="input",
+                "Only one of previous_response_id and conversation should be given.",
+                code="mutually_exclusive_parameters",
+                param="previous_response_id",
             )
+        if not self.input and self.previous_response_id is None and self.conversation_ is None:
+            raise missing_input()
         if self.stream_options is not None and not self.stream:
             raise refusal("stream_options", "is allowed only where stream is true")
         if self.background and not self.store:
@@ -197,6 +208,11 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             token_ids=True,
         )
 
+    @property
+    def conversation_id(self) -> str | None:
+        """Id of the conversation that the response continues."""
+        return None if self.conversation_ is None else self.conversation_.id
+
     def echo(self) -> RequestEcho:
         """Return the fields that a response repeats."""
         echo: RequestEcho = {
@@ -220,6 +236,14 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             "top_p": self.top_p,
             "truncation": "disabled",  # a request with another value is refused
         }
+        if self.conversation_ is not None:
+            echo["conversation"] = {"id": self.conversation_.id}
         if self.user is not None:
             echo["user"] = self.user
         return echo
+
+
+def missing_input() -> RequestError:
+    """Return the error for a request without anything to answer."""
+    message = "One of input, previous_response_id and conversation should be given, with at least one item."
+    return RequestError(message, code="missing_required_parameter", param="input")

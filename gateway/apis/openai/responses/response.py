@@ -61,6 +61,16 @@ class ResponseAnswer:
         """True if the response has ended, with any status."""
         return self._progress["status"] not in {"queued", "in_progress"}
 
+    @property
+    def can_continue(self) -> bool:
+        """True if the response has ended so that another one may follow it."""
+        return self._progress["status"] in {"completed", "incomplete"}
+
+    @property
+    def output(self) -> tuple[EncodedItem, ...]:
+        """Items of the output so far."""
+        return self._output.items()
+
     def content(self) -> EncodedResponse:
         """Return the response in its current state. Unknown values are null or absent, as in OpenAI's answers."""
         head: ResponseHead = {
@@ -70,7 +80,7 @@ class ResponseAnswer:
             "model": self._model,
             **self._progress,
         }
-        return EncodedResponse(encode_head(head), self._output.items(), self._options.echo)
+        return EncodedResponse(encode_head(head), self.output, self._options.echo)
 
     def stored(self, inputs: Sequence[EncodedItem]) -> StoredResponse:
         """Return the ended response for the store, with the items of its request."""
@@ -79,7 +89,7 @@ class ResponseAnswer:
             content=self.content(),
             inputs=tuple(inputs),
             previous_id=self._options.previous_id,
-            can_continue=self._progress["status"] in {"completed", "incomplete"},
+            can_continue=self.can_continue,
             background=self._options.background,
         )
 

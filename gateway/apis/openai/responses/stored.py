@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from types import NoneType
-from typing import Literal
-
-from pydantic import Field
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
-from gateway.apis.fields.nested import Nested, refusal
+from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.store.pages import PAGE_PARAMETERS, item_list, page_of, read_page
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
 
 _NOT_STORED = frozenset({404})
@@ -24,34 +22,6 @@ _STREAM_PARAMETER: Described = {
     "description": "A response is streamed only once, when it is created.",
     "schema": {"type": "boolean", "const": False, "default": False},
 }
-_PAGE_PARAMETERS: tuple[Described, ...] = (
-    {
-        "name": "limit",
-        "in": "query",
-        "description": "Maximum number of items.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
-    },
-    {
-        "name": "order",
-        "in": "query",
-        "description": "Order of the items: the first one first, or the last one first.",
-        "schema": {"type": "string", "enum": ["asc", "desc"], "default": "desc"},
-    },
-    {
-        "name": "after",
-        "in": "query",
-        "description": "Id of an item of the list. The page begins after it.",
-        "schema": {"type": "string"},
-    },
-)
-
-
-class Page(Nested):
-    """Query parameters of a page of items."""
-
-    limit: int = Field(20, ge=1, le=100, strict=False)
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
 
 
 class StoredResponsesEndpoints:
@@ -93,8 +63,8 @@ class StoredResponsesEndpoints:
 
     async def list_inputs(self, call: Call[None]) -> JsonReply[ItemList]:
         """Return a page of the input items of the response's own request."""
-        page = Page.model_validate(dict(call.http.query_params))
-        return JsonReply(_page(self._inputs(*_named(call)), page))
+        page = read_page(call.http.query_params)
+        return JsonReply(item_list(page_of(self._inputs(*_named(call)), page)))
 
     def _inputs(self, owner: str, response_id: str) -> Sequence[EncodedItem]:
         if (running := self._background.find(owner, response_id)) is not None:
@@ -105,24 +75,6 @@ class StoredResponsesEndpoints:
 def _named(call: Call[None]) -> tuple[str, str]:
     """Return the owner whose responses the caller may see, and the id in the path."""
     return call.caller.credentials, call.http.path_params["id"]
-
-
-def _page(items: Sequence[EncodedItem], page: Page) -> ItemList:
-    ordered = items if page.order == "asc" else items[::-1]
-    if page.after is not None:
-        places = [at for at, item in enumerate(ordered) if item.id == page.after]
-        if not places:
-            raise refusal("after", "should be the id of one of the items")
-        ordered = ordered[places[0] + 1 :]
-    shown = ordered[: page.limit]
-    first, last = (shown[0].id, shown[-1].id) if shown else ("", "")
-    return {
-        "object": "list",
-        "data": [item.fragment() for item in shown],
-        "has_more": len(shown) < len(ordered),
-        "first_id": first,
-        "last_id": last,
-    }
 
 
 def stored_responses_endpoints(store: ResponseStore, background: BackgroundResponses) -> tuple[AnyEndpoint, ...]:
@@ -172,7 +124,7 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             prepare=no_body,
             handler=endpoints.list_inputs,
             answer=ItemList,
-            query=_PAGE_PARAMETERS,
+            query=PAGE_PARAMETERS,
             refusals=_NOT_STORED,
         ),
     )

@@ -1,18 +1,9 @@
 """Texts in every family's markup, and their deltas."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
+from tests.gateway.chat.formats.case import Case, wide
+from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
-
-BAR = "\uff5c"
-
-
-def wide(text: str) -> str:
-    """DeepSeek's markers."""
-    return text.replace("|", BAR)
-
 
 TEMPLATES = {
     "hermes": "{{ tools }}<tool_call></tool_call><think></think>",
@@ -29,21 +20,8 @@ TEMPLATES = {
     "gemma-4": '{{ tools }}<|tool_call>call:<|"|><|channel>thought\n<channel|>',
     "function-gemma": "{{ tools }}<start_of_turn><start_function_call><escape>",
     "gemma-3": "<start_of_turn>",
+    **NEWER_TEMPLATES,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A text of a model of `family`, and its deltas."""
-
-    family: str
-    name: str
-    text: str
-    told: Sequence[Delta]
-    thinking: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.family}: {self.name}"
 
 
 _HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
@@ -347,4 +325,5 @@ CASES = [
         "```tool_code\nget_weather(ci",
         [CallBegan(0, "get_weather"), CallArguments(0, "{")],
     ),
+    *NEWER_CASES,
 ]

@@ -14,6 +14,8 @@ _NAMES = {
     "deepseek-typed": "deepseek",
     "gemma-4": "gemma",
     "function-gemma": "gemma",
+    "dsml-functions": "dsml",
+    **dict.fromkeys(("nemotron", "apriel", "granite"), "listed"),
 }
 
 

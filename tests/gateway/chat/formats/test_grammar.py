@@ -8,7 +8,9 @@ from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import CallBegan
 from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
-from tests.gateway.chat.formats.cases import TEMPLATES, wide
+from tests.gateway.chat.formats.case import wide
+from tests.gateway.chat.formats.cases import TEMPLATES
+from tests.gateway.chat.formats.forced_calls import CALLS, FRAMES, SEPARATORS
 from tests.gateway.chat.formats.matching import Vocabulary
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 
@@ -16,60 +18,18 @@ _MARKERS = [
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(
         wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
     ),
 ]
 _VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 
-_HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
-_FRAMES = {
-    "deepseek": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
-    "deepseek-typed": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
-    "mistral-listed": "[TOOL_CALLS][{}]",
-    "llama-pythonic": "[{}]",
-    "gemma-3": "```tool_code{}\n```",
-}
-_SEPARATORS = {
-    "hermes": "\n",
-    "plain": "\n",
-    "qwen-coder": "\n",
-    "glm": "\n",
-    "llama": "; ",
-    "mistral-listed": ", ",
-    "llama-pythonic": ", ",
-}
-_GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>{}\n</tool_call>"
-_CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n{}</function>\n</tool_call>"
-_CALLS = {
-    "hermes": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
-    "plain": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
-    "qwen-coder": (_CODER.format("<parameter=days>\n5\n</parameter>\n"), "\n5\n", "\nfive\n"),
-    "glm": (_GLM.format("\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>"), ">5<", ">five<"),
-    "llama": ('{"name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
-    "llama-pythonic": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
-    "mistral": ('[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}', '"Oslo"', "5"),
-    "mistral-listed": ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
-    "deepseek": (wide('<|tool▁call▁begin|>get_weather<|tool▁sep|>{"city": "Oslo"}<|tool▁call▁end|>'), '"Oslo"', "5"),
-    "deepseek-typed": (
-        wide('<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n{"city": "Oslo"}\n```<|tool▁call▁end|>'),
-        '"Oslo"',
-        "5",
-    ),
-    "harmony": (_HARMONY_CALL.format("get_weather", '{"city": "Oslo"}'), '"Oslo"', "5"),
-    "gemma-4": ('<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:5}<tool_call|>', "5", '<|"|>5<|"|>'),
-    "function-gemma": (
-        "<start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:5}<end_function_call>",
-        "5",
-        "<escape>5<escape>",
-    ),
-    "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
-}
-"""A call, a text in it, and a variant that the grammar must refuse."""
-
 
 def _text(family: str, *calls: str) -> str:
-    return _FRAMES.get(family, "{}").replace("{}", _SEPARATORS.get(family, "").join(calls))
+    return FRAMES.get(family, "{}").replace("{}", SEPARATORS.get(family, "").join(calls))
 
 
 def _format(family: str, vocabulary: Vocabulary) -> Format:
@@ -84,7 +44,7 @@ def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabulary: Vocabulary) -> None:
     chosen = _format(family, vocabulary)
-    call, right, wrong = _CALLS[family]
+    call, right, wrong = CALLS[family]
     for choice in ("required", Named("get_weather")):
         grammar = chosen.grammar(TOOLS, choice, parallel=False, thinking=False)
         assert grammar is not None
@@ -95,7 +55,18 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
 
 
-_IN_JSON = ["hermes", "plain", "llama", "mistral", "mistral-listed", "deepseek", "deepseek-typed", "harmony"]
+_IN_JSON = [
+    "hermes",
+    "plain",
+    "llama",
+    "mistral",
+    "mistral-listed",
+    "deepseek",
+    "deepseek-typed",
+    "harmony",
+    "kimi",
+    "nemotron",
+]
 
 
 @pytest.mark.parametrize("family", _IN_JSON)
@@ -106,7 +77,7 @@ def test_arguments_have_one_blank_or_a_line_break_and_an_indentation_between_tok
     assert grammar is not None
 
     def allowed(whitespace: str) -> bool:
-        call = _CALLS[family][0].replace('"city": ', f'"city":{whitespace}')
+        call = CALLS[family][0].replace('"city": ', f'"city":{whitespace}')
         return vocabulary.allows(grammar, _text(family, call))
 
     assert all(allowed(whitespace) for whitespace in ("", " ", "\n", "\n" + 20 * " "))
@@ -127,12 +98,12 @@ def test_an_answer_in_json_after_reasoning_has_the_same_bound(family: str, vocab
 def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary) -> None:
     grammar = _format(family, vocabulary).grammar(TOOLS, Named("now"), parallel=False, thinking=False)
     assert grammar is not None
-    assert not vocabulary.allows(grammar, _text(family, _CALLS[family][0]))
+    assert not vocabulary.allows(grammar, _text(family, CALLS[family][0]))
 
 
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"harmony"}))
 def test_several_calls_are_allowed_only_on_request(family: str, vocabulary: Vocabulary) -> None:
-    text = _text(family, *[_CALLS[family][0]] * 2)
+    text = _text(family, *[CALLS[family][0]] * 2)
     for parallel in (True, False):
         grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=parallel, thinking=False)
         assert grammar is not None
@@ -152,7 +123,7 @@ def test_a_free_choice_without_strict_schemas_has_no_grammar(family: str) -> Non
 def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary) -> None:
     chosen = _format(family, vocabulary)
     strict = [replace(tool, strict=True) for tool in TOOLS]
-    call, right, wrong = _CALLS[family]
+    call, right, wrong = CALLS[family]
     answer = "<|channel|>final<|message|>It rains." if family == "harmony" else "It rains."
     for parallel in (True, False):
         grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
@@ -162,12 +133,12 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
         assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
 
 
-@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4"])
+@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi"])
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
     grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
     assert grammar is not None
-    assert vocabulary.allows(grammar, f"I look.\n{_text(family, _CALLS[family][0])}")
+    assert vocabulary.allows(grammar, f"I look.\n{_text(family, CALLS[family][0])}")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +156,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
     chosen = _format(family, vocabulary)
     call = chosen.grammar(TOOLS, "required", parallel=False, thinking=False)
     assert call is not None
-    assert vocabulary.allows(call, before + _text(family, _CALLS[family][0]))
+    assert vocabulary.allows(call, before + _text(family, CALLS[family][0]))
     final = "<|channel|>final<|message|>" if family == "harmony" else ""
     for answer in (
         Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'),
@@ -205,7 +176,7 @@ def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) 
     assert not vocabulary.allows(grammar, "42")
     call = chosen.grammar(TOOLS, "required", parallel=False, thinking=True)
     assert call is not None
-    assert vocabulary.allows(call, f"Hm.</think>{_text('deepseek', _CALLS['deepseek'][0])}")
+    assert vocabulary.allows(call, f"Hm.</think>{_text('deepseek', CALLS['deepseek'][0])}")
 
 
 def test_a_family_without_reasoning_keeps_the_grammar_of_the_answer() -> None:
@@ -218,6 +189,37 @@ def test_gbnf_cannot_follow_reasoning() -> None:
     with pytest.raises(RequestError) as caught:
         choose(TEMPLATES["hermes"]).answer_grammar(answer, thinking=True)
     assert caught.value.param == "grammar"
+
+
+@pytest.mark.parametrize(
+    ("family", "ended"),
+    [
+        ("qwen-coder", "\n</parameter>"),
+        ("seed", "</parameter>"),
+        ("minimax", "</parameter>"),
+        ("dsml", wide("</|DSML|parameter>")),
+    ],
+)
+def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabulary: Vocabulary) -> None:
+    """The parser would end the argument there."""
+    grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
+    assert grammar is not None
+    assert vocabulary.allows(grammar, _text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
+    assert not vocabulary.allows(grammar, _text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
+
+
+def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
+    tool = Tool("f", parameters={"properties": {"x": {"type": ["string", "integer"]}}, "required": ["x"]})
+    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
+    assert grammar is not None
+
+    def allowed(declared: str, value: str) -> bool:
+        argument = wide(f'<|DSML|parameter name="x" string="{declared}">{value}</|DSML|parameter>')
+        return vocabulary.allows(grammar, _text("dsml", wide(f'<|DSML|invoke name="f">\n{argument}\n</|DSML|invoke>')))
+
+    assert allowed("true", "five")
+    assert allowed("false", "5")
+    assert not allowed("false", "five")
 
 
 def test_a_required_call_without_a_tool_is_refused() -> None:

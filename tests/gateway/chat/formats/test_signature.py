@@ -26,6 +26,9 @@ DEFINITIONS: dict[str, Any] = {"n": {"type": "number"}, "a/b~c": {"type": "null"
         ({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}]}, {"string", "number"}),
         ({"oneOf": [{"type": "string"}, {}]}, set()),
         ({"anyOf": 1}, set()),
+        ({"allOf": [{"description": "x"}, {"$ref": "#/$defs/n"}]}, {"number"}),
+        ({"type": "string", "nullable": True}, {"string", "null"}),
+        ({"nullable": True}, set()),
         (True, set()),
     ],
 )

@@ -49,6 +49,25 @@ def test_strings_of_other_notations_are_streamed() -> None:
     ]
 
 
+def test_a_string_between_tags_is_streamed() -> None:
+    told = _told(
+        "minimax",
+        '<minimax:tool_call><invoke name="get_weather"><parameter name="ci',
+        'ty">O',
+        "s<",
+        "lo</",
+        "parameter>",
+    )
+    assert told == [
+        [CallBegan(0, "get_weather"), CallArguments(0, "{")],
+        [CallArguments(0, '"city": "O')],
+        [CallArguments(0, "s")],
+        [CallArguments(0, "<lo")],
+        [CallArguments(0, '"')],
+        [],
+    ]
+
+
 def test_a_value_of_another_type_waits_for_its_end() -> None:
     told = _told("glm", "<tool_call>get_weather<arg_key>days</arg_key><arg_value>1", "2</arg_value>")
     assert told[:2] == [

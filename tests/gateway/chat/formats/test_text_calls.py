@@ -6,7 +6,7 @@ import pytest
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta
 from gateway.chat.formats.signature import Signature
-from gateway.chat.formats.text_calls import IN_JSON, IN_PYTHON, TextCalls
+from gateway.chat.formats.text_calls import IN_JSON, IN_LFM2, IN_PYTHON, TextCalls
 from gateway.chat.template_capabilities import TemplateMessage
 from tests.gateway.chat.formats.parsing import choose
 
@@ -60,7 +60,14 @@ def test_calls_are_written_in_python() -> None:
     ]
 
 
-@pytest.mark.parametrize("template", ["", GEMMA_3])
+def test_calls_are_written_as_lfm2_writes_them() -> None:
+    assert rendered(IN_LFM2, called('{"x": 1}'), gave("2")) == [
+        ("assistant", "<|tool_call_start|>\n[add(x=1)]\n<|tool_call_end|>"),
+        ("user", "<|tool_response_start|>\n2\n<|tool_response_end|>"),
+    ]
+
+
+@pytest.mark.parametrize("template", ["", GEMMA_3, "List of tools: [{{ tools }}]"])
 def test_the_parser_reads_the_written_calls(template: str) -> None:
     form = choose(template)
     ((_, text),) = rendered(form.text_calls, called('{"x": 1}', content="I add."))

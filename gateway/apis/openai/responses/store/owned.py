@@ -1,6 +1,5 @@
 """Responses and items of one owner."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 
 from gateway.apis.openai.responses.encoded import EncodedItem
@@ -18,7 +17,7 @@ class _Entry:
 
 
 class OwnedResponses:
-    """Responses of one owner, the least recently used first, and their items by id.
+    """Responses of one owner, and their items by id.
 
     Clients may choose the ids of items. An id refers to the first item that was stored with it, until all responses
     with that same item are removed. A different item with the same id cannot be referenced. Ids of other owners' items
@@ -26,9 +25,7 @@ class OwnedResponses:
     """
 
     def __init__(self) -> None:
-        self.size = 0
-        """Size of all responses, in bytes."""
-        self._responses: OrderedDict[str, _Entry] = OrderedDict()
+        self._responses: dict[str, _Entry] = {}
         self._items: dict[str, EncodedItem] = {}
         self._further_uses: dict[str, int] = {}  # by id, of items that are stored more than once
 
@@ -37,33 +34,25 @@ class OwnedResponses:
         return len(self._responses)
 
     def put(self, stored: StoredResponse) -> None:
-        """Add a response as the most recently used one."""
+        """Add a response."""
         self._responses[stored.id] = _Entry(stored, tuple(item.id for item in stored.items if self._share(item)))
-        self.size += stored.size
 
-    def use(self, response_id: str) -> StoredResponse | None:
-        """Return a response, now the most recently used one, or None."""
-        if (entry := self._responses.get(response_id)) is None:
-            return None
-        self._responses.move_to_end(response_id)
-        return entry.stored
+    def get(self, response_id: str) -> StoredResponse | None:
+        """Return a response, or None."""
+        entry = self._responses.get(response_id)
+        return entry.stored if entry else None
 
     def item(self, item_id: str) -> EncodedItem | None:
         """Return the item with this id, or None."""
         return self._items.get(item_id)
 
-    def remove(self, response_id: str) -> StoredResponse | None:
-        """Remove a response and its items. Return the response, or None if it is not stored."""
+    def remove(self, response_id: str) -> bool:
+        """Remove a response and its items. Return False if it is not stored."""
         if (entry := self._responses.pop(response_id, None)) is None:
-            return None
-        self.size -= entry.stored.size
+            return False
         for item_id in entry.item_ids:
             self._release(item_id)
-        return entry.stored
-
-    def oldest(self) -> str:
-        """Return the id of the least recently used response."""
-        return next(iter(self._responses))
+        return True
 
     def _share(self, item: EncodedItem) -> bool:
         """Let the item's id refer to it. Return False if the id refers to a different item."""

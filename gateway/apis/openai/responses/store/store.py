@@ -1,12 +1,13 @@
 """Store of responses in memory, shared fairly among their owners."""
 
-from collections import OrderedDict
 from collections.abc import Collection
+from functools import partial
 from http import HTTPStatus
 
 from engine import RequestError
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.owned import OwnedResponses
+from gateway.apis.openai.responses.store.shares import Shares
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import Problem, RefusedError
 
@@ -18,36 +19,25 @@ class ResponseStore:
     """Keeps responses in the memory of this process.
 
     An owner is the digest of a caller's credentials; all callers without credentials are one owner. Responses and items
-    are looked up among those of one owner, so that those of others look unknown. In a full store, the owner that uses
-    most of it loses its least recently used responses. So an owner that uses at most its share keeps all. A response
-    larger than the whole store is not kept.
+    are looked up among those of one owner, so that those of others look unknown. The memory is limited by `Shares`. A
+    response larger than all of it is not kept.
     """
 
-    def __init__(self, *, max_responses: int, max_bytes: int, max_recalled_bytes: int) -> None:
+    def __init__(self, shares: Shares, *, max_recalled_bytes: int) -> None:
         """Create an empty store.
 
         Args:
-            max_responses: maximum number of responses.
-            max_bytes: maximum size of all responses as JSON, with their inputs.
+            shares: counts the responses as JSON with their inputs, and evicts them.
             max_recalled_bytes: maximum size of one history, or of the items that one request references.
         """
-        self._max_responses = max_responses
-        self._max_bytes = max_bytes
+        self._shares = shares
         self._max_recalled_bytes = max_recalled_bytes
-        self._owners: OrderedDict[str, OwnedResponses] = OrderedDict()
-        self._count = 0
-        self._size = 0
+        self._owners: dict[str, OwnedResponses] = {}
 
     def put(self, owner: str, stored: StoredResponse) -> None:
         """Store a response."""
-        if stored.size > self._max_bytes:
-            return
         self._owners.setdefault(owner, OwnedResponses()).put(stored)
-        self._owners.move_to_end(owner)
-        self._count += 1
-        self._size += stored.size
-        while self._overflows():
-            self._shrink_largest()
+        self._shares.put(owner, stored.id, stored.size, partial(self._drop, owner, stored.id))
 
     def get(self, owner: str, response_id: str) -> StoredResponse:
         """Return a response. Raises `RefusedError` (404) if its owner has no such id."""
@@ -57,15 +47,8 @@ class ResponseStore:
 
     def remove(self, owner: str, response_id: str) -> bool:
         """Remove a response and its items. Return False if its owner has no such id."""
-        owned = self._owners.get(owner)
-        removed = owned.remove(response_id) if owned else None
-        if owned is None or removed is None:
-            return False
-        self._count -= 1
-        self._size -= removed.size
-        if not len(owned):
-            del self._owners[owner]
-        return True
+        self._shares.remove(owner, response_id)
+        return self._drop(owner, response_id)
 
     def history(self, owner: str, response_id: str) -> list[EncodedItem]:
         """Return all items of a conversation up to a response.
@@ -99,26 +82,17 @@ class ResponseStore:
         return found
 
     def _use(self, owner: str, response_id: str) -> StoredResponse | None:
-        if (owned := self._owners.get(owner)) is None:
-            return None
-        self._owners.move_to_end(owner)
-        return owned.use(response_id)
+        self._shares.use(owner, response_id)
+        owned = self._owners.get(owner)
+        return owned.get(response_id) if owned else None
 
-    def _overflows(self) -> bool:
-        return self._count > self._max_responses or self._size > self._max_bytes
-
-    def _shrink_largest(self) -> None:
-        """Evict responses of the owner that uses most, until the store fits or the owner has no more than its share."""
-        largest = max(self._owners, key=self._part)
-        share = 1 / len(self._owners)
-        while self._overflows() and self._part(largest) > share:
-            self.remove(largest, self._owners[largest].oldest())
-
-    def _part(self, owner: str) -> float:
-        """Return the part of the store that an owner uses."""
-        if (owned := self._owners.get(owner)) is None:
-            return 0.0
-        return max(len(owned) / self._max_responses, owned.size / self._max_bytes)
+    def _drop(self, owner: str, response_id: str) -> bool:
+        owned = self._owners.get(owner)
+        if owned is None or not owned.remove(response_id):
+            return False
+        if not len(owned):
+            del self._owners[owner]
+        return True
 
     def _check(self, size: int, param: str) -> None:
         if size > self._max_recalled_bytes:

@@ -293,7 +293,6 @@ async def test_a_history_cannot_be_larger_than_a_body_may_be() -> None:
 
 
 UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
-    ({"conversation": "conv_1"}, "conversation"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"moderation": {"model": "m"}}, "moderation"),

@@ -8,6 +8,7 @@ import pytest
 from engine import RequestError
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.store.owned import OwnedResponses
+from gateway.apis.openai.responses.store.shares import Shares
 from gateway.apis.openai.responses.store.store import MAX_RECALLED_ITEMS, ResponseStore
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import RefusedError
@@ -45,7 +46,8 @@ def store_of(
     *names: str, max_responses: int = 100, max_bytes: int = 10**6, max_recalled_bytes: int = 10**6
 ) -> ResponseStore:
     """Return a store with one conversation, each response following the one before."""
-    store = ResponseStore(max_responses=max_responses, max_bytes=max_bytes, max_recalled_bytes=max_recalled_bytes)
+    shares = Shares(max_entries=max_responses, max_bytes=max_bytes)
+    store = ResponseStore(shares, max_recalled_bytes=max_recalled_bytes)
     for before, name in zip((None, *names), names, strict=False):
         store.put(OWNER, response(name, *asked(name), previous=before))
     return store
@@ -69,7 +71,8 @@ def found(store: ResponseStore, *names: str, owner: str = OWNER) -> dict[str, An
 
 
 def is_empty(store: ResponseStore) -> bool:
-    return (store._count, store._size, len(store._owners)) == (0, 0, 0)
+    shares = store._shares
+    return (shares._count, shares._size, len(shares._owners), len(store._owners)) == (0, 0, 0, 0)
 
 
 def test_a_response_comes_back_as_it_was() -> None:

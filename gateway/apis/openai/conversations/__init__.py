@@ -1,0 +1,1 @@
+"""OpenAI's conversations: items that responses read and add to."""

@@ -1,0 +1,79 @@
+"""Fields of conversation requests, and their preparation."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from gateway.apis.fields.base import Fields
+from gateway.apis.fields.labels import Metadata
+from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.input import InputItem, encode_input, read_items
+
+MAX_ADDED = 20
+"""Maximum of items in one request."""
+PLACE = "items"
+"""Name of the field with the items."""
+
+
+def _read(value: object) -> tuple[InputItem, ...]:
+    if not isinstance(value, list):
+        raise ValueError("should be an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
+    if len(value) > MAX_ADDED:
+        raise ValueError(f"should have at most {MAX_ADDED} items")
+    return read_items(value, PLACE)
+
+
+Items: TypeAlias = Annotated[
+    tuple[InputItem, ...],
+    BeforeValidator(_read, json_schema_input_type=Annotated[list[InputItem], Field(max_length=MAX_ADDED)]),
+]
+
+
+class ConversationBody(Fields):
+    """The body of a request for a new conversation."""
+
+    metadata: Metadata = Field(default_factory=dict)
+    items: Items = ()
+
+
+class ItemsBody(Fields):
+    """The body of a request that adds items to a conversation."""
+
+    items: Items
+
+
+class MetadataBody(Fields):
+    """The body of a request for other metadata. `null` removes all."""
+
+    metadata: Metadata | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, body: object) -> object:
+        return {**body, "metadata": {}} if isinstance(body, dict) and body.get("metadata", ...) is None else body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewConversation:
+    """A conversation to create."""
+
+    metadata: dict[str, str]
+    """Its metadata."""
+    items: tuple[EncodedItem | str, ...]
+    """Its items, and the ids of those that it refers to."""
+
+
+def prepare_conversation(body: ConversationBody) -> NewConversation:
+    """Return the conversation in a body. Raises `RequestError` if it refers to one item twice."""
+    return NewConversation(metadata=body.metadata, items=encode_input(body.items, PLACE))
+
+
+def prepare_items(body: ItemsBody) -> tuple[EncodedItem | str, ...]:
+    """Return the items in a body, and the ids of those that it refers to. Raises `RequestError` as above."""
+    return encode_input(body.items, PLACE)
+
+
+def prepare_metadata(body: MetadataBody) -> dict[str, str]:
+    """Return the metadata in a body."""
+    return body.metadata or {}

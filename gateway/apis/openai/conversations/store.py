@@ -1,0 +1,108 @@
+"""Storage of conversations: what a store does, and its errors."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Protocol
+
+from engine import RequestError
+from gateway.apis.openai.conversations.answer import Conversation
+from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.store.pages import ItemPage, Page
+from gateway.middleware.errors import Problem, RefusedError
+
+
+class Turn(Protocol):
+    """One response that continues a conversation. Until its end no other response may."""
+
+    async def end(self, items: Sequence[EncodedItem]) -> None:
+        """Add the items of the response to the conversation, and let the next one begin.
+
+        Has no effect on a conversation that was deleted or evicted meanwhile.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Let the next response begin, without any change. Has no effect after the end."""
+        ...
+
+
+class ConversationStore(Protocol):
+    """Conversations, each of them visible only to its owner, which is as in `ResponseStore`.
+
+    The methods that take the id of a conversation raise `RefusedError` (404) if the owner has none with this id. The
+    ids of the items of one conversation are unique. `add`, `remove` and `begin` raise `RequestError` during a turn.
+    """
+
+    async def create(self, owner: str, metadata: dict[str, str], items: Sequence[EncodedItem]) -> Conversation:
+        """Create a conversation. Raises `RequestError` as `add`."""
+        ...
+
+    async def get(self, owner: str, conversation_id: str) -> Conversation:
+        """Return a conversation."""
+        ...
+
+    async def set_metadata(self, owner: str, conversation_id: str, metadata: dict[str, str]) -> Conversation:
+        """Replace the metadata of a conversation, and return it."""
+        ...
+
+    async def delete(self, owner: str, conversation_id: str) -> None:
+        """Delete a conversation with its items, also during a turn."""
+        ...
+
+    async def page(self, owner: str, conversation_id: str, page: Page) -> ItemPage:
+        """Return a page of items. Raises `RequestError` if `after` is none of them."""
+        ...
+
+    async def item(self, owner: str, conversation_id: str, item_id: str) -> EncodedItem:
+        """Return an item. Raises `RefusedError` (404) if the conversation has none with this id."""
+        ...
+
+    async def add(self, owner: str, conversation_id: str, items: Sequence[EncodedItem]) -> None:
+        """Add items at the end. Raises `RequestError` if an id is in use, or if the conversation becomes too large."""
+        ...
+
+    async def remove(self, owner: str, conversation_id: str, item_id: str) -> Conversation:
+        """Remove an item, and return its conversation. Raises `RefusedError` as `item`."""
+        ...
+
+    async def read(self, owner: str, conversation_id: str) -> Sequence[EncodedItem]:
+        """Return all items. Raises `RequestError` if they are too large for one request."""
+        ...
+
+    async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
+        """Begin a turn, and return it with all items. Raises `RequestError` as `read`, and during another turn."""
+        ...
+
+
+def conversation_not_found(conversation_id: str) -> RefusedError:
+    """Return the 404 error for a conversation that its owner does not have."""
+    message = f"Conversation with id {conversation_id[:100]!r} not found."
+    return RefusedError(Problem(status=HTTPStatus.NOT_FOUND, message=message, code="conversation_not_found"))
+
+
+def item_not_found(item_id: str) -> RefusedError:
+    """Return the 404 error for an item that a conversation does not have."""
+    message = f"Item with id {item_id[:100]!r} not found."
+    return RefusedError(Problem(status=HTTPStatus.NOT_FOUND, message=message, code="item_not_found"))
+
+
+def locked() -> RequestError:
+    """Return the error for a change of a conversation during a turn: OpenAI's, with its code and status."""
+    message = "Another response is being made in this conversation. Try again when it has ended."
+    return RequestError(message, code="conversation_locked", param="conversation")
+
+
+def check_new(known: Sequence[EncodedItem], items: Sequence[EncodedItem], place: str) -> None:
+    """Raise `RequestError` if the id of an item is that of a known one, or of one before it.
+
+    Args:
+        known: items of the conversation.
+        items: items to add to it.
+        place: name of the field that has them.
+    """
+    ids = {item.id for item in known}
+    for item in items:
+        if item.id in ids:
+            message = f"{place}: the conversation would have two items with the id {item.id[:100]!r}"
+            raise RequestError(message, code="duplicate_item", param=place)
+        ids.add(item.id)

@@ -1,0 +1,86 @@
+"""Calls as the grammar of each family forces them."""
+
+from tests.gateway.chat.formats.case import wide
+
+_HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
+FRAMES = {
+    "deepseek": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
+    "deepseek-typed": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
+    "mistral-listed": "[TOOL_CALLS][{}]",
+    "llama-pythonic": "[{}]",
+    "gemma-3": "```tool_code{}\n```",
+    "nemotron": "<TOOLCALL>[{}]</TOOLCALL>",
+    "apriel": "<tool_calls>[{}]</tool_calls>",
+    "granite": "<|tool_call|>[{}]",
+    "apertus": "<|tools_prefix|>[{}]<|tools_suffix|>",
+    "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
+    "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
+    "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
+    "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
+}
+SEPARATORS = {
+    **dict.fromkeys(("nemotron", "apriel", "granite", "apertus", "lfm2"), ", "),
+    "hermes": "\n",
+    "plain": "\n",
+    "qwen-coder": "\n",
+    "seed": "\n",
+    "minimax": "\n",
+    "dsml-functions": "\n",
+    "dsml": "\n",
+    "glm": "\n",
+    "llama": "; ",
+    "mistral-listed": ", ",
+    "llama-pythonic": ", ",
+}
+_GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>{}\n</tool_call>"
+_CODER = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n{}</function>\n</tool_call>"
+_DSML = wide(
+    '<|DSML|invoke name="get_weather">\n<|DSML|parameter name="city" string="true">Oslo</|DSML|parameter>\n'
+    '<|DSML|parameter name="days" string="false">5</|DSML|parameter>\n</|DSML|invoke>'
+)
+_MINIMAX = (
+    '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">5</parameter>\n'
+    "</invoke>"
+)
+_SEED = (
+    "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>5</parameter>\n"
+    "</function>\n</seed:tool_call>"
+)
+_KIMI = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
+CALLS = {
+    "hermes": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
+    "plain": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
+    "qwen-coder": (_CODER.format("<parameter=days>\n5\n</parameter>\n"), "\n5\n", "\nfive\n"),
+    "glm": (_GLM.format("\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>"), ">5<", ">five<"),
+    "llama": ('{"name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "llama-pythonic": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
+    "mistral": ('[TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}', '"Oslo"', "5"),
+    "mistral-listed": ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "deepseek": (wide('<|tool▁call▁begin|>get_weather<|tool▁sep|>{"city": "Oslo"}<|tool▁call▁end|>'), '"Oslo"', "5"),
+    "deepseek-typed": (
+        wide('<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n{"city": "Oslo"}\n```<|tool▁call▁end|>'),
+        '"Oslo"',
+        "5",
+    ),
+    "harmony": (_HARMONY_CALL.format("get_weather", '{"city": "Oslo"}'), '"Oslo"', "5"),
+    "gemma-4": ('<|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:5}<tool_call|>', "5", '<|"|>5<|"|>'),
+    "function-gemma": (
+        "<start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:5}<end_function_call>",
+        "5",
+        "<escape>5<escape>",
+    ),
+    "dsml-functions": (_DSML, ">5<", ">five<"),
+    "dsml": (_DSML, 'string="false"', 'string="true"'),
+    "minimax": (_MINIMAX, ">5<", ">five<"),
+    "seed": (_SEED, ">5<", ">five<"),
+    **dict.fromkeys(
+        ("nemotron", "apriel", "granite"),
+        ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
+    ),
+    "apertus": ('{"get_weather": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
+    "kimi": (_KIMI, '"Oslo"', "5"),
+    "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
+}
+"""A call, a text in it, and a variant that the grammar must refuse."""

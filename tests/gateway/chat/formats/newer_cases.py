@@ -1,0 +1,190 @@
+"""Texts in the markup of the newest families: tags around each argument, and sections of calls."""
+
+from gateway.chat.deltas import ContentDelta, ReasoningDelta
+from tests.gateway.chat.formats.case import Case, wide
+from tests.gateway.chat.formats.parsing import call, weather
+
+_DSML = "{% set dsml_token = '" + wide("|DSML|") + "' %}{{ '<' + dsml_token + '"
+NEWER_TEMPLATES = {
+    "dsml-functions": _DSML + "function_calls>' }}<think></think>",
+    "dsml": _DSML + "tool_calls>' }}<think></think>",
+    "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
+    "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
+    "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
+    "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
+    "granite": "{{ tools }}<|tool_call|><think></think>",
+    "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
+    "apertus": "{{ tools }}<|tools_prefix|><|tools_suffix|><|inner_prefix|><|inner_suffix|>",
+    "kimi": "{{ tools }}<|tool_calls_section_begin|><think></think>",
+}
+
+_SEED_CALL = (
+    "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n</function>\n</seed:tool_call>"
+)
+_INVOKE = '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>'
+_NOW = '<invoke name="now">\n</invoke>'
+_KIMI_CALL = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
+_KIMI_NOW = "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+
+
+def _kimi(*calls: str) -> str:
+    return f"<|tool_calls_section_begin|>{''.join(calls)}<|tool_calls_section_end|>"
+
+
+def _minimax(*calls: str) -> str:
+    return "\n".join(("<minimax:tool_call>", *calls, "</minimax:tool_call>"))
+
+
+def _dsml(*lines: str) -> str:
+    """Return a block of calls, with a `~` in place of the token inside tags."""
+    return "\n".join(("<~function_calls>", *lines, "</~function_calls>")).replace("~", wide("|DSML|"))
+
+
+_DSML_CALL = ('<~invoke name="get_weather">', '<~parameter name="city" string="true">Oslo</~parameter>', "</~invoke>")
+_DSML_NOW = ('<~invoke name="now">', "</~invoke>")
+
+NEWER_CASES = [
+    Case(
+        "dsml-functions",
+        "thoughts and calls",
+        f"Hm.</think>I look.\n\n{_dsml(*_DSML_CALL, *_DSML_NOW)}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+        True,
+    ),
+    Case(
+        "dsml-functions",
+        "a call in thoughts",
+        f"<think>Hm.\n\n{_dsml(*_DSML_CALL)}",
+        [ReasoningDelta("Hm."), *weather()],
+    ),
+    Case(
+        "dsml-functions",
+        "values by their types, whatever the tag declares",
+        _dsml(
+            '<~invoke name="get_weather">',
+            '<~parameter name="city" string="false">5</~parameter>',
+            '<~parameter name="days" string="true">5</~parameter>',
+            '<~parameter name="tags" string="false">["a"]</~parameter>',
+            '<~parameter name="x" string="true">5</~parameter>',
+            '<~parameter name="y" string="false">{"a": [1]}</~parameter>',
+            "</~invoke>",
+        ),
+        call(0, "get_weather", '{"city": "5", "days": 5, "tags": ["a"], "x": "5", "y": {"a": [1]}}'),
+    ),
+    Case("dsml-functions", "no end of the block", _dsml(*_DSML_CALL).rpartition("\n")[0], weather()),
+    Case(
+        "dsml-functions",
+        "another tool",
+        _dsml('<~invoke name="rm">', "</~invoke>"),
+        [ContentDelta(_dsml('<~invoke name="rm">', "</~invoke>"))],
+    ),
+    Case("dsml", "a call", _dsml(*_DSML_CALL).replace("function_calls", "tool_calls"), weather()),
+    Case(
+        "minimax",
+        "thoughts and calls",
+        f"Hm.\n</think>\n\nI look.\n{_minimax(_INVOKE, _NOW)}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+        True,
+    ),
+    Case(
+        "minimax",
+        "values by their types, text that looks like tags",
+        _minimax(
+            '<invoke name="get_weather">',
+            '<parameter name="city">\n<invoke name="now">\n"Oslo"</invoke>\n<minimax:tool_call></parameter>',
+            '<parameter name="days">5</parameter>',
+            '<parameter name="tags">["a", {"b": null}]</parameter>',
+            "</invoke>",
+        ),
+        call(
+            0,
+            "get_weather",
+            '{"city": "\\n<invoke name=\\"now\\">\\n\\"Oslo\\"</invoke>\\n<minimax:tool_call>", "days": 5, '
+            '"tags": ["a", {"b": null}]}',
+        ),
+    ),
+    Case("minimax", "an invocation in prose", 'An <invoke name="x"> tag.', [ContentDelta('An <invoke name="x"> tag.')]),
+    Case("minimax", "cut short", _minimax(_INVOKE).partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
+    Case(
+        "seed",
+        "thoughts and calls",
+        f"<seed:think>Hm.</seed:think>\n{_SEED_CALL}\n{_SEED_CALL}",
+        [ReasoningDelta("Hm."), *weather(0), *weather(1)],
+    ),
+    Case(
+        "qwen-coder",
+        "text that looks like tags",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\n<tool_call>\n<function=now>\n</function>\n</tool_call>\n"
+        "<parameter=x>\n</parameter>\n</function>\n</tool_call>",
+        call(
+            0,
+            "get_weather",
+            '{"city": "<tool_call>\\n<function=now>\\n</function>\\n</tool_call>\\n<parameter=x>"}',
+        ),
+    ),
+    Case(
+        "kimi",
+        "thoughts and calls",
+        f"<think>Hm.</think>I look.{_kimi(_KIMI_CALL, _KIMI_NOW)}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case("kimi", "a call in thoughts", f"<think>Hm.{_kimi(_KIMI_CALL)}", [ReasoningDelta("Hm."), *weather()]),
+    Case(
+        "kimi",
+        "a marker in thoughts",
+        "<think>Hm. <|tool_call_begin|>functions.rm:0 no.</think>Yes.",
+        [ReasoningDelta("Hm. <|tool_call_begin|>functions.rm:0 no."), ContentDelta("Yes.")],
+    ),
+    Case("kimi", "no frame, and only a name", _KIMI_CALL.replace("functions.", "").replace(":0", ""), weather()),
+    Case(
+        "kimi",
+        "markers in a string",
+        _kimi(_KIMI_CALL.replace("Oslo", "<|tool_call_end|><|tool_call_begin|>functions.now:1")),
+        weather(city="<|tool_call_end|><|tool_call_begin|>functions.now:1"),
+    ),
+    Case(
+        "kimi",
+        "another tool",
+        _kimi(_KIMI_NOW.replace("now", "rm")),
+        [ContentDelta(_kimi(_KIMI_NOW.replace("now", "rm")))],
+    ),
+    Case(
+        "nemotron",
+        "calls",
+        '<think>Hm.</think><TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo"}}, {"name": "now", '
+        '"arguments": {}}]</TOOLCALL>',
+        [ReasoningDelta("Hm."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "apriel",
+        "calls",
+        'I look.\n<tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "x"}]</tool_calls>',
+        [ContentDelta("I look."), *weather()],
+    ),
+    Case("granite", "a call", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', weather()),
+    Case(
+        "lfm2",
+        "calls",
+        'I look.<|tool_call_start|>[get_weather(city="Oslo", days=None, exact=true), now()]<|tool_call_end|>Bye.',
+        [
+            ContentDelta("I look."),
+            *call(0, "get_weather", '{"city": "Oslo", "days": null, "exact": true}'),
+            *call(1, "now", "{}"),
+            ContentDelta("Bye."),
+        ],
+    ),
+    Case(
+        "apertus",
+        "thoughts and calls",
+        '<|inner_prefix|>Hm.<|tools_prefix|><|inner_suffix|><|tools_prefix|>[{"get_weather": {"city": "Oslo"}}, '
+        '{"now": {}}]<|tools_suffix|>',
+        [ReasoningDelta("Hm.<|tools_prefix|>"), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "apertus",
+        "another tool",
+        '<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>',
+        [ContentDelta('<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>')],
+    ),
+    Case("lfm2", "another tool", "<|tool_call_start|>[rm()]", [ContentDelta("<|tool_call_start|>[rm()]")]),
+]

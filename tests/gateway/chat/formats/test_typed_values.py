@@ -1,0 +1,151 @@
+"""Values between tags become the JSON that the tool's schema asks for."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.chat.deltas import CallArguments, CallBegan
+from gateway.chat.tools import Tool
+from tests.gateway.chat.formats.case import wide
+from tests.gateway.chat.formats.cases import TEMPLATES
+from tests.gateway.chat.formats.parsing import choose, parse
+from tests.repeat import TIMES, repeated
+
+_POINT = {"type": "object", "properties": {"x": {"type": "number"}, "of": {"$ref": "#/$defs/point"}}}
+_PROPERTIES: dict[str, Any] = {
+    "text": {"type": "string"},
+    "count": {"type": "integer"},
+    "flag": {"type": "boolean"},
+    "point": {"$ref": "#/$defs/point"},
+    "points": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+    "perhaps": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    "number": {"type": ["number", "null"]},
+    "either": {"oneOf": [{"type": "string"}, {"type": "array"}, {"$ref": "#/$defs/point"}]},
+    "any": {},
+}
+_TOOL = Tool("f", parameters={"type": "object", "properties": _PROPERTIES, "$defs": {"point": _POINT}})
+
+_WRITTEN = {
+    "qwen-coder": (
+        "<tool_call>\n<function=f>\n{}</function>\n</tool_call>",
+        "<parameter={name}>\n{value}\n</parameter>\n",
+    ),
+    "seed": (
+        "<seed:tool_call>\n<function=f>\n{}</function>\n</seed:tool_call>",
+        "<parameter={name}>{value}</parameter>\n",
+    ),
+    "minimax": (
+        '<minimax:tool_call>\n<invoke name="f">\n{}</invoke>\n</minimax:tool_call>',
+        '<parameter name="{name}">{value}</parameter>\n',
+    ),
+    "dsml": (
+        wide('<|DSML|tool_calls>\n<|DSML|invoke name="f">\n{}</|DSML|invoke>\n</|DSML|tool_calls>'),
+        wide('<|DSML|parameter name="{name}" string="{string}">{value}</|DSML|parameter>\n'),
+    ),
+    "glm": ("<tool_call>f\n{}</tool_call>", "<arg_key>{name}</arg_key>\n<arg_value>{value}</arg_value>\n"),
+}
+"""A call and an argument, as each family's template writes them."""
+
+_TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"), max_size=12),
+    st.sampled_from(
+        [
+            "<function=f>",
+            "<tool_call>",
+            '<invoke name="f">',
+            "</tool_call",
+            'a\n\n"b"\n',
+            "<parameter",
+            "5",
+            "null",
+            "{",
+        ]
+    ),
+)
+_NUMBERS = st.integers(-(10**9), 10**9)
+_POINTS = st.recursive(
+    st.fixed_dictionaries({"x": _NUMBERS}),
+    lambda inner: st.fixed_dictionaries({"x": _NUMBERS, "of": inner}),
+    max_leaves=3,
+)
+_VALUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": _TEXTS,
+        "count": _NUMBERS,
+        "flag": st.booleans(),
+        "point": _POINTS,
+        "points": st.lists(_POINTS, max_size=2),
+        "perhaps": st.none() | _TEXTS.filter(lambda text: text.strip() != "null"),
+        "number": st.none() | _NUMBERS,
+        "either": st.lists(_TEXTS, max_size=2) | _POINTS | st.just("no JSON"),
+    },
+)
+
+
+def _write(family: str, arguments: dict[str, Any]) -> str:
+    call, argument = _WRITTEN[family]
+    parts = (
+        argument.format(
+            name=name,
+            value=value if isinstance(value, str) else json.dumps(value),
+            string="true" if isinstance(value, str) else "false",
+        )
+        for name, value in arguments.items()
+    )
+    return call.format("".join(parts))
+
+
+def _read(family: str, pieces: list[str]) -> Any:
+    began, given_ = parse(choose(TEMPLATES[family]), pieces, tools=[_TOOL])
+    assert began == CallBegan(0, "f")
+    assert isinstance(given_, CallArguments)
+    return json.loads(given_.text)
+
+
+@pytest.mark.parametrize("family", _WRITTEN)
+@given(arguments=_VALUES, data=st.data())
+@settings(max_examples=10 * TIMES)
+@repeated
+def test_arguments_are_read_as_they_were_written_at_any_cut(
+    family: str, arguments: dict[str, Any], data: st.DataObject
+) -> None:
+    text = _write(family, arguments)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert _read(family, pieces) == arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("text", "5", "5"),
+        ("text", "null", "null"),
+        ("text", '{"x": 1}', '{"x": 1}'),
+        ("count", " 5 ", 5),
+        ("count", "five", "five"),
+        ("flag", "True", True),
+        ("point", "{'x': 1, 'of': {'x': None}}", {"x": 1, "of": {"x": None}}),
+        ("point", '{"x": 1', '{"x": 1'),
+        ("points", "[{}, {'x': 2}]", [{}, {"x": 2}]),
+        ("perhaps", "None", None),
+        ("perhaps", "5", "5"),
+        ("perhaps", '{"x": 1}', '{"x": 1}'),
+        ("number", "null", None),
+        ("number", "1.5", 1.5),
+        ("either", '["a"]', ["a"]),
+        ("either", '{"x": 1}', {"x": 1}),
+        ("either", "5", "5"),
+        ("either", '"a"', '"a"'),
+        ("any", "5", 5),
+        ("any", "five", "five"),
+        ("unknown", "[1]", [1]),
+    ],
+)
+def test_a_value_has_a_type_of_its_schema_where_it_can(name: str, text: str, value: object) -> None:
+    for family in ("qwen-coder", "minimax", "seed", "glm"):
+        call, argument = _WRITTEN[family]
+        assert _read(family, [call.format(argument.format(name=name, value=text))]) == {name: value}, family
