@@ -21,7 +21,7 @@ REPORT_PERIOD = 0.5
 """Seconds between two reports of a replica to the routers."""
 SHUTDOWN_MARGIN = 10.0
 """Seconds after the grace period in which a replica closes its engine."""
-UPSCALE_DELAY, DOWNSCALE_DELAY, LOOK_BACK = 5.0, 120.0, 10.0
+UPSCALE_DELAY, DOWNSCALE_DELAY, LOOK_BACK = 5.0, 120.0, 15.0
 """Seconds for which a load must last until replicas are added or removed, and over which it is averaged."""
 HEALTH_PERIOD, HEALTH_TIMEOUT = 5.0, 10.0
 """Seconds between two health checks, and those that one may take."""

@@ -11,6 +11,7 @@ from gateway.cluster.exchange import Exchange
 from gateway.cluster.host import Host
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
 from gateway.cluster.serving import open_replica
+from gateway.cluster.split import replaced
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.settings import Settings
@@ -23,7 +24,7 @@ class UnhealthyError(Exception):
 
 
 class ModelReplica:
-    """One gateway with the engine of one model. Ray Serve calls its methods."""
+    """One gateway with the engine of one model. Ray Serve calls its methods, on the event loop of the gateway."""
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
         """Open the gateway. Ends when the model is loaded, so that no request comes before.
@@ -50,7 +51,7 @@ class ModelReplica:
     ) -> AsyncIterator[Accepted | Messages]:
         """Serve one request: yield `Accepted`, then the messages of the response.
 
-        Whoever stops reading has left. The request's KV cells are then free before the next step.
+        A reader that stops has left. The request's KV cells are then free before the next step.
         """
         exchange = Exchange(self._gateway.app, request)
         try:
@@ -60,7 +61,7 @@ class ModelReplica:
         finally:
             exchange.leave()
 
-    def check_health(self) -> None:
+    async def check_health(self) -> None:
         """Report whether the replica can serve. Ray replaces one that cannot.
 
         An engine that restarts after a crash is healthy: it will serve again, and the requests that wait for it would
@@ -75,7 +76,7 @@ class ModelReplica:
         if self._host.ended:
             raise UnhealthyError("The gateway of this replica has ended.")
 
-    def record_routing_stats(self) -> dict[str, float]:
+    async def record_routing_stats(self) -> dict[str, float]:
         """Return what routers need to know of this replica."""
         metrics = self._metrics
         return {
@@ -86,7 +87,7 @@ class ModelReplica:
             "active_tokens": metrics.active_tokens,
         }
 
-    def record_autoscaling_stats(self) -> dict[str, float]:
+    async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load of this replica, and its parts, for `gateway.cluster.scaling`."""
         metrics, model = self._metrics, self._engine.model
         cells = (model.cells or model.slots * model.context) if model is not None else 0
@@ -105,4 +106,4 @@ def _with_threads(settings: Settings) -> Settings:
     if settings.threads is not None:
         return settings
     cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
-    return settings.model_copy(update={"threads": max(1, int(cpus))})
+    return replaced(settings, {"threads": max(1, int(cpus))})
