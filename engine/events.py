@@ -125,6 +125,8 @@ class Finished(_Event, frozen=True):
     """Number of its tokens that were discarded because the slot was full."""
     slot: int = -1
     """`seq_id` of the slot that it held last."""
+    reasoning: int = 0
+    """Number of generated tokens inside the reasoning, without those of its tags, if the request has its place."""
 
 
 class Failed(_Event, frozen=True):

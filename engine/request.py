@@ -96,10 +96,15 @@ class Grammar:
 class Reasoning:
     """Place of the model's reasoning in the text of a choice, and its maximum length."""
 
-    budget: int
-    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it."""
+    budget: int | None = None
+    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it. None sets no
+    limit."""
+    message: str = ""
+    """Text that is forced before `closing` at the limit."""
     opening: str
     """Text before the reasoning. Only whitespace may come before it."""
+    between: str = ""
+    """Text that may also come before `opening`, if the family begins a further message with it."""
     closing: str
     """Text after the reasoning. Both may be names of control tokens."""
     opened: bool
@@ -216,7 +221,7 @@ class GenerationRequest:
     grammar: Grammar | None = None
     """Constraint on the text; None leaves it free."""
     reasoning: Reasoning | None = None
-    """Limit of the model's reasoning; None sets no limit."""
+    """Place and limit of the model's reasoning, whose tokens are counted; None if the model has none."""
     speculative: bool | None = None
     """True always computes draft tokens, False never. None computes them where that is measured to be faster and no
     seed requests repeatable results. The text does not change, except by rounding.

@@ -29,6 +29,7 @@ from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -55,6 +56,7 @@ _GROUPS = {
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
     "embeddings and re-ranking of each model": EmbeddingSettings,
+    "reasoning of each model": ReasoningSettings,
     "sampling with each model": SamplingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,

@@ -23,7 +23,7 @@ ALWAYS = (
 """Switches for what this program always does. They are accepted, and change nothing."""
 
 _SAMPLING = """--adaptive-target --adaptive-decay --grammar --grammar-file -j --json-schema -jf --json-schema-file -sp
---special -rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message
+--special -rea --reasoning --reasoning-effort
 --reasoning-preserve --no-reasoning-preserve --reasoning-format --skip-chat-parsing --no-skip-chat-parsing"""
 
 _DRAFTS = """-lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-draft-hf -hfd -hfrd --hf-repo-draft

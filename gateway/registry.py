@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.reasoning import ReasoningDefaults
 from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
@@ -83,7 +84,10 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 serving.preparer,
                 fallback=own.default_chat_template,
                 defaults=TemplateDefaults(
-                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                    own.parse_special,
+                    own.chat_template_kwargs,
+                    dated=settings.answers_like == "llama-server",
+                    reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message or ""),
                 ),
             ),
             generations=Generations(

@@ -9,6 +9,7 @@ from engine.core.output.echo import Echo
 from engine.core.output.line_limits import LineLimits
 from engine.core.output.transcript import Transcript
 from engine.core.reasoning_budget import ReasoningBudget
+from engine.core.reasoning_span import ReasoningSpan
 from engine.core.token import Token
 from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, PromptProgress, Text
@@ -132,6 +133,7 @@ class Sequence:
         self._lines = LineLimits(request.indent, request.line_seconds) if limited else None
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
+        self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
 
     @property
     def partition(self) -> str | None:
@@ -274,6 +276,8 @@ class Sequence:
             self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
             self._add_echo()
         self.tokens.append(token.id)
+        if self._reasoning:
+            self._reasoning.accept(token.piece)
         if may_end and token.id in self.stop_tokens:
             return self._finish(FinishReason.STOP, token.id)
         if token.ends and (self.grammar is not None or (may_end and not sampling.ignore_eos)):
@@ -306,7 +310,17 @@ class Sequence:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
         return Finished(
-            self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded, self.seq_id
+            self.choice,
+            text,
+            reason,
+            self.generated,
+            self.cached,
+            details,
+            stop,
+            *costs,
+            self.discarded,
+            self.seq_id,
+            self._reasoning.tokens if self._reasoning else 0,
         )
 
 

@@ -11,6 +11,7 @@ from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
 from gateway.settings.values import readable_template, template_variables
 
@@ -25,6 +26,7 @@ class ModelSettings(
     ContextShiftSettings,
     EmbeddingSettings,
     PrefixFileSettings,
+    ReasoningSettings,
     SamplingSettings,
 ):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""

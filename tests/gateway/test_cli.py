@@ -152,6 +152,8 @@ VALUES = {
     "ignore_eos": "true",
     "stop": "END, end",
     "n_keep": "-1",
+    "reasoning_budget": "0",
+    "reasoning_budget_message": "Enough, now.",
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
     "client_patience": "3",

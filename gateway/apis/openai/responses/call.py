@@ -43,6 +43,8 @@ class ResponseCall:
     """Id of the stored conversation that the response continues."""
     store: bool
     """True to store the response."""
+    truncates: bool
+    """True to drop the first items of an input that does not fit."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
 
@@ -57,6 +59,7 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
         options=_options(body),
         conversation_id=body.conversation_id,
         store=body.store,
+        truncates=body.truncation == "auto",
         names=body.engine_names,
     )
 

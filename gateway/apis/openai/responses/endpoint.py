@@ -1,6 +1,6 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
@@ -18,6 +18,7 @@ from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.truncation import PromptRoom, truncated
 from gateway.apis.openai.responses.turn import Histories, end_turn, ending_turn
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
@@ -99,8 +100,17 @@ class ResponsesEndpoints:
             check_new(history, inputs, "input")
             if not history and not inputs:
                 raise missing_input()
-        conversation = append_items(asked.conversation, (item.json for item in (*history, *inputs)))
-        return inputs, await served.prompts.prompt(caller, conversation, asked.names)
+        items = (*history, *inputs)
+
+        async def render(part: Iterable[EncodedItem]) -> ChatPrompt:
+            conversation = append_items(asked.conversation, (item.json for item in part))
+            return await served.prompts.prompt(caller, conversation, asked.names)
+
+        prompt = await render(items)
+        if asked.truncates:
+            room = PromptRoom(served.engine, served.loaded.context, caller.client, asked.request.max_tokens)
+            prompt = await truncated(prompt, items, render, room)
+        return inputs, prompt
 
 
 def responses_endpoints(

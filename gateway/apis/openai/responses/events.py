@@ -103,6 +103,20 @@ class ArgumentsDone(InItem):
     arguments: str
 
 
+class CustomInputDelta(InItem):
+    """A delta of the input of a custom tool."""
+
+    type: Literal["response.custom_tool_call_input.delta"]
+    delta: str
+
+
+class CustomInputDone(InItem):
+    """The whole input of a custom tool."""
+
+    type: Literal["response.custom_tool_call_input.done"]
+    input: str
+
+
 class EventProblem(JsonObject):
     """The error that ended a stream."""
 
@@ -132,5 +146,7 @@ ResponseEvent: TypeAlias = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | CustomInputDelta
+    | CustomInputDone
     | ErrorEvent
 )

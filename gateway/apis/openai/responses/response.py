@@ -18,7 +18,7 @@ from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta, in_slices
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import ContentDelta, ReasoningDelta
+from gateway.chat.deltas import ContentDelta
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
 ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
@@ -54,7 +54,6 @@ class ResponseAnswer:
         }
         self._reader = TokenReader(prompt.parsing.parser())
         self._output = ResponseOutput(self.numbers)
-        self._reasoning_tokens = 0
 
     @property
     def ended(self) -> bool:
@@ -137,7 +136,6 @@ class ResponseAnswer:
         for traced in found:
             shown = self._options.logprobs and isinstance(traced.delta, ContentDelta)
             events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
-            self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, ReasoningDelta)
         return events
 
     def _finish(self, input_tokens: int, end: Finished) -> list[ResponseEvent]:
@@ -156,7 +154,7 @@ class ResponseAnswer:
             "input_tokens": input_tokens,
             "input_tokens_details": {"cached_tokens": end.cached, "cache_write_tokens": written},
             "output_tokens": end.tokens,
-            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "output_tokens_details": {"reasoning_tokens": end.reasoning},
             "total_tokens": input_tokens + end.tokens,
         }
 
