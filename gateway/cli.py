@@ -19,6 +19,7 @@ from gateway.habits import ALIASES, LAYER_RANGE, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
+from gateway.settings.cluster import ClusterSettings
 from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.engine import EngineSettings
@@ -60,6 +61,7 @@ _GROUPS = {
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
     "llama-server's routes": LlamaServerSettings,
+    "cluster": ClusterSettings,
     "requests, responses and program": Settings,
 }
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""
