@@ -126,5 +126,5 @@ def _conventions(settings: Settings) -> Callable[[str], Conventions]:
     """Return the conventions of each path. The APIs have no models: they only name their paths and errors."""
     none = Models((), {})
     streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
-    _, apis = create_apis(none, settings, HealthEndpoints(none), MetricsEndpoints(Exposition(())), streams, None)
+    _, apis = create_apis(none, settings, HealthEndpoints(none), MetricsEndpoints(Exposition(())), streams, None, None)
     return conventions_for(apis)
