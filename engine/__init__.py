@@ -20,18 +20,14 @@ from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestErro
 from engine.events import (
     Alternative,
     EmbeddingResult,
-    EngineMetrics,
     Finished,
     FinishReason,
-    HeldPrefix,
-    ModelInfo,
     PromptProgress,
-    QueuedRequest,
-    SlotInfo,
     Text,
     TokenDetail,
     TokenRun,
 )
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.json_whitespace import with_whitespace
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,

@@ -18,7 +18,8 @@ from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo, TokenRun
+from engine.events import EmbeddingResult, TokenRun
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.protocol.messages import (
     Detokenize,
     Inspect,

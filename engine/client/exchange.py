@@ -10,7 +10,8 @@ from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
-from engine.events import EngineMetrics, Event, QueuedRequest, Released
+from engine.events import Event, Released
+from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.messages import Accepted, Cancel, Embed, EndReasoning, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 

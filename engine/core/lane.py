@@ -7,7 +7,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from engine.core.step import Change
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Event, HeldPrefix, Released, SlotInfo
+from engine.events import Event, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 News: TypeAlias = list[tuple[int, Event]]
 """Events in order, each with the key of its request."""

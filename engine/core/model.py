@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from engine.core.budget import LARGEST
-from engine.events import ModelInfo
+from engine.info import ModelInfo
 from engine.request import Grammar, PromptText, Sampling
 
 

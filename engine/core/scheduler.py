@@ -21,7 +21,8 @@ from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Failed, Finished, FirstToken, HeldPrefix, Released, SlotInfo, Started, Text
+from engine.events import Failed, Finished, FirstToken, Released, Started, Text
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 
 class Scheduler:

@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
-from engine.events import ModelInfo
+from engine.info import ModelInfo
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, Event, HeldPrefix, ModelInfo, SlotInfo, TokenRun
+from engine.events import Event, TokenRun
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest, SlotAction, TextPrompt
 
 AnswerT = TypeVar("AnswerT")

@@ -9,7 +9,8 @@ from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.core.token import Score
 from engine.errors import RequestError
-from engine.events import Alternative, ModelInfo
+from engine.events import Alternative
+from engine.info import ModelInfo
 from engine.request import AdapterSet, Grammar, PromptText, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)

@@ -17,7 +17,8 @@ from functools import partial
 from engine import logs
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.events import EngineMetrics, Event, Released
+from engine.events import Event, Released
+from engine.info import EngineMetrics
 from engine.protocol.messages import (
     Answered,
     Ask,

@@ -22,7 +22,8 @@ from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.step import Outcome
 from engine.core.turns import Demand, Turn
-from engine.events import Embedded, EngineMetrics, Failed, HeldPrefix, Released, SlotInfo
+from engine.events import Embedded, Failed, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 
 class EmbeddingScheduler:

@@ -5,7 +5,7 @@ from itertools import chain
 
 from engine.core.kv.prefix import Prefix
 from engine.core.kv.slot import Slot
-from engine.events import HeldPrefix
+from engine.info import HeldPrefix
 
 
 def held_prefixes(slots: Iterable[Slot], stored: Iterable[Prefix]) -> Iterator[HeldPrefix]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from engine.core.kv.prefix import Prefix
 from engine.core.sequence import Sequence
-from engine.events import SlotInfo
+from engine.info import SlotInfo
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavai
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import EngineMetrics, Failed, Finished, FinishReason, Released, Started, Text
+from engine.events import Failed, Finished, FinishReason, Released, Started, Text
+from engine.info import EngineMetrics
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask

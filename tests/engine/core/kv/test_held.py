@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.events import HeldPrefix
+from engine.info import HeldPrefix
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
 
