@@ -18,6 +18,7 @@ VOCABULARY = {
         "engine.environment",
         "engine.errors",
         "engine.events",
+        "engine.info",
         "engine.hardware",
         "engine.json_whitespace",
         "engine.logs",
@@ -52,6 +53,7 @@ CROWDED = {"gateway.chat.formats"}
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
+    "engine.info": {"msgspec"},
     "engine.request": {*VOCABULARY, "msgspec"},
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
