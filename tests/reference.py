@@ -74,7 +74,7 @@ def metrics() -> str:
     """Every metric, in the order of a scrape."""
     models = gateway_of(FakeEngine()).models
     requests, server = RequestMetrics(served.name for served in models.all), ServerMetrics(float, bool)
-    collectors = [requests, EngineCollector(models.all), AdapterCollector(models.all), server]
+    collectors = (requests, EngineCollector(models.all), AdapterCollector(models.all), server)
     families: Iterable[Any] = Exposition(collectors).registry.collect()
     rows = ((_metric(family), family.type, _names(family._labelnames), family.documentation) for family in families)
     return _table(("metric", "type", "labels", "meaning"), rows)

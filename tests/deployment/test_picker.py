@@ -18,16 +18,16 @@ from tests.reference import ROOT
 pytestmark = pytest.mark.anyio
 
 CONFIG = ROOT / "examples" / "monitoring" / "llm_d_engine_config.yaml"
-IDLE = {"slots": 8, "cached_tokens": 4000}
-BUSY = {"slots": 8, "held": 8, "waiting": 5, "active_tokens": 3072}
+IDLE = EngineMetrics(slots=8, cached_tokens=4000)
+BUSY = EngineMetrics(slots=8, held=8, waiting=5, active_tokens=3072)
 
 
 class Loaded(FakeEngine):
     """An engine under a load."""
 
-    def __init__(self, **values: int) -> None:
+    def __init__(self, values: EngineMetrics) -> None:
         super().__init__()
-        self.values = EngineMetrics(**values)
+        self.values = values
 
     @property
     @override
@@ -46,13 +46,13 @@ async def test_the_picker_reads_every_metric_before_the_model_is_loaded() -> Non
 
 
 async def test_the_picker_sees_the_load_and_the_size_of_the_cache() -> None:
-    server = await seen(Loaded(**BUSY))
+    server = await seen(Loaded(BUSY))
     assert (server.waiting, server.running, server.kv_usage) == (5, 8, 0.75)
     assert server.block_size * server.blocks == MODEL.cells
 
 
 async def test_every_scorer_prefers_an_idle_server_however_much_it_has_cached() -> None:
-    servers = [await seen(Loaded(**BUSY)), await seen(Loaded(**IDLE))]
+    servers = [await seen(Loaded(BUSY)), await seen(Loaded(IDLE))]
     scores = {name: scorer(servers) for name, scorer in SCORERS.items()}
     assert scores == {
         "queue-scorer": [0.0, 1.0],
@@ -62,12 +62,13 @@ async def test_every_scorer_prefers_an_idle_server_however_much_it_has_cached() 
 
 
 async def test_idle_servers_are_equal() -> None:
-    servers = [await seen(Loaded(**IDLE)), await seen(Loaded(slots=8))]
+    servers = [await seen(Loaded(IDLE)), await seen(Loaded(EngineMetrics(slots=8)))]
     assert [scorer(servers) for scorer in SCORERS.values()] == [[1.0, 1.0]] * len(SCORERS)
 
 
 async def test_of_several_models_the_picker_sees_the_first() -> None:
-    app = gateway_of(Loaded(waiting=3), Loaded(waiting=9), embedding_model=Path(str(settings_for().model))).app
+    servers = [Loaded(EngineMetrics(waiting=number)) for number in (3, 9)]
+    app = gateway_of(*servers, embedding_model=Path(str(settings_for().model))).app
     assert extract((await get(app, "/metrics")).content).waiting == 3
 
 
