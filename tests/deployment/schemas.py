@@ -2,8 +2,8 @@
 
 They follow the definitions of August 2026: InferencePool (kubernetes-sigs/gateway-api-inference-extension at 84436a9),
 HTTPRoute (kubernetes-sigs/gateway-api at 4564255), PodMonitor (prometheus-operator at 6adcebc), ScaledObject
-(kedacore/keda at 8b4f083) and EndpointPickerConfig (llm-d/llm-d-router at ebab687). Unknown fields are refused, as by the
-API server's strict validation.
+(kedacore/keda at 8b4f083) and EndpointPickerConfig (llm-d/llm-d-router at ebab687). Unknown fields are refused, as by
+the API server's strict validation.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,6 @@ import yaml
 from typing_extensions import override
 
 from engine import EngineMetrics, EngineState, EngineStatus, Histogram, Telemetry
-from gateway.metrics.adapters import AdapterCollector
 from tests.deployment.picker import SCORERS, SPECS, Seen, by_adapter, extract
 from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import get
@@ -81,14 +80,7 @@ async def test_requests_for_an_adapter_go_to_a_server_that_has_it() -> None:
     assert (await seen(loading, lora=(f"fr={__file__}",))).active == frozenset()
 
 
-def test_the_adapters_of_all_models_are_one_series_whose_value_is_the_time() -> None:
-    models = gateway_of(FakeEngine(), lora=(f"fr={__file__}", f"de={__file__}")).models
-    (family,) = AdapterCollector(models.all, clock=lambda: 12.0).collect()
-    (sample,) = family.samples
-    assert (sample.value, sample.labels["max_lora"]) == (12.0, "2")
-
-
-async def test_the_configuration_by_hand_is_that_of_the_picker() -> None:
+def test_the_configuration_by_hand_is_that_of_the_picker() -> None:
     (plugin,) = yaml.safe_load(CONFIG.read_text())["plugins"]
     (engine,) = plugin["parameters"]["engineConfigs"]
     assert {name: spec for name, spec in engine.items() if name != "name"} == SPECS
