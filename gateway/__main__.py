@@ -9,8 +9,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -20,7 +22,7 @@ from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
 from gateway.commands import run_command
-from gateway.engines import open_engines
+from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
 from gateway.loading import log_loading
 from gateway.middleware.access_log import logger as access_logger
@@ -30,14 +32,17 @@ from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
 from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
+from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
+from gateway.stores import open_keys, open_usage
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
+    from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
-    from gateway.usage.store import UsageStore
+    from gateway.pulls.pulls import PullParts
 
 logger = logging.getLogger("gateway")
 
@@ -75,12 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow(connections_for(settings.all_slots, settings.queue_limit))
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
+        check_replicas(settings)
     except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
     configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     for note in line.notes:
         logger.warning(note)
+    if settings.ray:
+        return serve_cluster(settings)
     try:
         listening = listen_as(settings, certificates)
     except ListenError as error:
@@ -97,6 +105,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def llama_server() -> int:
     """Run the program with llama-server's command line and return its exit code."""
     return main(["serve", "--like", "llama-server", *sys.argv[1:]])
+
+
+def check_replicas(settings: Settings) -> None:
+    """Check that there is a cluster if there are to be replicas.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not settings.ray and not settings.model_fields_set.isdisjoint({"replicas", "max_replicas"}):
+        raise SettingsError("--replicas and --max-replicas need --ray")
+
+
+def serve_cluster(settings: Settings) -> ExitCode:
+    """Serve with a cluster on this machine until a signal arrives."""
+    if find_spec("ray") is None:
+        return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
+    from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
+    from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
+
+    try:
+        serve_locally(settings)
+    except ClusterSettingsError as error:
+        return exit_with(ExitCode.SETTINGS, str(error))
+    return ExitCode.STOPPED
 
 
 def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
@@ -175,7 +207,9 @@ async def run(
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
-            await serve_gateway(engines, settings, equipment(keys=keys, usage=usage, clock=clock), listening, shutdown)
+            pulls = await pull_parts(settings, engines)
+            parts = equipment(keys=keys, usage=usage, clock=clock, pulls=pulls)
+            await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
     if keys is not None:
@@ -194,19 +228,6 @@ def log_choices(settings: Settings, listening: Listening) -> None:
         logger.warning("prompts and answers are written to the log: --log-content")
 
 
-async def open_keys(settings: Settings) -> "KeyRing | None":
-    """Return the API keys that requests need, or None if they need none.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    if not settings.api_key and settings.keys is None:
-        return None
-    from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
-
-    return await open_ring(settings.api_key, settings.keys)
-
-
 def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:
     """Log a warning if other machines can use the server without an API key."""
     public = [url(sock) for sock in sockets if not is_local(sock)]
@@ -217,20 +238,19 @@ def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") 
         )
 
 
-async def open_usage(settings: Settings) -> "UsageStore | None":
-    """Return the store of the requests' usage, by default that of the keys, or None without one.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    place = settings.usage or settings.keys
-    if place is None:
+async def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":
+    """Return what lets clients pull models, or None if they may not."""
+    if not settings.allow_pull or not isinstance(engines, EnginesOnDemand):
         return None
-    from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
+    from gateway.hub.fetching import fetch  # noqa: PLC0415
+    from gateway.pulls.pulls import PullParts  # noqa: PLC0415
 
-    store = usage_store(place)
-    await store.create()
-    return store
+    def open_cache() -> "HubCache":
+        from gateway.hub.opening import hub_cache  # noqa: PLC0415 - the package is large, and an extra
+
+        return hub_cache()
+
+    return PullParts(engines, await anyio.to_thread.run_sync(open_cache), partial(fetch, offline=settings.offline))
 
 
 def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":

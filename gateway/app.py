@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.types import ASGIApp
 
@@ -40,9 +41,11 @@ from gateway.middleware.request_scope import RequestScope
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
-from gateway.registry import Serving, create_models
+from gateway.pulls.pulls import PullParts, Pulls
+from gateway.registry import Serving, create_model, create_models
 from gateway.server.lag import LoopClock
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes
 from gateway.serving.records import RecordObserver
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -65,6 +68,8 @@ class Equipment:
     """Measures the event loop's lag and the time of clients. It runs while the server serves."""
     spans: SpanWriter | None = None
     """Makes the spans of requests; unset if there are no traces."""
+    pulls: PullParts | None = None
+    """Lets clients pull models, if it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,10 @@ class Gateway:
     """Limits of all keys."""
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
+    prefixes: HeldPrefixes | None
+    """Reports the prefixes that the engines hold; unset without a secret for them."""
+    pulls: Pulls | None
+    """Models that clients pull; unset if they may not. Open while the application serves."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -103,6 +112,8 @@ class Gateway:
             if self.usage is not None:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
+            if self.pulls is not None:
+                await stack.enter_async_context(self.pulls.open())
             await stack.enter_async_context(self.background.open())
             await stack.enter_async_context(self.streams.open())
             yield
@@ -123,7 +134,11 @@ def create_gateway(
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
     limiter, writer = Limiter(), None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    models = create_models(engines, settings, Serving(parts.preparer, observers, limiter))
+    prefixes = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret)
+    serving = Serving(parts.preparer, observers, limiter, prefixes)
+    models = create_models(engines, settings, serving)
+    make = partial(create_model, settings=settings, serving=serving)
+    pulls = None if equipment.pulls is None else Pulls(models, equipment.pulls, settings, make)
     health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
     llama_cpp = LlamaCppCollector(models.all)
@@ -131,14 +146,22 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), AdapterCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    background, apis = create_apis(models, settings, health, metrics, parts.streams)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams, prefixes, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), prefixes),), limiter, journal, None)
+    return Gateway(
+        app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, prefixes, pulls
+    )
 
 
 def create_apis(
-    models: Models, settings: Settings, health: HealthEndpoints, metrics: MetricsEndpoints, streams: ResumableStreams
+    models: Models,
+    settings: Settings,
+    health: HealthEndpoints,
+    metrics: MetricsEndpoints,
+    streams: ResumableStreams,
+    prefixes: HeldPrefixes | None,
+    pulls: Pulls | None,
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
     shares = Shares(max_entries=settings.stored_responses, max_bytes=settings.stored_bytes)
@@ -160,9 +183,10 @@ def create_apis(
     shown = metrics if settings.metrics_port is None else None
     openai = openai_api(models, store, conversations, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
-    own_api = llama_server_api(models, health, shown, variant, streams, options)
-    first = openai if settings.answers_like == "openai" else variant
-    chats = (first, anthropic_api(models), ollama_api(models), generate_api(models))
+    own_api = llama_server_api(models, health, shown, variant, streams, options, prefixes)
+    like = settings.answers_like == "llama-server"
+    anthropic = anthropic_api(models, like_llama_server=like)
+    chats = (variant if like else openai, anthropic, ollama_api(models, pulls), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)

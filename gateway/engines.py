@@ -1,12 +1,13 @@
 """Engines of the models that the settings name: opened at the start, or on demand."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 
 from anyio import to_thread
+from typing_extensions import override
 
 from engine import Engine, EngineConfig
 from gateway.hub.engine import open_hub_engine
@@ -16,8 +17,9 @@ from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.residents import Residents
 from gateway.residency.terms import ModelTerms, ResidencyLimits
-from gateway.serving.sources import EngineOnDemand, EngineSource, OpenEngine
+from gateway.serving.sources import EngineHost, EngineOnDemand, EngineSource, OpenEngine
 from gateway.settings import Settings
+from gateway.settings.table import ServedModel
 
 logger = logging.getLogger("gateway")
 
@@ -34,8 +36,8 @@ async def open_engines(settings: Settings, clock: Callable[[], float]) -> AsyncI
     """
     open_config = partial(open_hub_engine, clock=clock, offline=settings.offline)
     if settings.on_demand:
-        async with _open_on_demand(settings, open_config) as sources:
-            yield sources
+        async with _open_on_demand(settings, open_config) as on_demand:
+            yield on_demand
         return
     async with AsyncExitStack() as stack:
         sources = {}
@@ -45,39 +47,99 @@ async def open_engines(settings: Settings, clock: Callable[[], float]) -> AsyncI
         yield sources
 
 
+class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
+    """Sources of the engines of all models that share the memory, by the names of the models."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        budget: Memory,
+        estimates: Mapping[str, Estimate],
+        open_config: Callable[[EngineConfig], AbstractAsyncContextManager[Engine]],
+    ) -> None:
+        """Create the sources of the models that the settings name.
+
+        Args:
+            settings: name the models.
+            budget: bytes that the loaded models may take together.
+            estimates: what each model takes before it is loaded, by name.
+            open_config: opens an engine.
+        """
+        self._settings = settings
+        self._budget = budget
+        self._configs = {name: estimate.config for name, estimate in estimates.items()}
+        self._open_config = open_config
+        terms = [_terms(model, estimates[model.name].need) for model in settings.served]
+        residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
+        self.residents = Residents(residency, self._open_model)
+        """Owns the engines."""
+        self._sources = {one.name: self._source(one) for one in terms}
+
+    @override
+    def __getitem__(self, name: str) -> EngineSource:
+        return self._sources[name]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    @override
+    async def join(self, model: ServedModel) -> EngineSource:
+        found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
+        before, self._configs[model.name] = self._configs.get(model.name), found.config
+        if before is None:
+            terms = _terms(model, found.need)
+            self.residents.add(terms)
+            self._sources[model.name] = self._source(terms)
+        elif before != found.config:
+            self.residents.unload(model.name)
+        return self._sources[model.name]
+
+    @override
+    async def leave(self, name: str) -> None:
+        await self.residents.remove(name)
+        del self._sources[name], self._configs[name]
+
+    @override
+    def used(self, name: str) -> bool:
+        return self.residents.used(name)
+
+    def _source(self, terms: ModelTerms) -> EngineSource:
+        return EngineOnDemand(self.residents, terms, timeout=self._settings.queue_timeout)
+
+    def _open_model(self, name: str) -> AbstractAsyncContextManager[Engine]:
+        level = logging.getLevelName(logging.getLogger().level).lower()  # SIGHUP may have changed it
+        return self._open_config(replace(self._configs[name], log_level=level))
+
+
+def _terms(model: ServedModel, need: Memory) -> ModelTerms:
+    own = model.settings
+    return ModelTerms(
+        model.name,
+        need,
+        keep_loaded=own.keep_loaded,
+        load_at_start=own.load_at_start,
+        idle_unload=own.idle_unload,
+    )
+
+
 @asynccontextmanager
 async def _open_on_demand(
     settings: Settings, open_config: Callable[[EngineConfig], AbstractAsyncContextManager[Engine]]
-) -> AsyncIterator[Mapping[str, EngineSource]]:
+) -> AsyncIterator[EnginesOnDemand]:
     budget = await to_thread.run_sync(machine_budget, settings.models_memory, settings.models_gpu_memory)
     estimates = await to_thread.run_sync(_estimates, settings, budget)
-    terms = [
-        ModelTerms(
-            model.name,
-            estimates[model.name].need,
-            keep_loaded=model.settings.keep_loaded,
-            idle_unload=model.settings.idle_unload,
-        )
-        for model in settings.served
-    ]
     logger.info("loaded models may take %s together", budget)
-    for one in terms:
+    for name, one in estimates.items():
         if not one.need.fits(budget):
-            logger.warning("the model %s is estimated to need %s, which never fits", one.name, one.need)
-    residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
-
-    def open_model(name: str) -> AbstractAsyncContextManager[Engine]:
-        level = logging.getLevelName(logging.getLogger().level).lower()  # SIGHUP may have changed it
-        return open_config(replace(estimates[name].config, log_level=level))
-
-    residents = Residents(residency, open_model)
-    async with residents.open():
-        yield {
-            model.name: EngineOnDemand(
-                residents, model.name, keep_loaded=model.settings.keep_loaded, timeout=settings.queue_timeout
-            )
-            for model in settings.served
-        }
+            logger.warning("the model %s is estimated to need %s, which never fits", name, one.need)
+    engines = EnginesOnDemand(settings, budget, estimates, open_config)
+    async with engines.residents.open():
+        yield engines
 
 
 def _estimates(settings: Settings, budget: Memory) -> dict[str, Estimate]:

@@ -1,16 +1,18 @@
 """Registry of the models that the settings name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.reasoning import ReasoningDefaults
 from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
-from gateway.serving.model import Model, Serve
+from gateway.serving.model import Labels, Model, Serve
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes, PromptLabels
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
@@ -32,6 +34,8 @@ class Serving:
     """Observers of the records of all requests."""
     limiter: Limiter
     """Limits of all keys."""
+    prefixes: HeldPrefixes | None = None
+    """Reports the prefixes that the engines hold, if it is given."""
 
 
 def create_models(engines: Mapping[str, EngineSource], settings: Settings, serving: Serving) -> Models:
@@ -40,11 +44,7 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
 
     def model(one: ServedModel) -> Model:
         names = one.names - (chosen - {one.name, *one.aliases})  # the name of a model comes before a file's name
-        tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
-        adapters = [
-            Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
-        ]
-        return Model(engines[one.name], one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+        return create_model(one, engines[one.name], names, settings, serving)
 
     models = [model(one) for one in settings.served]
     pairs = ((one, adapter) for one in models for adapter in one.adapters.all)
@@ -55,13 +55,27 @@ def create_models(engines: Mapping[str, EngineSource], settings: Settings, servi
     return Models(models, defaults, adapted, any_name=_takes_any_name(settings))
 
 
+def create_model(
+    one: ServedModel, source: EngineSource, names: Iterable[str], settings: Settings, serving: Serving
+) -> Model:
+    """Return one model with the source of its engine, and the names that requests may use."""
+    tasks = _EMBEDS_ONLY if one.embeds_only else set(Task)
+    adapters = [
+        Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
+    ]
+    labels = Labels((one.name, *one.aliases), one.settings.tags)
+    prompt_labels = None if serving.prefixes is None else serving.prefixes.add(one.name, lambda: source.engine)
+    serve = _serve(one, settings, serving, prompt_labels)
+    return Model(source, one.name, one.place, names, tasks, serve, adapters, labels)
+
+
 def _takes_any_name(settings: Settings) -> bool:
     """Return whether requests may use any name for the model, as they may with llama-server if it has only one."""
     alone = "model" in settings.model_fields_set and all(one.embeds_only for one in settings.served[1:])
     return alone and settings.answers_like == "llama-server"
 
 
-def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
+def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: PromptLabels | None) -> Serve:
     """Return the function that makes what requests need of a model with its engine."""
 
     def serve(model: Model, engine: Engine) -> Served:
@@ -76,7 +90,10 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 serving.preparer,
                 fallback=own.default_chat_template,
                 defaults=TemplateDefaults(
-                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                    own.parse_special,
+                    own.chat_template_kwargs,
+                    dated=settings.answers_like == "llama-server",
+                    reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message or ""),
                 ),
             ),
             generations=Generations(
@@ -91,6 +108,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                     defaults=own.sampling_defaults,
                 ),
                 adapters=model.adapters.chosen,
+                labels=labels,
             ),
             recorder=recorder,
             limiter=serving.limiter,

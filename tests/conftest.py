@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.backends import EACH
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
 
@@ -48,7 +49,7 @@ def _forked_processes() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["trio", "asyncio"])
+@pytest.fixture(params=EACH)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Run every test that uses anyio on both backends."""
     name: str = request.param

@@ -61,6 +61,7 @@ TOLD = {
         r'"state":"idle"',
         r'"total_slots":',
         r"Start it with `--slot-save-path`",
+        r"Start it with `--prefix-secret`",
         r"Infill is not supported by this model",
         r'\[{"conversation_id":"sum","is_done":true,',
         r"-d from=0\ndata: {",
@@ -91,6 +92,8 @@ TOLD = {
     ],
 }
 """Regular expressions for the standard output of each example."""
+ELSEWHERE = {"batch.py", "batch_requests.jsonl", "ollama_sdk_pull.py"}
+"""Examples with tests of their own: below, and in `tests/system/test_pulls.py`."""
 
 
 def run(name: str, *arguments: str) -> str:
@@ -111,7 +114,7 @@ def test_the_curl_example_has_every_route() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, "batch.py", "batch_requests.jsonl"}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", TOLD)

@@ -6,10 +6,13 @@ A repository's folder has `blobs/DIGEST` (contents), `snapshots/COMMIT/NAME` (li
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.hub.choice import is_model, quant_of
+from gateway.hub.choice import choose, is_model, quant_of
+from gateway.hub.errors import HubError
+from gateway.hub.reference import HubReference
 from gateway.split_file import parts_of
 
 PARTIAL = ".incomplete"
@@ -45,11 +48,24 @@ class HubCache:
 
     def blob(self, repository: str, digest: str) -> Path:
         """Return the place of a content, whether it is there or not."""
-        return self._folder(repository) / "blobs" / digest
+        return self.folder(repository) / "blobs" / digest
+
+    def size_of(self, repository: str, digest: str) -> int:
+        """Return the bytes of a content that are here, also of one that is not complete."""
+        blob = self.blob(repository, digest)
+        places = (place for place in (blob, blob.with_name(blob.name + PARTIAL)) if place.exists())
+        return next((place.stat().st_size for place in places), 0)
+
+    def find(self, reference: HubReference) -> Path | None:
+        """Return the path of a model that is complete, or of its first part; None if there is none."""
+        for files in self.snapshots(reference.repository):
+            with suppress(HubError):
+                return files[choose(files, reference)[0]]
+        return None
 
     def link(self, repository: str, commit: str, name: str, digest: str) -> Path:
         """Link a content under its name in a commit, and return the link. The commit becomes that of `main`."""
-        folder = self._folder(repository)
+        folder = self.folder(repository)
         link = folder / "snapshots" / commit / name
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists():
@@ -64,7 +80,7 @@ class HubCache:
 
     def snapshots(self, repository: str) -> list[dict[str, Path]]:
         """Return the GGUF files of each commit by their names, first those of `main`, then of the newest commit."""
-        folder = self._folder(repository)
+        folder = self.folder(repository)
         main = folder / "refs" / "main"
         latest = main.read_text().strip() if main.is_file() else None
         commits = sorted(
@@ -109,11 +125,11 @@ class HubCache:
 
     def remove_partials(self, repository: str) -> int:
         """Remove the downloads of a repository that are not complete, and return their bytes."""
-        return self._remove_contents(repository, set((self._folder(repository) / "blobs").glob(f"*{PARTIAL}")))
+        return self._remove_contents(repository, set((self.folder(repository) / "blobs").glob(f"*{PARTIAL}")))
 
     def _remove_contents(self, repository: str, contents: set[Path]) -> int:
         """Remove contents that have no link any more, and the repository's folder once it has no file."""
-        folder = self._folder(repository)
+        folder = self.folder(repository)
         left = {_content(path) for path in (folder / "snapshots").rglob("*") if path.is_file()}
         freed = 0
         for content in contents - left:
@@ -123,7 +139,8 @@ class HubCache:
             shutil.rmtree(folder, ignore_errors=True)
         return freed
 
-    def _folder(self, repository: str) -> Path:
+    def folder(self, repository: str) -> Path:
+        """Return the folder of a repository, whether it is there or not."""
         return self.root / f"models--{repository.replace('/', '--')}"
 
 

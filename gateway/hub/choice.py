@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from gateway.hub.errors import HubError
+from gateway.hub.errors import MISSING, HubError
 from gateway.hub.reference import HubReference
 from gateway.split_file import SplitFile, parts_of
 
@@ -46,7 +46,7 @@ def choose(names: Iterable[str], reference: HubReference) -> list[str]:
     models = [name for name in present if is_model(name)]
     first = _first(models, reference, present)
     if first is None:
-        raise HubError(f"{reference}: {_offer(models, reference.repository)}")
+        raise HubError(f"{reference}: {_offer(models, reference.repository)}", code=MISSING)
     parts = parts_of(first)
     if missing := sorted(set(parts) - set(present)):
         raise HubError(f"{reference}: the repository lacks a part of this model: {missing[0]}")

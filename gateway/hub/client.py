@@ -16,7 +16,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
-from gateway.hub.errors import HubError
+from gateway.hub.errors import MISSING, HubError
 
 _LISTING_TIMEOUT = 10.0
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -105,7 +105,8 @@ class HubClient:
             raise HubError(f"{repository} is gated: accept its terms at {url}, and set HF_TOKEN") from error
         except RepositoryNotFoundError as error:
             raise HubError(
-                f"{repository} does not exist or is private: check the name, or set HF_TOKEN to a token with access"
+                f"{repository} does not exist or is private: check the name, or set HF_TOKEN to a token with access",
+                code=MISSING,
             ) from error
         except HfHubHTTPError as error:
             raise self._http_error(error.response.status_code, repository) from error

@@ -67,7 +67,7 @@ async def _pull(reference: HubReference) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     progress = progress_for(reference.name, verb="downloading")
     try:
-        path = await fetch(reference, progress.show)
+        path = await fetch(reference, lambda at: progress.show(at.share))
     finally:
         progress.close()
     sys.stdout.write(f"{path}\n")

@@ -23,6 +23,6 @@ def open_hub_engine(
     reference = HubReference.parse(config.model)
 
     async def download(progress: Callable[[float], None]) -> str:
-        return str(await fetch(reference, progress, offline=offline))
+        return str(await fetch(reference, lambda at: progress(at.share), offline=offline))
 
     return open_engine(config, clock=clock, download=download)

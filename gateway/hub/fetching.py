@@ -13,6 +13,7 @@ from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from gateway.hub import worker
+from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
 
@@ -25,14 +26,16 @@ _MOST_BYTES = 2**16
 """Of one report."""
 
 
-async def fetch(reference: HubReference, progress: Callable[[float], None], *, offline: bool = False) -> Path:
+async def fetch(
+    reference: HubReference, progress: Callable[[DownloadProgress], None], *, offline: bool = False
+) -> Path:
     """Return the path of a model's file, or of its first part. Downloads it if it is not on this machine.
 
     Cancelling the call ends the process at once. What it has downloaded stays, and the next call continues there.
 
     Args:
         reference: Model to fetch.
-        progress: Called with the share of the model that is on this machine, from 0 to 1.
+        progress: Called with what is on this machine.
         offline: True to use only files on this machine.
 
     Raises:
@@ -58,7 +61,7 @@ async def fetch(reference: HubReference, progress: Callable[[float], None], *, o
             await process.aclose()
 
 
-async def _outcome(process: Process, reference: HubReference, progress: Callable[[float], None]) -> Path:
+async def _outcome(process: Process, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:
     """Read the reports of a process up to the last one."""
     reports = BufferedByteReceiveStream(cast("ByteReceiveStream", process.stdout))
     try:
@@ -67,10 +70,10 @@ async def _outcome(process: Process, reference: HubReference, progress: Callable
             if "path" in report:
                 return Path(report["path"])
             if "error" in report:
-                raise HubError(report["error"])
+                raise HubError(**report["error"])
             if "warning" in report:
                 logger.warning("%s", report["warning"])
             else:
-                progress(report["progress"])
+                progress(DownloadProgress(**report["progress"]))
     except (anyio.IncompleteRead, anyio.EndOfStream, anyio.DelimiterNotFound, orjson.JSONDecodeError) as error:
         raise HubError(f"{reference}: the process for the download ended unexpectedly") from error

@@ -1,10 +1,12 @@
 """Names of models on the hub, as the operator writes them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 SCHEME = "hf:"
+HOSTS = ("hf.co", "huggingface.co")
+"""Hosts of the hub, in names of models for Ollama's clients."""
 _PART = r"\w(?:[\w.-]*\w)?"
 _REFERENCE = re.compile(
     rf"{SCHEME}(?P<repository>{_PART}/{_PART})(?::(?P<quant>{_PART})|/(?P<file>[^\s:\\]+\.gguf))?", re.ASCII
@@ -40,6 +42,13 @@ class HubReference:
     def name(self) -> str:
         """Default name of the model for clients: that of the repository."""
         return self.repository.partition("/")[2]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the model for clients, also as Ollama's have them."""
+        quants = {self.quant} if self.quant is None else {self.quant, self.quant.lower(), self.quant.upper()}
+        bare = {str(replace(self, quant=quant)).removeprefix(SCHEME) for quant in quants}
+        return frozenset(f"{place}{name}" for name in bare for place in ("", SCHEME, *(f"{host}/" for host in HOSTS)))
 
     def __str__(self) -> str:
         if self.file is not None:

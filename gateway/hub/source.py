@@ -6,10 +6,11 @@ from pathlib import Path
 
 from gateway.hub.cache import HubCache
 from gateway.hub.choice import choose
-from gateway.hub.client import HubClient, Listing
+from gateway.hub.client import HubClient, Listing, RemoteFile
+from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
-from gateway.hub.transfer import Transfer
+from gateway.hub.transfer import Transfer, check_room
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +30,14 @@ class HubSource:
         self._cache = cache
         self._offline = offline
 
-    def fetch(self, reference: HubReference, progress: Callable[[float], None]) -> Path:
+    def fetch(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:
         """Return the path of a model's file, or of its first part.
 
         If the hub does not list the repository, for whatever reason, a file on this machine will do.
 
         Args:
             reference: Model to find.
-            progress: Called with the share of the model that is on this machine, from 0 to 1.
+            progress: Called with what is on this machine.
 
         Raises:
             HubError: The model cannot be had.
@@ -57,26 +58,31 @@ class HubSource:
         Raises:
             HubError: There is none.
         """
-        for files in self._cache.snapshots(reference.repository):
-            try:
-                return files[choose(files, reference)[0]]
-            except HubError:
-                continue
-        raise HubError(f"{reference} is not in {self._cache.root}, {obstacle}")
+        if (path := self._cache.find(reference)) is None:
+            raise HubError(f"{reference} is not in {self._cache.root}, {obstacle}")
+        return path
 
-    def _download(self, reference: HubReference, listing: Listing, progress: Callable[[float], None]) -> Path:
+    def _download(
+        self, reference: HubReference, listing: Listing, progress: Callable[[DownloadProgress], None]
+    ) -> Path:
         names = choose(listing.files, reference)
         files = [listing.files[name] for name in names]
+        self._check_room(reference, files)
         total = max(sum(file.size for file in files), 1)
         transfer = Transfer(self._client, reference.repository, listing.commit)
         before = 0
         for file in files:
 
-            def report(size: int, before: int = before) -> None:
-                progress((before + size) / total)
+            def report(size: int, before: int = before, file: RemoteFile = file) -> None:
+                progress(DownloadProgress((before + size) / total, file.digest, file.size, size))
 
             transfer.run(file, self._cache.blob(reference.repository, file.digest), report)
+            report(file.size)
             before += file.size
         links = [self._cache.link(reference.repository, listing.commit, file.name, file.digest) for file in files]
-        progress(1.0)
         return links[0]
+
+    def _check_room(self, reference: HubReference, files: list[RemoteFile]) -> None:
+        """Raise `HubError` if there is no room for all files together, before any of them is downloaded."""
+        missing = sum(file.size - self._cache.size_of(reference.repository, file.digest) for file in files)
+        check_room(self._cache.root, missing, str(reference))

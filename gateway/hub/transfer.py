@@ -60,7 +60,7 @@ class Transfer:
                     place.unlink()
                 return
             partial = _Partial(out, file)
-            _check_room(place, file.size - partial.size, file.name)
+            check_room(place.parent, file.size - partial.size, file.name)
             self._complete(partial, progress)
             partial.verify()
             place.rename(blob)
@@ -146,10 +146,12 @@ def _digest(file: RemoteFile) -> "hashlib._Hash":
     return hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
 
 
-def _check_room(place: Path, needed: int, name: str) -> None:
-    free = shutil.disk_usage(place.parent).free
+def check_room(folder: Path, needed: int, name: str) -> None:
+    """Raise `HubError` if a folder, which need not exist, has no room for so many bytes more."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(there).free
     if needed > free:
         raise HubError(
-            f"{name} needs {needed / 1e9:.1f} GB more in {place.parent}, where {free / 1e9:.1f} GB are free; "
+            f"{name} needs {needed / 1e9:.1f} GB more in {folder}, where {free / 1e9:.1f} GB are free; "
             "HF_HOME names another folder"
         )

@@ -10,6 +10,7 @@ import sys
 import orjson
 from typing_extensions import override
 
+from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
 
@@ -26,15 +27,20 @@ class Report:
         # The libraries may print, which must not be read as a report.
         self._out = os.dup(1)
         os.dup2(2, 1)
-        self._step = -1
+        self._last: tuple[int, str, bool] | None = None
 
-    def progress(self, share: float) -> None:
-        """Report the share of the model that is there, unless it is about the same as the last one."""
-        if (step := int(share * _STEPS)) > self._step:
-            self._step = step
-            self.write("progress", share)
+    def progress(self, at: DownloadProgress) -> None:
+        """Report what is there, unless it is about the same as the last time."""
+        if (step := (int(at.share * _STEPS), at.digest, at.completed == at.total)) != self._last:
+            self._last = step
+            self.write("progress", at)
 
-    def write(self, key: str, value: float | str) -> None:
+    def error(self, error: Exception) -> None:
+        """Report an error."""
+        code = error.code if isinstance(error, HubError) else None
+        self.write("error", {"message": str(error), "code": code})
+
+    def write(self, key: str, value: object) -> None:
         """Write one object with one key."""
         os.write(self._out, orjson.dumps({key: value}, option=orjson.OPT_APPEND_NEWLINE))
 
@@ -64,4 +70,4 @@ def main() -> None:
     except BrokenPipeError:
         os._exit(1)
     except (HubError, OSError, ImportError) as error:
-        report.write("error", str(error))
+        report.error(error)

@@ -37,3 +37,8 @@ class Key:
     """Priority of its requests that have none of their own. Lower values are served earlier (as in vLLM)."""
     expires_at: float | None = None
     """Time from which it is refused, in seconds since 1970; unset if it does not expire."""
+
+    @property
+    def unlimited(self) -> bool:
+        """True if it may use all models, as much as it likes: a key of the operator's."""
+        return self.models is None and self.limits == KeyLimits()

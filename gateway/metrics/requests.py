@@ -188,7 +188,8 @@ class RequestMetrics:
 
     def observe(self, record: RequestRecord) -> None:
         """Count a request that begins, is accepted or has ended."""
-        requests = self._models[record.model]
+        if (requests := self._models.get(record.model)) is None:  # it has joined
+            requests = self._models[record.model] = _ModelRequests()
         if record.outcome is not None:
             requests.end(record, record.outcome)
         elif record.accepted:

@@ -58,6 +58,14 @@ class Closing:
     """Error for a client that still listens; unset if the client is gone."""
     deadline: float = math.inf
     """Time by the event loop's clock at which the request is cancelled. Infinite once the response is complete."""
+    work: anyio.CancelScope | None = field(default=None, repr=False)
+    """Scope of the request's work, which ends at the deadline."""
+
+    def lift_deadline(self) -> None:
+        """Let the request go on past its deadline."""
+        self.deadline = math.inf
+        if self.work is not None:
+            self.work.deadline = math.inf
 
     def set(self, other: "Closing") -> None:
         """Take the reason of another one."""

@@ -9,6 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from engine.errors import Unavailable
 from gateway.middleware.caller import Cause, Closing
+from gateway.middleware.patience import STALLED
 
 EXTENSION = "llama_gateway.arrivals"
 """ASGI extension of the gateway's own server, an `Arrivals`."""
@@ -77,4 +78,4 @@ def read_disconnect(message: Message) -> Closing:
     reason = message.get("reason", "client closed the connection")
     if message.get("shutdown"):
         return Closing(reason, Cause.SHUTDOWN, Unavailable("The server is shutting down.", code="shutting_down"))
-    return Closing(reason, Cause.CLIENT_LEFT)
+    return Closing(reason, Cause.SLOW_READER if reason == STALLED else Cause.CLIENT_LEFT)

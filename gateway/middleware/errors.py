@@ -135,6 +135,7 @@ ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, s
     (Unavailable, None, 503, SERVER, retry_after(2)),
     (EngineFault, "engine_died", 503, SERVER, retry_after(2)),
     (EngineFault, None, 500, SERVER, {}),
+    (LoadError, "model_not_found", 404, INVALID_REQUEST, {}),
     (LoadError, None, 503, SERVER, NO_RETRY),
     (EngineError, None, 500, SERVER, {}),
 )

@@ -8,6 +8,8 @@ import anyio
 Clock: TypeAlias = Callable[[], float]
 """Returns a time in seconds. It may stand still while this program could not serve its clients."""
 
+STALLED = "client stopped reading"
+"""Reason of a disconnect: the client took too long to read."""
 _T = TypeVar("_T")
 
 

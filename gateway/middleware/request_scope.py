@@ -146,7 +146,7 @@ class RequestScope:
         caller, closing = reply.caller, reply.caller.closing
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            reply.work = tasks.cancel_scope
+            reply.work = closing.work = tasks.cancel_scope
             reply.work.deadline = closing.deadline = caller.deadline
 
             def leave(message: Message) -> None:
@@ -213,7 +213,7 @@ class Reply:
             self._count(message.get("body", b""))
             if not message.get("more_body", False):
                 self.complete = True
-                self.work.deadline = self.caller.closing.deadline = math.inf
+                self.caller.closing.lift_deadline()
         await self._send(message)
 
     def _count(self, body: bytes) -> None:

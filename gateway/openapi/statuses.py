@@ -8,14 +8,16 @@ from gateway.apis.endpoint import Described
 DESCRIPTIONS = {
     400: "The request is invalid, or this model or server does not support it. `param` names the field.",
     401: "The request has no valid API key, and this server needs one.",
-    403: "The API key may not use the model, or the request comes from a web page whose origin is not allowed.",
+    403: "The API key may not use the model, models may not be pulled or deleted, or the request comes from a web page "
+    "whose origin is not allowed.",
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
     429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
-    501: "The transfer encoding of the request body is not supported, or the server was started without the route.",
+    501: "The transfer encoding of the request body is not supported, the server was started without the route, or it "
+    "does not have it.",
     503: "The engine is not ready, the request waited too long for a slot, or the server is stopping.",
     504: "The request exceeded the server's time limit.",
     529: "The queue is full, the engine is not ready, or the request waited too long for a slot.",

@@ -22,7 +22,7 @@ class Residency:
     """
 
     def __init__(self, models: Iterable[ModelTerms], budget: Memory, limits: ResidencyLimits | None = None) -> None:
-        """Start with every model unloaded. Those that are kept loaded come first.
+        """Start with every model unloaded. Those that are loaded at the start come first.
 
         Args:
             models: terms of the models.
@@ -32,16 +32,25 @@ class Residency:
         self.budget = budget
         """Bytes that the loaded models may take together."""
         self._limits = limits or ResidencyLimits()
-        self._residents = {terms.name: Resident(terms, terms.need) for terms in models}
+        self._residents: dict[str, Resident] = {}
         self._turns = 0
         self._actions: list[Action] = []
-        for resident in self._residents.values():
-            if resident.terms.keep_loaded:
-                resident.wanted = self._next_turn()
+        for terms in models:
+            self.add(terms)
+            if terms.keep_loaded or terms.load_at_start:
+                self[terms.name].wanted = self._next_turn()
 
     def __getitem__(self, model: str) -> Resident:
         """Return the account of a model."""
         return self._residents[model]
+
+    def add(self, terms: ModelTerms) -> None:
+        """Add a model, which is not loaded."""
+        self._residents[terms.name] = Resident(terms, terms.need)
+
+    def remove(self, model: str) -> None:
+        """Forget a model that is gone."""
+        del self._residents[model]
 
     @property
     def used(self) -> Memory:

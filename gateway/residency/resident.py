@@ -55,6 +55,16 @@ class Resident:
         return self.phase is Phase.LOADED and not self.users
 
     @property
+    def gone(self) -> bool:
+        """True if it has no process, and none is asked for."""
+        return self.phase is Phase.UNLOADED and self.turn is None
+
+    @property
+    def dismissed(self) -> bool:
+        """True if it is unloaded as soon as no request uses it or waits for it."""
+        return self.wanted is None and (self.leaves or self.phase is not Phase.LOADED)
+
+    @property
     def turn(self) -> int | None:
         """Turn of the oldest request or order that waits for it; unset if none waits."""
         turns = [ticket.turn for ticket in list(self.waiting)[:1]]

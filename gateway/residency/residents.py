@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Unavailable
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
-from gateway.residency.terms import Action, Grant, Load, Phase, Refuse, Ticket, Unload
+from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refuse, Ticket, Unload
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class Residents:
         self._clock = clock
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, Engine] = {}
+        self._loaded: dict[str, Engine] = {}
         self._loads: dict[str, anyio.CancelScope] = {}
         self._requests: dict[Ticket, _Request] = {}
         self._changed = anyio.Event()
@@ -98,6 +99,23 @@ class Residents:
         held.callback(self._leave, ticket)
         return self._engines[model]
 
+    def add(self, terms: ModelTerms) -> None:
+        """Add a model. It is loaded when a request asks for it."""
+        self._residency.add(terms)
+
+    async def remove(self, model: str) -> None:
+        """Unload a model once no request uses it or waits for it, and forget it. No request may follow."""
+        resident = self._residency[model]
+        while not resident.gone:
+            if not resident.dismissed:
+                self.unload(model)
+            await self._changed.wait()
+        self._residency.remove(model)
+
+    def used(self, model: str) -> bool:
+        """Return True if a request uses a model or waits for it."""
+        return bool(self._residency[model].users or self._residency[model].waiting)
+
     def load(self, model: str) -> None:
         """Load a model without a request for it, as soon as there is room."""
         self._residency.want(model)
@@ -137,6 +155,10 @@ class Residents:
     def engine(self, model: str) -> Engine | None:
         """Return the engine of a model, which may be loading, or None."""
         return self._engines.get(model)
+
+    def last_loaded(self, model: str) -> Engine | None:
+        """Return the engine that loaded a model last, which may have ended, or None."""
+        return self._loaded.get(model)
 
     def status(self, model: str) -> EngineStatus:
         """Return the status of a model's engine: `STOPPED` while it has none, `FAILED` if it could not be loaded."""
@@ -200,6 +222,7 @@ class Residents:
         began = self._clock()
         logger.info("loading the model", extra={"model": model})
         info = await engine.ready()
+        self._loaded[model] = engine
         need = Memory(info.host_memory, info.gpu_memory)
         logger.info(
             "model loaded", extra={"model": model, "seconds": round(self._clock() - began, 3), "takes": str(need)}

@@ -7,7 +7,7 @@ import ssl
 import anyio
 from starlette.types import ASGIApp
 
-from gateway.middleware.patience import PatienceError
+from gateway.middleware.patience import STALLED, PatienceError
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.hypercorn.http1 import MALFORMED, Address, Http1
 from gateway.server.hypercorn.requests import Requests
@@ -15,8 +15,6 @@ from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
 
 logger = logging.getLogger(__name__)
-
-STALLED = "client stopped reading"
 
 
 class Connection:

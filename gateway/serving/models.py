@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.model import Model
+from gateway.serving.running import RunningAnswers
 from gateway.serving.served import Served, Task
 
 DEFAULT = "default"
@@ -36,12 +37,34 @@ class Models:
             adapted: the models with LoRA adapters, in order.
             any_name: True if an unknown name selects the default of the task.
         """
-        self.all = tuple(models)
-        """All models without LoRA adapters, in order. Each has an engine of its own."""
-        self.named = (*models, *adapted)
-        """All models that requests can name, in order."""
+        self._all = list(models)
+        self._named = [*models, *adapted]
+        self.running = RunningAnswers()
+        """Streamed answers of all models while they are generated."""
         self._defaults = defaults
         self._any_name = any_name
+
+    @property
+    def all(self) -> Sequence[Model]:
+        """All models without LoRA adapters, in order. Each has an engine of its own. Follows `join` and `leave`."""
+        return self._all
+
+    @property
+    def named(self) -> Sequence[Model]:
+        """All models that requests can name, in order. Follows `join` and `leave`."""
+        return self._named
+
+    def join(self, model: Model) -> None:
+        """Serve one more model, under its names that no other one has, or in place of the one with its name."""
+        self.leave(model.name)
+        model.names -= {name for other in self._named for name in other.names}
+        self._all.append(model)
+        self._named.append(model)
+
+    def leave(self, name: str) -> None:
+        """Serve the model of this name no more. Requests that hold it go on."""
+        for models in (self._all, self._named):
+            models[:] = [model for model in models if model.name != name]
 
     async def resolve(self, caller: Caller, name: str | None, task: Task = Task.GENERATE) -> Served:
         """Return the model for a request, which holds it until its end. Waits until it is loaded.

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
@@ -15,6 +15,7 @@ from gateway.settings.table import ModelTable, ServedModel, models_in
 from gateway.settings.values import (
     check_model_name,
     folder,
+    has_hub,
     model_name,
     model_place,
     readable_model,
@@ -48,6 +49,11 @@ class EngineSettings(ModelSettings):
         False,
         description="use only models of the hub that are on this machine already; without it they are used if the hub "
         "cannot be reached",
+    )
+    allow_pull: bool = Field(
+        False,
+        description="let clients download models of the hub with Ollama's /api/pull, which are then served on demand, "
+        "also after a restart, and remove these with /api/delete; API keys with limits may not",
     )
     models_dir: Annotated[Path | None, AfterValidator(folder)] = Field(
         None, title="DIR", description="folder whose GGUF files are models to serve, each under its file's name"
@@ -101,6 +107,11 @@ class EngineSettings(ModelSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="lowest level that is logged")
     log_format: Literal["text", "json"] = Field("text", description="format of the log on standard error")
 
+    @field_validator("allow_pull")
+    @classmethod
+    def _possible(cls, allow_pull: bool) -> bool:
+        return allow_pull and has_hub()
+
     @model_validator(mode="after")
     def _distinct_names(self) -> Self:
         """Refuse models that a request could not tell apart, and a server without a model."""
@@ -115,8 +126,8 @@ class EngineSettings(ModelSettings):
 
     @property
     def on_demand(self) -> bool:
-        """True if models are loaded when they are asked for: if there are several, or one that idleness unloads."""
-        return bool(self.models) or self.models_dir is not None or self.idle_unload is not None
+        """True if models are loaded when they are asked for: several, one that idleness unloads, those that join."""
+        return bool(self.models) or self.models_dir is not None or self.idle_unload is not None or self.allow_pull
 
     @property
     def served_name(self) -> str:
@@ -151,6 +162,10 @@ class EngineSettings(ModelSettings):
             alone = self.for_model(slots=1, context=None, **_OF_THE_MAIN_MODEL)
             models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))
         return tuple(models)
+
+    def joining(self, name: str, file: Path) -> ServedModel:
+        """Return a model that joins while the server runs. It is loaded on demand."""
+        return ServedModel(name, file, self.for_model(**_OF_THE_MAIN_MODEL, keep_loaded=False))
 
     def engine_config(self, served: ServedModel | None = None) -> EngineConfig:
         """Return the configuration of a model's engine process; None is the default model."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gateway.hub.reference import SCHEME, HubReference
+from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.values import model_names, model_place, readable_gguf, readable_model
 from gateway.split_file import SplitFile
@@ -50,7 +50,7 @@ class ServedModel:
         """All names that requests may use."""
         place = self.place
         if isinstance(place, HubReference):
-            return {self.name, *self.aliases, place.name, str(place), str(place).removeprefix(SCHEME)}
+            return {self.name, *self.aliases, place.name, *place.names}
         return {self.name, *self.aliases, place.stem, place.name}
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from gateway.hub.reference import SCHEME, HubReference
 
@@ -50,9 +51,15 @@ def model_place(place: object) -> object:
     """Return the model on the hub that a text names, if it begins with `hf:`, else the text, which names a file."""
     if not (isinstance(place, str) and place.startswith(SCHEME)):
         return place
+    has_hub()
+    return HubReference.parse(place)
+
+
+def has_hub() -> Literal[True]:
+    """Return True. Raises `ValueError` without the hub's package."""
     if find_spec("huggingface_hub") is None:
         raise ValueError('models from the hub need its package: pip install "llama-gateway[hub]"')
-    return HubReference.parse(place)
+    return True
 
 
 def readable_model(place: Path | HubReference) -> Path | HubReference:
@@ -92,6 +99,13 @@ def split_items(value: object) -> list[str]:
     """Return all items of one value or several, split at commas."""
     parts = value if isinstance(value, list) else [value]
     return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
+
+
+def addresses(text: str) -> str:
+    """Return addresses behind commas, none of which is empty."""
+    if not all(map(str.strip, text.split(","))):
+        raise ValueError("has an empty address")
+    return text
 
 
 def api_keys(value: object) -> object:

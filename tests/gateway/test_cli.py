@@ -63,6 +63,7 @@ def test_an_empty_variable_is_no_value(config: Path) -> None:
 
 VALUES = {
     "offline": "true",
+    "allow_pull": "true",
     "alias": "mine",
     "parse_special": "true",
     "lora_apply": "true",
@@ -77,6 +78,7 @@ VALUES = {
     "metrics_port": "0",
     "metrics_host": "::1",
     "allow_origin": "https://a.example",
+    "prefix_secret": "sixteen letters..",
     "api_key": "sk-a",
     "open_path": "/metrics",
     "control_vector_layer_range": "2-5",
@@ -119,6 +121,8 @@ VALUES = {
     "partition_cache": "true",
     "queue_limit": "9",
     "keep_loaded": "true",
+    "load_at_start": "true",
+    "tags": "chat,small",
     "idle_unload": "60",
     "models_memory": "1000000",
     "models_gpu_memory": "0",
@@ -151,6 +155,8 @@ VALUES = {
     "ignore_eos": "true",
     "stop": "END, end",
     "n_keep": "-1",
+    "reasoning_budget": "0",
+    "reasoning_budget_message": "Enough, now.",
     "request_timeout": "1.5",
     "queue_timeout": "0.5",
     "client_patience": "3",
@@ -165,6 +171,9 @@ VALUES = {
     "stored_responses": "5",
     "stored_bytes": "5000",
     "background_limit": "5",
+    "ray": "true",
+    "replicas": "2",
+    "max_replicas": "3",
     "grace": "0",
     "async_backend": "asyncio",
     "log_level": "debug",
@@ -311,6 +320,7 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
         ("--log-format", "xml", "should be 'text' or 'json'"),
         ("--log-level", "loud", "should be 'debug'"),
         ("--host", "", "should have at least 1 character"),
+        ("--host", "127.0.0.1,", "has an empty address"),
     ],
 )
 def test_a_wrong_value_names_its_flag_variable_or_key(

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from tests.backends import TRIO_FIRST
 from tests.program import GUARD
 from tests.system.description import DOCUMENT, Description, read_description
 
 
-@pytest.fixture(scope="module", params=["trio", "asyncio"])
+@pytest.fixture(scope="module", params=TRIO_FIRST)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """The backend of the tests, and of the program that a module of them starts."""
     name: str = request.param

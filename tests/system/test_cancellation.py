@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.backends import EACH
 from tests.gateway.server.sockets import Client
 from tests.gateway.server.tls.clients import LEAVE_TLS
 from tests.system.served import GUARD, Served, completion, continuation, serving
@@ -24,6 +25,12 @@ MANY = 50_000
 LONG_NAME = "x" * 40_000
 """Text in every event of a stream, so that few events fill all buffers on their way."""
 _numbers = count()
+
+
+@pytest.fixture(params=EACH)
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
 
 
 HELD_BACK = continuation("hold", 200) + "!"

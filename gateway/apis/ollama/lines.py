@@ -121,16 +121,17 @@ class Lines(Generic[LineT]):
             self._scores += scores(event.details)
             ended = isinstance(event, Finished)
             for piece in [*self._reader.read(event.text), *(self._reader.finish() if ended else ())]:
-                yield _encoded(self._terms.line(piece, self._take()))
+                yield encoded(self._terms.line(piece, self._take()))
             if isinstance(event, Finished):
-                yield _encoded(self._terms.last({}, self._take(), prompt_tokens, event))
+                yield encoded(self._terms.last({}, self._take(), prompt_tokens, event))
 
     def _take(self) -> list[ChosenToken]:
         taken, self._scores = self._scores, []
         return taken
 
 
-def _encoded(line: object) -> bytes:
+def encoded(line: object) -> bytes:
+    """Return an object as a line."""
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 

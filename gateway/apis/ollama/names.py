@@ -5,12 +5,13 @@ from gateway.serving.model import Model
 from gateway.serving.models import Models
 from gateway.serving.served import Served, Task
 
-_LATEST = ":latest"
+LATEST = ":latest"
+"""Tag of a name without one."""
 
 
 def tagged(name: str) -> str:
     """Return a name with its tag. Ollama's clients add `:latest` to a name without one before they compare it."""
-    return name if ":" in name else name + _LATEST
+    return name if ":" in name else name + LATEST
 
 
 def find(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) -> Model:
@@ -25,4 +26,4 @@ async def resolve(models: Models, caller: Caller, name: str, task: Task = Task.G
 
 def _known(models: Models, name: str) -> str:
     """Return a name without the tag that clients add, unless a model has this tag in its own name."""
-    return name if any(name in model.names for model in models.named) else name.removesuffix(_LATEST)
+    return name if any(name in model.names for model in models.named) else name.removesuffix(LATEST)

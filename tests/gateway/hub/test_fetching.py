@@ -10,6 +10,7 @@ import anyio
 import pytest
 from anyio.abc import Process
 
+from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
 from gateway.hub.fetching import fetch
 from gateway.hub.reference import HubReference
@@ -41,13 +42,13 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 
 async def test_a_model_arrives_with_progress(hub: LocalHub, tmp_path: Path) -> None:
     shares: list[float] = []
-    path = await fetch(REFERENCE, shares.append)
+    path = await fetch(REFERENCE, lambda at: shares.append(at.share))
     assert path.is_relative_to(tmp_path / "hub")
     assert path.read_bytes() == next(iter(hub.files.values()))
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
     hub.requests.clear()
-    assert await fetch(REFERENCE, shares.append, offline=True) == path
+    assert await fetch(REFERENCE, lambda at: shares.append(at.share), offline=True) == path
     assert hub.requests == []
 
 
@@ -67,7 +68,7 @@ async def test_an_error_of_the_hub_is_raised_here(hub: LocalHub) -> None:
 async def test_a_cancelled_download_ends_its_process_and_can_continue(hub: LocalHub, processes: list[Process]) -> None:
     hub.held.clear()  # contents stop in the middle
     with anyio.CancelScope() as scope:
-        await fetch(REFERENCE, lambda share: scope.cancel() if share > 0 else None)
+        await fetch(REFERENCE, lambda at: scope.cancel() if at.share > 0 else None)
     assert scope.cancelled_caught
     assert [process.returncode for process in processes] == [-signal.SIGKILL]
     hub.held.set()
@@ -76,8 +77,8 @@ async def test_a_cancelled_download_ends_its_process_and_can_continue(hub: Local
 
 
 async def test_a_process_that_dies_is_an_error(hub: LocalHub, processes: list[Process]) -> None:
-    def kill(share: float) -> None:
-        if share > 0:
+    def kill(at: DownloadProgress) -> None:
+        if at.share > 0:
             with suppress(ProcessLookupError):  # an earlier report has killed it
                 os.kill(processes[0].pid, signal.SIGKILL)
 

@@ -25,7 +25,7 @@ REFERENCE = HubReference(REPOSITORY)
 
 def fetched(source: HubSource, reference: HubReference = REFERENCE) -> tuple[Path, list[float]]:
     shares: list[float] = []
-    return source.fetch(reference, shares.append), shares
+    return source.fetch(reference, lambda at: shares.append(at.share)), shares
 
 
 def failure(source: HubSource, reference: HubReference = REFERENCE) -> str:
@@ -259,7 +259,7 @@ def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cac
     hub.held.clear()
     began = Event()
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(source.fetch, REFERENCE, lambda share: began.set() if share > 0 else None)
+        first = pool.submit(source.fetch, REFERENCE, lambda at: began.set() if at.share > 0 else None)
         assert began.wait(GUARD)
         second = pool.submit(HubSource(HubClient(hub.endpoint), cache, offline=False).fetch, REFERENCE, lambda _: None)
         hub.held.set()
@@ -272,5 +272,16 @@ def test_a_full_disk_is_found_before_the_download(
     hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=0))
-    assert failure(source).startswith(f"{NAME} needs 0.0 GB more in ")
+    assert failure(source).startswith(f"{REFERENCE} needs 0.0 GB more in ")
     assert contents(hub) == []
+
+
+def test_the_room_for_all_parts_is_checked_before_the_first(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.files = {f"some-0000{part}-of-00002.gguf": bytes(1000 + part) for part in (1, 2)}
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=2002))
+    assert failure(source).startswith(f"{REFERENCE} needs 0.0 GB more in ")
+    assert contents(hub) == []
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=2003))
+    assert fetched(source)[0].name == "some-00001-of-00002.gguf"

@@ -4,7 +4,7 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from gateway.middleware.caller import caller_of
+from gateway.middleware.caller import Cause, caller_of
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
 from tests.gateway.server.sockets import get, serving
@@ -36,7 +36,7 @@ async def test_the_write_timeout_cancels_the_request() -> None:
         await site.server.count_falls_to(0)
         with pytest.raises(ConnectionResetError):
             await client.read_to_end()
-    assert flood.closing.reason == "client stopped reading"
+    assert (flood.closing.reason, flood.closing.cause) == ("client stopped reading", Cause.SLOW_READER)
 
 
 async def test_a_slow_reader_is_reported_as_a_disconnect() -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
-from pydantic_core import from_json
+import orjson
+from pydantic_core import from_json, to_json
 
 from gateway.apis.anthropic.messages.answer import ContentBlock
 from gateway.apis.anthropic.messages.message import new_call_id
@@ -48,7 +49,13 @@ def _block(kind: BlockKind, name: str, text: str, *, omitted: bool) -> ContentBl
             return {"type": "tool_use", "id": new_call_id(), "name": name, "input": _input(text)}
 
 
-def _input(arguments: str) -> dict[str, Any]:
-    """Return a tool's input; the complete part of an input that a limit has cut."""
-    parsed = from_json(arguments or "{}", allow_partial="trailing-strings")
-    return parsed if isinstance(parsed, dict) else {}
+def _input(arguments: str) -> Any:  # noqa: ANN401 - encoded JSON
+    """Return a tool's input; the complete part of an input that a limit has cut, or `{}` of one that is no JSON.
+
+    It is encoded here, because its integers may be too large for orjson.
+    """
+    try:
+        parsed = from_json(arguments or "{}", allow_partial="trailing-strings")
+    except ValueError:
+        parsed = None
+    return orjson.Fragment(to_json(parsed if isinstance(parsed, dict) else {}, inf_nan_mode="null"))

@@ -166,6 +166,16 @@ async def test_the_complete_part_of_an_input_that_a_limit_has_cut_is_returned() 
     assert call["input"] == {"x": 1, "y": [2]}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"), [(f"1{'0' * 40}", 1e40), ("1e999", None), (f"1{'0' * 5000}", "nothing"), ("x", "nothing")]
+)
+async def test_numbers_of_any_size_and_what_is_no_json_do_not_fail(text: str, value: object) -> None:
+    script = ends(FinishReason.STOP, 9, f'<tool_call>\n{{"name": "add", "arguments": {{"x": {text}}}}}\n</tool_call>')
+    answer = await ask(script, tools=[ADD])
+    inputs = [block["input"] for block in answer["content"] if block["type"] == "tool_use"]
+    assert inputs == [{} if value == "nothing" else {"x": value}]
+
+
 async def test_the_count_is_that_of_the_prompt() -> None:
     body = {name: value for name, value in BODY.items() if name != "max_tokens"}
     assert (await post(app_of(engine_of()), f"{PATH}/count_tokens", body)).json == {"input_tokens": 53}

@@ -1,0 +1,1 @@
+"""Models that join while the server runs: their downloads, and their removal."""

@@ -1,0 +1,1 @@
+"""LangChain's standard tests against this server."""
