@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import tomllib
 from urllib.parse import urlsplit
@@ -11,6 +10,7 @@ import pytest
 
 from gateway.cli import read_settings
 from tests.deployment.containerfile import FILE, entrypoint, only, stages
+from tests.deployment.programs import packaged
 from tests.gateway.application import apis
 from tests.program import GUARD, ROOT
 
@@ -21,9 +21,7 @@ IGNORED = "DL3008"
 
 
 def test_the_linter_has_nothing_to_say() -> None:
-    if not shutil.which("hadolint"):
-        pytest.skip("hadolint is not on this platform")
-    command = ["hadolint", "--ignore", IGNORED, "--no-color", str(FILE)]
+    command = [packaged("hadolint"), "--ignore", IGNORED, "--no-color", str(FILE)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, check=False)
     assert run.stdout + run.stderr == ""
 

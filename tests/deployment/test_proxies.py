@@ -1,12 +1,11 @@
 """Plain proxies in front of several servers: their configurations are valid, and a session stays with its server."""
 
 import re
-import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,6 +18,7 @@ import yaml
 from gateway.server.limits import ServerLimits
 from gateway.settings import Settings
 from tests.deployment.manifests import FOLDER, documents
+from tests.deployment.programs import packaged
 from tests.program import GUARD
 
 NGINX = (FOLDER / "proxies" / "nginx.conf").read_text()
@@ -28,19 +28,6 @@ RESOLVER = "kube-dns.kube-system.svc.cluster.local"
 SERVERS = "server llama-gateway-pods:8000 resolve;"
 REQUEST_TIMEOUT: float = Settings.model_fields["request_timeout"].default
 BODY_LIMIT: int = Settings.model_fields["body_limit"].default
-
-
-def installed(program: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is not on this platform")
-    return path
-
-
-class NamedServer(ThreadingHTTPServer):
-    """A server that answers with its port."""
-
-    daemon_threads = True
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -62,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def upstreams(count: int) -> Iterator[list[int]]:
-    servers = [NamedServer(("127.0.0.1", 0), Handler) for _ in range(count)]
+    servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(count)]
     for server in servers:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
@@ -81,28 +68,26 @@ def nginx(folder: Path, ports: list[int]) -> Iterator[str]:
     config = NGINX.replace("/tmp/", f"{folder}/").replace(RESOLVER, "127.0.0.1")  # noqa: S108
     config = config.replace(SERVERS, " ".join(f"server 127.0.0.1:{each};" for each in ports))
     (folder / "nginx.conf").write_text(config.replace("listen 8080", f"listen 127.0.0.1:{port}"))
-    command = [installed(NGINX_PROGRAM), "-c", str(folder / "nginx.conf"), "-p", str(folder), "-g", "daemon off;"]
+    command = [packaged(NGINX_PROGRAM), "-c", str(folder / "nginx.conf"), "-p", str(folder), "-g", "daemon off;"]
     with subprocess.Popen(command) as process:
         try:
-            wait_for(lambda: socket.create_connection(("127.0.0.1", port)).close())
+            wait_for_port(port, process)
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
 
 
-def wait_for(attempt: Callable[[], object]) -> None:
+def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + GUARD
-    while True:
-        try:
-            attempt()
-        except OSError:
-            assert time.monotonic() < until
-        else:
+    while process.poll() is None and time.monotonic() < until:
+        with suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
             return
+    pytest.fail("nginx does not listen")
 
 
 def test_a_session_stays_with_its_server_until_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(NGINX_PROGRAM)
+    packaged(NGINX_PROGRAM)
     with upstreams(3) as ports, nginx(tmp_path, ports) as root, httpx.Client(base_url=root, trust_env=False) as client:
 
         def asked(session: str) -> str:
@@ -120,7 +105,7 @@ def test_a_session_stays_with_its_server_until_that_is_full(tmp_path: Path, monk
 
 
 def test_envoy_accepts_its_configuration() -> None:
-    command = [installed("envoy"), "--mode", "validate", "-c", str(ENVOY), "--log-level", "error"]
+    command = [packaged("envoy"), "--mode", "validate", "-c", str(ENVOY), "--log-level", "error"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=GUARD, check=False)
     assert run.returncode == 0, run.stderr
 
