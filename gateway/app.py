@@ -27,6 +27,7 @@ from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
+from gateway.metrics.adapters import AdapterCollector
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
 from gateway.metrics.llama_cpp import LlamaCppCollector
@@ -143,7 +144,7 @@ def create_gateway(
     llama_cpp = LlamaCppCollector(models.all)
     observers += [requests.observe, llama_cpp.observe]
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
-    exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
+    exposition = Exposition([requests, EngineCollector(models.all), AdapterCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
     background, apis = create_apis(models, settings, health, metrics, parts.streams, prefixes, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)

@@ -20,6 +20,7 @@ from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields, StreamReportFields
 from gateway.cli import flag_fields
+from gateway.metrics.adapters import AdapterCollector
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
 from gateway.metrics.requests import RequestMetrics
@@ -74,7 +75,8 @@ def metrics() -> str:
     """Every metric, in the order of a scrape."""
     models = gateway_of(FakeEngine()).models
     requests, server = RequestMetrics(served.name for served in models.all), ServerMetrics(float, bool)
-    families: Iterable[Any] = Exposition([requests, EngineCollector(models.all), server]).registry.collect()
+    collectors = (requests, EngineCollector(models.all), AdapterCollector(models.all), server)
+    families: Iterable[Any] = Exposition(collectors).registry.collect()
     rows = ((_metric(family), family.type, _names(family._labelnames), family.documentation) for family in families)
     return _table(("metric", "type", "labels", "meaning"), rows)
 

@@ -50,6 +50,11 @@ class Adapters:
         self._model = model
         self._defaults = {adapter.id: adapter.scale for adapter in self.all if adapter.applied}
 
+    @property
+    def names(self) -> set[str]:
+        """Names of all adapters as models."""
+        return {name for adapter in self.all for name in adapter.names(self._model)}
+
     def default(self, adapter: Adapter) -> float:
         """Return the scale of an adapter for requests that choose none. `set_defaults` changes it."""
         return self._defaults.get(adapter.id, 0.0)
