@@ -34,12 +34,14 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
+from gateway.storage.place import is_url
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
     from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
+    from gateway.limits.limiter import Limiter
     from gateway.pulls.pulls import PullParts
     from gateway.usage.store import UsageStore
 
@@ -156,6 +158,7 @@ async def run(
     shutdown = anyio.Event()
     try:
         keys = await open_keys(settings)
+        limiter = await open_limiter(settings)
     except StorageError as error:
         return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
     try:
@@ -181,6 +184,7 @@ async def run(
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
             pulls = await pull_parts(settings, engines)
             parts = equipment(keys=keys, usage=usage, clock=clock, pulls=pulls)
+            parts = equipment(keys=keys, limiter=limiter, usage=usage, clock=clock)
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
@@ -221,6 +225,19 @@ def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") 
             "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
             " and ".join(public),
         )
+
+
+async def open_limiter(settings: Settings) -> "Limiter | None":
+    """Return the limits that gateways with the same PostgreSQL store of keys share, or None with another store.
+
+    Raises:
+        StorageError: the store cannot be used.
+    """
+    if settings.keys is None or not is_url(settings.keys):
+        return None
+    from gateway.limits.shared_limiter import open_shared_limiter  # noqa: PLC0415 - few servers need it
+
+    return await open_shared_limiter(settings.keys)
 
 
 async def open_usage(settings: Settings) -> "UsageStore | None":
