@@ -43,6 +43,8 @@ class Change:
     """Statement that makes it. A repetition has no effect."""
     done: Callable[[Rows], None]
     """Called with the rows of the statement."""
+    begins: bool = False
+    """True if it makes the reservation."""
     must_wait: bool = False
     """True if a request waits for it, and is refused if it fails."""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -158,11 +160,12 @@ class LedgerQueue:
     def _batch(self) -> Sequence[tuple[int, Change]]:
         """Return the next changes, in the order of their keys, in which all gateways lock them."""
         batch: list[tuple[int, Change]] = []
-        reservations: set[str] = set()
+        begun: set[str] = set()
         for number, change in self._changes.items():
-            if len(batch) == BATCH or change.reservation in reservations:
+            if len(batch) == BATCH or change.reservation in begun:
                 break
-            reservations.add(change.reservation)
+            if change.begins:
+                begun.add(change.reservation)
             batch.append((number, change))
         return sorted(batch, key=lambda numbered: numbered[1].key_id)
 

@@ -145,6 +145,7 @@ class SharedLimiter(Limiter):
             reservation,
             (shared_schema.ADMIT, (*values, self._time())),
             answers.extend,
+            begins=True,
             must_wait=limits != NO_LIMITS,
         )
         if not change.must_wait:
