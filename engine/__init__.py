@@ -20,17 +20,14 @@ from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestErro
 from engine.events import (
     Alternative,
     EmbeddingResult,
-    EngineMetrics,
     Finished,
     FinishReason,
-    ModelInfo,
     PromptProgress,
-    QueuedRequest,
-    SlotInfo,
     Text,
     TokenDetail,
     TokenRun,
 )
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.json_whitespace import with_whitespace
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
@@ -47,6 +44,7 @@ from engine.request import (
     Sampling,
     SlotAction,
     TextPrompt,
+    adapter_set,
     all_plain,
     text_of,
 )
@@ -76,6 +74,7 @@ __all__ = [
     "GenerationRequest",
     "Grammar",
     "GrammarKind",
+    "HeldPrefix",
     "Histogram",
     "Infill",
     "InstallationReport",
@@ -103,6 +102,7 @@ __all__ = [
     "TokenDetail",
     "TokenRun",
     "Unavailable",
+    "adapter_set",
     "all_plain",
     "embedded_model",
     "examine",

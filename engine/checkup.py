@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.events import ModelInfo
+from engine.info import ModelInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

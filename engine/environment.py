@@ -12,6 +12,7 @@ SECRETS = frozenset(
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         "PGPASSWORD",
+        "RAY_AUTH_TOKEN",
     }
 )
 """Other variables with secrets that only the gateway process reads."""

@@ -193,7 +193,12 @@ def _write(descriptor: int, line: bytes) -> None:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD and value is not None}
+    """Return what `extra` added to a record. Names that begin with an underscore are those of other packages."""
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD and not name.startswith("_") and value is not None
+    }
 
 
 def _time(record: logging.LogRecord) -> str:

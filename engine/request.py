@@ -94,16 +94,23 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """Place of the model's reasoning in the text of a choice, and its maximum length."""
+    """Place of the model's reasoning in the text of a choice, and its end."""
 
-    budget: int
-    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it."""
+    budget: int | None = None
+    """Maximum number of reasoning tokens. After them `closing` is forced, and the text goes on behind it. None sets no
+    limit."""
+    message: str = ""
+    """Text that is forced before `closing` at the limit."""
     opening: str
     """Text before the reasoning. Only whitespace may come before it."""
+    between: str = ""
+    """Text that may also come before `opening`, if the family begins a further message with it."""
     closing: str
     """Text after the reasoning. Both may be names of control tokens."""
     opened: bool
     """True if the prompt ends inside the reasoning, so that the text begins in it."""
+    controlled: bool = False
+    """True if the client may end the reasoning while it runs."""
 
 
 class PromptText(Struct, frozen=True, tag=True):
@@ -210,13 +217,15 @@ class GenerationRequest:
     """`seq_id` of the slot to use if it is free; None lets the engine choose. An id without a slot is None."""
     cache_partition: str = ""
     """Partition of the prefix cache. KV cells are reused only within one partition."""
+    label: int | None = None
+    """Label of the prompts in `HeldPrefix`; None leaves them out there."""
     adapters: tuple[tuple[int, float], ...] | None = None
     """(id, scale) pairs of the LoRA adapters to apply, each id once; None applies none. The cells of different sets of
     adapters are never shared."""
     grammar: Grammar | None = None
     """Constraint on the text; None leaves it free."""
     reasoning: Reasoning | None = None
-    """Limit of the model's reasoning; None sets no limit."""
+    """Place and limit of the model's reasoning, whose tokens are counted; None if the model has none."""
     speculative: bool | None = None
     """True always computes draft tokens, False never. None computes them where that is measured to be faster and no
     seed requests repeatable results. The text does not change, except by rounding.

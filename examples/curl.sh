@@ -58,6 +58,14 @@ show "$url/v1/chat/completions" -d '{
   "messages": [{"role": "user", "content": "What is 17 plus 25?"}], "temperature": 0, "guided_regex": "\\d+\\+\\d+=\\d+"
 }'
 
+# A call of a custom tool, whose input is a text that matches a grammar. Reasoning, if the model does it, has a limit.
+show "$url/v1/chat/completions" -d '{
+  "messages": [{"role": "user", "content": "What is 17 plus 25?"}], "temperature": 0, "reasoning_budget": 100,
+  "tools": [{"type": "custom", "custom": {"name": "calculate", "format": {"type": "grammar", "grammar": {
+    "syntax": "lark", "definition": "start: INT (\" + \" INT)+\n%import common.INT"
+  }}}}], "tool_choice": {"type": "custom", "custom": {"name": "calculate"}}, "max_tokens": 50
+}'
+
 # A response: the server stores it until it is deleted. The next one names it, and sends only the new input.
 show "$url/v1/responses/input_tokens" -d '{"input": "Hello!"}'
 answer=$(show "$url/v1/responses" -d '{"input": "Hello!", "temperature": 0}')
@@ -66,7 +74,8 @@ id=$(grep --only-matching 'resp_[0-9a-f]*' <<<"$answer")
 show "$url/v1/responses/$id"
 show "$url/v1/responses/$id/input_items"
 show --no-buffer "$url/v1/responses" -d '{
-  "input": "What is 17 plus 25?", "previous_response_id": "'"$id"'", "temperature": 0, "stream": true
+  "input": "What is 17 plus 25?", "previous_response_id": "'"$id"'", "temperature": 0, "stream": true,
+  "truncation": "auto"
 }'
 show "$url/v1/responses/$id" -X DELETE
 
@@ -183,12 +192,18 @@ show "$url/v1/streams/lookup" -d '{"conversation_ids": ["sum"]}'
 show "$url/v1/stream" --get -d conv_id=sum -d from=0
 show "$url/v1/stream" --get -X DELETE -d conv_id=sum
 
+# The end of reasoning while it is streamed, by the id of the stream's chunks; the stream has `reasoning_control: true`.
+show "$url/v1/chat/completions/control" -d '{"id": "chatcmpl-0", "action": "reasoning_end"}'
+
 # LoRA adapters of the model, and their scales for requests that choose none. Without adapters the lists are empty.
 show "$url/lora-adapters"
 show "$url/lora-adapters" -d '[]'
 
 # The metrics for Prometheus: only their size.
 show "$url/metrics" --output /dev/null --write-out '%{http_code}, %{size_download} bytes of metrics'
+
+# The prompts that are cached, for routers in front of several servers. It needs --prefix-secret.
+show "$url/prefixes"
 
 # The description of all routes, as OpenAPI: only its size.
 show "$url/openapi.json" --output /dev/null --write-out '%{http_code}, %{size_download} bytes'

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -34,16 +35,14 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
-from gateway.storage.place import is_url
+from gateway.stores import open_keys, open_limiter, open_usage
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
     from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
-    from gateway.limits.limiter import Limiter
     from gateway.pulls.pulls import PullParts
-    from gateway.usage.store import UsageStore
 
 logger = logging.getLogger("gateway")
 
@@ -81,12 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow(connections_for(settings.all_slots, settings.queue_limit))
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
+        check_replicas(settings)
     except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
     configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     for note in line.notes:
         logger.warning(note)
+    if settings.ray:
+        return serve_cluster(settings)
     try:
         listening = listen_as(settings, certificates)
     except ListenError as error:
@@ -103,6 +105,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def llama_server() -> int:
     """Run the program with llama-server's command line and return its exit code."""
     return main(["serve", "--like", "llama-server", *sys.argv[1:]])
+
+
+def check_replicas(settings: Settings) -> None:
+    """Check that there is a cluster if there are to be replicas.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not settings.ray and not settings.model_fields_set.isdisjoint({"replicas", "max_replicas"}):
+        raise SettingsError("--replicas and --max-replicas need --ray")
+
+
+def serve_cluster(settings: Settings) -> ExitCode:
+    """Serve with a cluster on this machine until a signal arrives."""
+    if find_spec("ray") is None:
+        return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
+    from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
+    from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
+
+    try:
+        serve_locally(settings)
+    except ClusterSettingsError as error:
+        return exit_with(ExitCode.SETTINGS, str(error))
+    return ExitCode.STOPPED
 
 
 def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
@@ -204,19 +230,6 @@ def log_choices(settings: Settings, listening: Listening) -> None:
         logger.warning("prompts and answers are written to the log: --log-content")
 
 
-async def open_keys(settings: Settings) -> "KeyRing | None":
-    """Return the API keys that requests need, or None if they need none.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    if not settings.api_key and settings.keys is None:
-        return None
-    from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
-
-    return await open_ring(settings.api_key, settings.keys)
-
-
 def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:
     """Log a warning if other machines can use the server without an API key."""
     public = [url(sock) for sock in sockets if not is_local(sock)]
@@ -225,35 +238,6 @@ def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") 
             "all who can reach %s can use this server; --api-key or --keys lets in only those who have a key",
             " and ".join(public),
         )
-
-
-async def open_limiter(settings: Settings) -> "Limiter | None":
-    """Return the limits that gateways with the same PostgreSQL store of keys share, or None with another store.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    if settings.keys is None or not is_url(settings.keys):
-        return None
-    from gateway.limits.shared_limiter import open_shared_limiter  # noqa: PLC0415 - few servers need it
-
-    return await open_shared_limiter(settings.keys)
-
-
-async def open_usage(settings: Settings) -> "UsageStore | None":
-    """Return the store of the requests' usage, by default that of the keys, or None without one.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
-    place = settings.usage or settings.keys
-    if place is None:
-        return None
-    from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
-
-    store = usage_store(place)
-    await store.create()
-    return store
 
 
 async def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":

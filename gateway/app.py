@@ -45,6 +45,7 @@ from gateway.pulls.pulls import PullParts, Pulls
 from gateway.registry import Serving, create_model, create_models
 from gateway.server.lag import LoopClock
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes
 from gateway.serving.records import RecordObserver
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -97,6 +98,8 @@ class Gateway:
     """Limits of all keys."""
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
+    prefixes: HeldPrefixes | None
+    """Reports the prefixes that the engines hold; unset without a secret for them."""
     pulls: Pulls | None
     """Models that clients pull; unset if they may not. Open while the application serves."""
 
@@ -135,7 +138,8 @@ def create_gateway(
     limiter = equipment.limiter or MemoryLimiter()
     writer = None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    serving = Serving(parts.preparer, observers, limiter)
+    prefixes = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret)
+    serving = Serving(parts.preparer, observers, limiter, prefixes)
     models = create_models(engines, settings, serving)
     make = partial(create_model, settings=settings, serving=serving)
     pulls = None if equipment.pulls is None else Pulls(models, equipment.pulls, settings, make)
@@ -146,10 +150,12 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    background, apis = create_apis(models, settings, health, metrics, parts.streams, pulls)
+    background, apis = create_apis(models, settings, health, metrics, parts.streams, prefixes, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition)),), limiter, journal, None)
-    return Gateway(app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, pulls)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), prefixes),), limiter, journal, None)
+    return Gateway(
+        app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, prefixes, pulls
+    )
 
 
 def create_apis(
@@ -158,6 +164,7 @@ def create_apis(
     health: HealthEndpoints,
     metrics: MetricsEndpoints,
     streams: ResumableStreams,
+    prefixes: HeldPrefixes | None,
     pulls: Pulls | None,
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
@@ -180,9 +187,10 @@ def create_apis(
     shown = metrics if settings.metrics_port is None else None
     openai = openai_api(models, store, conversations, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
-    own_api = llama_server_api(models, health, shown, variant, streams, options)
-    first = openai if settings.answers_like == "openai" else variant
-    chats = (first, anthropic_api(models), ollama_api(models, pulls), generate_api(models))
+    own_api = llama_server_api(models, health, shown, variant, streams, options, prefixes)
+    like = settings.answers_like == "llama-server"
+    anthropic = anthropic_api(models, like_llama_server=like)
+    chats = (variant if like else openai, anthropic, ollama_api(models, pulls), generate_api(models))
     rankers = (rerank_api(models), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)

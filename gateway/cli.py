@@ -19,6 +19,7 @@ from gateway.habits import ALIASES, LAYER_RANGE, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
+from gateway.settings.cluster import ClusterSettings
 from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.engine import EngineSettings
@@ -28,6 +29,7 @@ from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
 
 PREFIX = "LLAMA_GATEWAY_"
@@ -54,10 +56,12 @@ _GROUPS = {
     "full contexts of each model": ContextShiftSettings,
     "adapters of each model": AdapterSettings,
     "embeddings and re-ranking of each model": EmbeddingSettings,
+    "reasoning of each model": ReasoningSettings,
     "sampling with each model": SamplingSettings,
     "hardware of each model": HardwareSettings,
     "network and keys": NetworkSettings,
     "llama-server's routes": LlamaServerSettings,
+    "cluster": ClusterSettings,
     "requests, responses and program": Settings,
 }
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""

@@ -73,7 +73,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
         residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
         self.residents = Residents(residency, self._open_model)
         """Owns the engines."""
-        self._sources = {model.name: self._source(model) for model in settings.served}
+        self._sources = {one.name: self._source(one) for one in terms}
 
     @override
     def __getitem__(self, name: str) -> EngineSource:
@@ -92,8 +92,9 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
         found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
         before, self._configs[model.name] = self._configs.get(model.name), found.config
         if before is None:
-            self.residents.add(_terms(model, found.need))
-            self._sources[model.name] = self._source(model)
+            terms = _terms(model, found.need)
+            self.residents.add(terms)
+            self._sources[model.name] = self._source(terms)
         elif before != found.config:
             self.residents.unload(model.name)
         return self._sources[model.name]
@@ -107,9 +108,8 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
     def used(self, name: str) -> bool:
         return self.residents.used(name)
 
-    def _source(self, model: ServedModel) -> EngineSource:
-        own, timeout = model.settings, self._settings.queue_timeout
-        return EngineOnDemand(self.residents, model.name, keep_loaded=own.keep_loaded, timeout=timeout)
+    def _source(self, terms: ModelTerms) -> EngineSource:
+        return EngineOnDemand(self.residents, terms, timeout=self._settings.queue_timeout)
 
     def _open_model(self, name: str) -> AbstractAsyncContextManager[Engine]:
         level = logging.getLevelName(logging.getLogger().level).lower()  # SIGHUP may have changed it
@@ -118,7 +118,13 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
 def _terms(model: ServedModel, need: Memory) -> ModelTerms:
     own = model.settings
-    return ModelTerms(model.name, need, keep_loaded=own.keep_loaded, idle_unload=own.idle_unload)
+    return ModelTerms(
+        model.name,
+        need,
+        keep_loaded=own.keep_loaded,
+        load_at_start=own.load_at_start,
+        idle_unload=own.idle_unload,
+    )
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ ALWAYS = (
 """Switches for what this program always does. They are accepted, and change nothing."""
 
 _SAMPLING = """--adaptive-target --adaptive-decay --grammar --grammar-file -j --json-schema -jf --json-schema-file -sp
---special -rea --reasoning --reasoning-effort --reasoning-budget --reasoning-budget-message
+--special -rea --reasoning --reasoning-effort
 --reasoning-preserve --no-reasoning-preserve --reasoning-format --skip-chat-parsing --no-skip-chat-parsing"""
 
 _DRAFTS = """-lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-draft-hf -hfd -hfrd --hf-repo-draft
@@ -93,7 +93,6 @@ _ANSWERS = {
     "--completion-bash": "there is no completion script",
     "--no-jinja": "chat templates are always Jinja",
     "-nocb --no-cont-batching": "batching is always continuous",
-    "--tags": "use --alias",
     "--reuse-port --threads-http": "one process listens",
     "--cors-methods --cors-headers --cors-credentials --no-cors-credentials": "--allow-origin decides",
     "--api-key-file": "use --config FILE with api-key = ['…'], or --keys",

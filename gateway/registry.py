@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine import Engine
+from gateway.chat.reasoning import ReasoningDefaults
 from gateway.chat.rendering import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter
 from gateway.serving.generations import Generations, GenerationTerms
-from gateway.serving.model import Model, Serve
+from gateway.serving.model import Labels, Model, Serve
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes, PromptLabels
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
@@ -32,6 +34,8 @@ class Serving:
     """Observers of the records of all requests."""
     limiter: Limiter
     """Limits of all keys."""
+    prefixes: HeldPrefixes | None = None
+    """Reports the prefixes that the engines hold, if it is given."""
 
 
 def create_models(engines: Mapping[str, EngineSource], settings: Settings, serving: Serving) -> Models:
@@ -59,7 +63,10 @@ def create_model(
     adapters = [
         Adapter(id_, *adapter, applied=one.settings.lora_apply) for id_, adapter in enumerate(one.settings.adapters)
     ]
-    return Model(source, one.name, one.place, names, tasks, _serve(one, settings, serving), adapters)
+    labels = Labels((one.name, *one.aliases), one.settings.tags)
+    prompt_labels = None if serving.prefixes is None else serving.prefixes.add(one.name, lambda: source.engine)
+    serve = _serve(one, settings, serving, prompt_labels)
+    return Model(source, one.name, one.place, names, tasks, serve, adapters, labels)
 
 
 def _takes_any_name(settings: Settings) -> bool:
@@ -68,7 +75,7 @@ def _takes_any_name(settings: Settings) -> bool:
     return alone and settings.answers_like == "llama-server"
 
 
-def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
+def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: PromptLabels | None) -> Serve:
     """Return the function that makes what requests need of a model with its engine."""
 
     def serve(model: Model, engine: Engine) -> Served:
@@ -83,7 +90,10 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                 serving.preparer,
                 fallback=own.default_chat_template,
                 defaults=TemplateDefaults(
-                    own.parse_special, own.chat_template_kwargs, dated=settings.answers_like == "llama-server"
+                    own.parse_special,
+                    own.chat_template_kwargs,
+                    dated=settings.answers_like == "llama-server",
+                    reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message or ""),
                 ),
             ),
             generations=Generations(
@@ -98,6 +108,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving) -> Serve:
                     defaults=own.sampling_defaults,
                 ),
                 adapters=model.adapters.chosen,
+                labels=labels,
             ),
             recorder=recorder,
             limiter=serving.limiter,

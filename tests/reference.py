@@ -28,6 +28,7 @@ from gateway.openapi.document import plain_path
 from gateway.openapi.statuses import DESCRIPTIONS
 from tests.gateway.application import apis, gateway_of
 from tests.gateway.fake_engine import FakeEngine
+from tests.llama_server_suite.known import KNOWN
 
 ROOT = Path(__file__).parents[1]
 SHARED: Mapping[str, type[Fields]] = {
@@ -78,12 +79,18 @@ def metrics() -> str:
     return _table(("metric", "type", "labels", "meaning"), rows)
 
 
+def left() -> str:
+    """Every test of llama-server's own suite that fails, by the reason."""
+    return _table(("tests that", "which"), ((reason, _names(map(_test, tests))) for reason, tests in KNOWN.items()))
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "routes": routes,
     "flags": flags,
     "fields": fields,
     "statuses": statuses,
     "metrics": metrics,
+    "left": left,
 }
 """The lists, by the names in their marks."""
 
@@ -110,6 +117,10 @@ def main() -> None:
 def _endpoints() -> Iterator[AnyEndpoint]:
     for api in apis():
         yield from api.endpoints
+
+
+def _test(name: str) -> str:
+    return name.partition("::test_")[2]
 
 
 def _route(endpoint: AnyEndpoint) -> str:

@@ -61,6 +61,7 @@ TOLD = {
         r'"state":"idle"',
         r'"total_slots":',
         r"Start it with `--slot-save-path`",
+        r"Start it with `--prefix-secret`",
         r"Infill is not supported by this model",
         r'\[{"conversation_id":"sum","is_done":true,',
         r"-d from=0\ndata: {",

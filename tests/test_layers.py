@@ -18,6 +18,7 @@ VOCABULARY = {
         "engine.environment",
         "engine.errors",
         "engine.events",
+        "engine.info",
         "engine.hardware",
         "engine.json_whitespace",
         "engine.logs",
@@ -52,6 +53,7 @@ CROWDED = {"gateway.chat.formats"}
 RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
+    "engine.info": {"msgspec"},
     "engine.request": {*VOCABULARY, "msgspec"},
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},
@@ -134,6 +136,7 @@ RULES: dict[str, set[str]] = {
     "gateway.residency": {"gateway.residency", "gateway.split_file", "engine.errors"},
     "gateway.residency.residents": {"gateway.residency", "engine", "anyio"},
     "gateway.residency.estimate": {"gateway.residency", "gateway.hub.reference", "engine"},
+    "gateway.routing": {"gateway.routing"},
     "gateway.limits": {
         "gateway.limits",
         "gateway.keys.key",
@@ -253,6 +256,7 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.tracing.exporter": {"gateway.tracing", "gateway", "anyio", "opentelemetry", "typing_extensions"},
+    "gateway.cluster": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "ray", "starlette", "typing_extensions"},
     "gateway.pulls": {
         "gateway.pulls",
         "gateway.hub",

@@ -18,10 +18,12 @@ from engine.client.queue_positions import QueuePositions
 from engine.client.status import EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
-from engine.events import EmbeddingResult, EngineMetrics, ModelInfo, QueuedRequest, SlotInfo, TokenRun
+from engine.events import EmbeddingResult, TokenRun
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.protocol.messages import (
     Detokenize,
     Inspect,
+    InspectPrefixes,
     InspectQueue,
     KeepSlot,
     Tokenize,
@@ -101,7 +103,7 @@ class Engine:
         with anyio.move_on_after(self._supervisor.limits.answer_timeout):
             answer = await self._supervisor.queries.ask(Inspect())
             return answer.slots, answer.metrics
-        raise Unavailable("The engine does not answer.", code="engine_unavailable")
+        raise _no_answer()
 
     async def queue(self) -> tuple[QueuedRequest, ...]:
         """Return the generation requests that wait for a slot, in the order that `QueuePositions` estimates.
@@ -111,6 +113,17 @@ class Engine:
         """
         self._check_ready()
         return self._supervisor.exchange.queued(await self._positions.latest())
+
+    async def held_prefixes(self, most: int) -> tuple[HeldPrefix, ...]:
+        """Return the prefixes of labelled requests whose cells can be reused, at most so many, the last used first.
+
+        Raises:
+            Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
+        """
+        self._check_ready()
+        with anyio.move_on_after(self._supervisor.limits.answer_timeout):
+            return (await self._supervisor.queries.ask(InspectPrefixes(most))).prefixes
+        raise _no_answer()
 
     @asynccontextmanager
     async def generate(
@@ -143,7 +156,8 @@ class Engine:
             EngineFault: The engine failed.
         """
         async with self._open(request, why, patience if request.stream else None, on_end) as mailbox:
-            yield Generation(mailbox, await self._accepted(mailbox, deadline), self._positions)
+            tokens = await self._accepted(mailbox, deadline)
+            yield Generation(mailbox, tokens, self._positions, self._supervisor.exchange.end_reasoning)
 
     async def embed(
         self,
@@ -306,3 +320,7 @@ class Engine:
 
     def _unavailable(self) -> Unavailable:
         return Unavailable(self.status.detail, code="engine_unavailable", retry_after=self.seconds_to_ready)
+
+
+def _no_answer() -> Unavailable:
+    return Unavailable("The engine does not answer.", code="engine_unavailable")

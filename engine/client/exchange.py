@@ -10,8 +10,9 @@ from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
 from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
-from engine.events import EngineMetrics, Event, QueuedRequest, Released
-from engine.protocol.messages import Accepted, Cancel, Embed, Generate, Refused, ToEngine
+from engine.events import Event, Released
+from engine.info import EngineMetrics, QueuedRequest
+from engine.protocol.messages import Accepted, Cancel, Embed, EndReasoning, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request
 
 Send = Callable[[ToEngine], None]
@@ -110,6 +111,14 @@ class Exchange:
             mailbox.deliver(Released("restarting", 0, 0), now)
         elif self._send is not None:
             self._send(Cancel(mailbox.key))
+
+    def end_reasoning(self, mailbox: Mailbox) -> bool:
+        """End the reasoning of a request where it has begun. Never waits. Returns False unless the request runs."""
+        runs = mailbox.started_at is not None and not (mailbox.ended or mailbox.cancelled)
+        if not runs or mailbox.key is None or self._send is None:
+            return False
+        self._send(EndReasoning(mailbox.key))
+        return True
 
     def accept(self, message: Accepted) -> None:
         """Deliver the acceptance of a request."""

@@ -1,5 +1,7 @@
 """An accepted generation request, as its caller reads it."""
 
+from collections.abc import Callable
+
 from engine.client.mailbox import Mailbox
 from engine.client.queue_positions import QueuePositions
 from engine.errors import Unavailable
@@ -9,11 +11,25 @@ from engine.events import Finished, Text
 class Generation:
     """An accepted request. For one task at a time."""
 
-    def __init__(self, mailbox: Mailbox, prompt_tokens: tuple[int, ...], positions: QueuePositions) -> None:
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        prompt_tokens: tuple[int, ...],
+        positions: QueuePositions,
+        end_reasoning: Callable[[Mailbox], bool],
+    ) -> None:
         self.prompt_tokens = prompt_tokens
         """Number of tokens of each prompt."""
         self._mailbox = mailbox
         self._positions = positions
+        self._end_reasoning = end_reasoning
+
+    def end_reasoning(self) -> bool:
+        """End the reasoning of the choices where it has begun: its closing tag comes next. Never waits.
+
+        Any task may call it. Returns False if the request waits for a slot or has ended.
+        """
+        return self._end_reasoning(self._mailbox)
 
     async def position(self) -> int | None:
         """Return the position in the queue, from 1, or None if it is unknown or the request has left the queue.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from engine.client.mailbox import Mailbox
-from engine.events import EngineMetrics
+from engine.info import EngineMetrics
 from engine.request import GenerationRequest, Request
 
 _WEIGHT = 0.2

@@ -17,7 +17,7 @@ from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard, without_folders
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, ModelInfo
+from engine.info import EngineMetrics, ModelInfo
 from engine.protocol.messages import (
     Accepted,
     Answered,

@@ -9,7 +9,7 @@ UNHURRIED = 256
 """Tokens of a step that delays no other sequence. Larger ones gain a few percent of speed, but an abort takes longer:
 llama.cpp checks for it between two matrix products."""
 LARGEST = 2048
-"""Tokens. The maximum of one call to llama.cpp."""
+"""Tokens. The default of the maximum of one call to llama.cpp."""
 _MEASURABLE = 32  # tokens
 _BAND = 512
 """Tokens. A token costs more the more tokens precede it, so rates are measured for each band of depths."""
@@ -20,15 +20,21 @@ _RECENT = 5
 class PromptBudget:
     """Measures the rate of prompt steps and sizes the next one for the target time."""
 
-    def __init__(self, target_seconds: float, smallest: int = SMALLEST) -> None:
+    def __init__(
+        self, target_seconds: float, smallest: int = SMALLEST, *, tile: int = 1, largest: int = LARGEST
+    ) -> None:
         """Start without measurements.
 
         Args:
             target_seconds: duration to which a step that delays others is sized.
             smallest: tokens below which a smaller chunk takes no less time.
+            tile: as `ModelTraits.prefill_tile`. A step has whole tiles.
+            largest: maximum number of tokens.
         """
         self._target = target_seconds
         self._smallest = smallest
+        self._tile = tile
+        self._largest = largest
         self._rates: dict[int, deque[float]] = {}
 
     def observe(self, tokens: int, seconds: float, *, depth: int = 0) -> None:
@@ -53,7 +59,7 @@ class PromptBudget:
         """
         rate = self._rate(depth // _BAND)
         fitting = self._smallest if rate is None else int(rate * self._target / steps)
-        return min(LARGEST, max(fitting, self._smallest if hurried else UNHURRIED))
+        return min(self._largest, max(fitting - fitting % self._tile, self._smallest if hurried else UNHURRIED))
 
     def _rate(self, band: int) -> float | None:
         """Return tokens a second in a band, or in the nearest one with a measurement."""

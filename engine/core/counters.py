@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.kv.ledger import KVLedger
 from engine.core.step import Outcome, StepPlan, StepResult
-from engine.events import EngineMetrics
+from engine.info import EngineMetrics
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from engine.core.step import Change
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Event, Released, SlotInfo
+from engine.events import Event, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 News: TypeAlias = list[tuple[int, Event]]
 """Events in order, each with the key of its request."""
@@ -180,3 +181,6 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of the slots that the lane's requests lease."""
+
+    def held(self) -> Iterator[HeldPrefix]:
+        """Return the prefixes that can be reused, the last ones used first. Only the call needs the lock."""

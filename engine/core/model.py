@@ -6,7 +6,8 @@ Implemented by `engine.llama.model` and by the fake in `engine.testing.fake_mode
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.events import ModelInfo
+from engine.core.budget import LARGEST
+from engine.info import ModelInfo
 from engine.request import Grammar, PromptText, Sampling
 
 
@@ -36,6 +37,10 @@ class ModelTraits:
     """True if a copy of cells has only those that a sliding window still shows. Its last ones cannot be dropped alone,
     whatever `can_trim` says.
     """
+    prefill_tile: int = 1
+    """Number of tokens of a longer chunk that llama.cpp computes together: a part of a tile takes as long as all."""
+    largest_step: int = LARGEST
+    """Maximum number of tokens of a prompt step."""
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 

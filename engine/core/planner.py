@@ -1,18 +1,23 @@
 """Plans of single steps: a decode step with every decode row, or a prompt step with a fair share of each prompt."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from operator import attrgetter
 
 from engine.core.budget import PromptBudget
 from engine.core.drafts.speculation import Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
+from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence, State
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
 SMALLEST_SHARE = 16
-"""Tokens. The smallest share of a prompt; a prompt step with less room serves fewer prompts."""
+"""Tokens. The smallest share of a prompt where its model computes so few efficiently, and the room that a shorter
+prompt takes in a step."""
+_ATTENTION = 4
+"""Tokens before a chunk, for each of its own, with which its attention begins to matter."""
+_LAST_CHUNK = 5 / 4
+"""Tokens of a prompt's last chunk, relative to its share: a short rest takes longer in a step of its own."""
 REMAINDER = 3
 """Tokens. So few remaining prompt tokens are computed in decode steps, one in each. A chunk of their own would need
 another weight pass, which only chunks of equal length in neighbouring slots share."""
@@ -30,6 +35,7 @@ class Planner:
     def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
         self._budget = budget
         self._ledger = ledger
+        self._traits = ledger.traits
         self._row_compactor = Compactor(ledger)
         self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
@@ -68,8 +74,9 @@ class Planner:
         """
         depth = sum(sequence.computed for sequence in prompts) // len(prompts)
         budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
-        served = self._rounds.take(prompts, max(1, budget // SMALLEST_SHARE))
-        shares = share_fairly(list(_wants(served, rides)), budget)
+        share = self._share(budget, depth)
+        served = self._rounds.take(prompts, budget, share)
+        shares = divide_budget(list(_wants(served, rides)), budget, share, self._traits)
         if rides and not any(map(_scores, served)):
             shares = cut_to_levels(shares)
         if len(set(shares)) == 1:  # equal chunks in neighbouring slots share a weight pass
@@ -80,6 +87,10 @@ class Planner:
             for sequence, count in zip(served, shares, strict=True)
         )
         return StepPlan(tuple(chunks), decode=False, adapters=served[0].adapters)
+
+    def _share(self, budget: int, depth: int) -> int:
+        """Return the least tokens of a prompt for one step. Without much attention before them, few cost no more."""
+        return min(budget, max(SMALLEST_SHARE, min(self._traits.min_prefill_chunk, depth // _ATTENTION)))
 
 
 class _Rounds:
@@ -93,19 +104,37 @@ class _Rounds:
     def __init__(self) -> None:
         self._due: set[Sequence] = set()
 
-    def take(self, prompts: list[Sequence], most: int) -> list[Sequence]:
+    def take(self, prompts: list[Sequence], budget: int, share: int) -> list[Sequence]:
         """Return the prompts of the next step, in ascending order of `seq_id`.
 
         Args:
             prompts: all waiting prompts of a set of adapters, in ascending order of `seq_id`.
-            most: the maximum number of prompts to return. Prompts with scores have a lower limit.
+            budget: tokens of the step.
+            share: tokens of each prompt that are computed together. The number of prompts with scores is limited.
         """
         due = [sequence for sequence in prompts if sequence in self._due] or prompts
-        steps = -(-len(due) // most)
-        served = list(islice(_few_that_score(due), -(-len(due) // steps)))
+        rooms = [_room(sequence, share) for sequence in due]
+        steps = -(-sum(rooms) // budget)
+        most = int(budget * _LAST_CHUNK)
+        served = list(_few_that_score(due[: _fitting(rooms, -(-sum(rooms) // steps), most)]))
         others = {sequence for sequence in self._due.difference(prompts) if sequence.state is State.RUNNING}
         self._due = others.union(due).difference(served)
         return served
+
+
+def _room(sequence: Sequence, share: int) -> int:
+    """Return the tokens that a prompt takes of the budget of a step."""
+    return SMALLEST_SHARE if sequence.pending <= SMALLEST_SHARE + REMAINDER else min(sequence.pending, share)
+
+
+def _fitting(rooms: list[int], enough: int, most: int) -> int:
+    """Return how many of the first prompts take enough tokens, but not more than the most; at least one."""
+    taken = 0
+    for count, room in enumerate(rooms):
+        if taken >= enough or (taken and taken + room > most):
+            return count
+        taken += room
+    return len(rooms)
 
 
 def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
@@ -173,6 +202,30 @@ def share_fairly(wants: list[int], budget: int) -> list[int]:
             break
         budget -= wants[index]
     return shares
+
+
+def divide_budget(wants: list[int], budget: int, least: int, traits: ModelTraits) -> list[int]:
+    """Divide the budget equally, so that each chunk is efficient. It may be exceeded by half.
+
+    Args:
+        wants: the maximum number of tokens of each prompt.
+        budget: tokens of the step.
+        least: tokens of a chunk, if the prompt has so many.
+        traits: the largest step, and the tile. After the first chunk of a prompt, longer ones are multiples of it.
+    """
+    shares = (max(share, least) for share in share_fairly(wants, budget))
+    chunks = [_chunk(want, share, traits.prefill_tile) for want, share in zip(wants, shares, strict=True)]
+    return chunks if sum(chunks) <= traits.largest_step else share_fairly(wants, traits.largest_step)
+
+
+def _chunk(want: int, share: int, tile: int) -> int:
+    """Return the tokens of a chunk. The odd part of a prompt comes first, where its attention costs least."""
+    if want <= share * _LAST_CHUNK:
+        return want
+    if share < tile:
+        return share
+    odd = want % tile
+    return share - share % tile + odd - (tile if odd > tile * (_LAST_CHUNK - 1) else 0)
 
 
 def cut_to_levels(shares: list[int]) -> list[int]:

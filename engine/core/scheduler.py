@@ -11,6 +11,7 @@ from engine.core.counters import Counters
 from engine.core.drafts.speculation import Speculator
 from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
+from engine.core.kv.held import held_prefixes
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
 from engine.core.kv.slot_contents import SlotContents
@@ -20,7 +21,8 @@ from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import EngineMetrics, Failed, Finished, FirstToken, Released, SlotInfo, Started, Text
+from engine.events import Failed, Finished, FirstToken, Released, Started, Text
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 
 class Scheduler:
@@ -35,8 +37,11 @@ class Scheduler:
             queue_limit: maximum number of requests that wait for their first slot.
         """
         self._ledger = ledger
-        self._budget = PromptBudget(step_target, ledger.traits.min_prefill_chunk)
-        self._speculator = Speculator(ledger.traits)
+        traits = ledger.traits
+        self._budget = PromptBudget(
+            step_target, traits.min_prefill_chunk, tile=traits.prefill_tile, largest=traits.largest_step
+        )
+        self._speculator = Speculator(traits)
         self._planner = Planner(self._budget, ledger, self._speculator)
         self._prefix_waiters = PrefixWaiters(ledger)
         self._adapter_turns = AdapterTurns(step_target)
@@ -92,6 +97,13 @@ class Scheduler:
         self._outbox.news.append((key, released))
         return None
 
+    def end_reasoning(self, key: int) -> None:
+        """End the reasoning of a request's choices where it has begun. Ignores a request that has ended."""
+        group = self._groups.get(key)
+        for sequence in (*group.waiting, *group.running) if group else ():
+            if sequence.reasoning is not None:
+                sequence.reasoning.end()
+
     def fail_all(self, message: str) -> None:
         """End every request, because the current step could not be run."""
         self.in_step.end()
@@ -144,6 +156,11 @@ class Scheduler:
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
         return tuple(slot.info for slot in self._ledger.slots)
+
+    def held(self) -> Iterator[HeldPrefix]:
+        """Return the prefixes that can be reused: see `held_prefixes`."""
+        store = self._ledger.store
+        return held_prefixes(self._ledger.slots, [one.prefix for one in store if not one.partial][::-1])
 
     def queue(self) -> Iterator[int]:
         """Return the keys of the waiting requests in order: see `Queue.order`."""

@@ -9,6 +9,7 @@ from engine.core.output.echo import Echo
 from engine.core.output.line_limits import LineLimits
 from engine.core.output.transcript import Transcript
 from engine.core.reasoning_budget import ReasoningBudget
+from engine.core.reasoning_span import ReasoningSpan
 from engine.core.token import Token
 from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, PromptProgress, Text
@@ -70,7 +71,7 @@ class Sequence:
     grammar: object | None
     """The request's grammar, compiled by `Model.compile`."""
     reasoning: ReasoningBudget | None
-    """Limit of its reasoning, which the runner asks before each draw."""
+    """The end of its reasoning, for which the runner asks before each draw."""
     stop_tokens: frozenset[int]
     """Ids that end the choice besides the model's end tokens."""
     echo: Echo | None
@@ -102,7 +103,7 @@ class Sequence:
             prompt: the prompt's tokens, which choices share.
             limit: the maximum number of generated tokens; with 0 the prompt is computed and no token is drawn.
             grammar: the request's grammar, compiled by `Model.compile`.
-            reasoning: limit of the reasoning of this choice.
+            reasoning: the end of the reasoning of this choice.
             echo: shared by the choices of one prompt.
             prediction: tokens of a text that the answer may repeat.
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
@@ -132,6 +133,7 @@ class Sequence:
         self._lines = LineLimits(request.indent, request.line_seconds) if limited else None
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
+        self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
 
     @property
     def partition(self) -> str | None:
@@ -140,6 +142,12 @@ class Sequence:
         Cells behind discarded ones are not shared: they have attended to tokens that are gone.
         """
         return None if self.discarded else self._partition
+
+    @property
+    def origin(self) -> tuple[int, int] | None:
+        """Label of its request and index of its prompt; unset without a label, or if its cells are not shared."""
+        label = self.request.label
+        return None if label is None or self.partition is None else (label, self.choice // self.request.n)
 
     @property
     def pending(self) -> int:
@@ -274,6 +282,8 @@ class Sequence:
             self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
             self._add_echo()
         self.tokens.append(token.id)
+        if self._reasoning:
+            self._reasoning.accept(token.piece)
         if may_end and token.id in self.stop_tokens:
             return self._finish(FinishReason.STOP, token.id)
         if token.ends and (self.grammar is not None or (may_end and not sampling.ignore_eos)):
@@ -306,7 +316,17 @@ class Sequence:
         text, details = self._transcript.close()
         costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
         return Finished(
-            self.choice, text, reason, self.generated, self.cached, details, stop, *costs, self.discarded, self.seq_id
+            self.choice,
+            text,
+            reason,
+            self.generated,
+            self.cached,
+            details,
+            stop,
+            *costs,
+            self.discarded,
+            self.seq_id,
+            self._reasoning.tokens if self._reasoning else 0,
         )
 
 

@@ -1,9 +1,11 @@
 """The choice between llama.cpp's two attention implementations, and its effect on steps.
 
-With flash attention a row costs by its own tokens. On CPUs only steps of 64 tokens or more use it: measured on x86
-with AVX-512, behind 1,900 tokens, 16 tokens take 0.42 s and 64 take 0.57. Without it 16 take 0.16 s, 32 take 0.26 and
-64 take 0.47, so that a long prompt can be computed in short steps. But then every row costs by the tokens of the
-longest one in its step: eight rows of 200 take 0.15 s, and 0.55 with a ninth one of 2,000.
+With flash attention a row costs by its own tokens. On CPUs, chunks of 64 tokens or more are computed in tiles of 64,
+and smaller ones row by row: measured on x86 with AVX-512, behind 1,024 tokens, 32 tokens take 0.80 s of CPU, 63 take
+1.50, 64 take 0.67 and 96 take 1.13, almost as much as 128. Without it 32 take 0.45 s and 64 take 0.81, so that a long
+prompt can be computed in short steps. But then every row costs by the tokens of the longest one in its step, rounded up
+to a multiple of 256: eight decode rows take 0.25 s instead of 0.20 behind 64 tokens, and 0.37 instead of 0.49 behind
+1,000.
 """
 
 from dataclasses import dataclass
@@ -22,13 +24,15 @@ class Attention:
     """llama.cpp's number for it."""
     chunk: int
     """Approximate number of tokens below which a smaller prompt step takes no less time."""
+    tile: int
+    """Number of tokens of a longer prompt step that attend together: a part of a tile takes as long as all of it."""
     batch: int
     """Tokens of the largest physical batch. Without flash attention each takes memory for the whole context."""
 
 
-FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED, chunk=64, batch=512)
-AUTO = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, chunk=64, batch=512)
-NO_FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED, chunk=16, batch=128)
+FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED, chunk=64, tile=64, batch=512)
+AUTO = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, chunk=64, tile=64, batch=512)
+NO_FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED, chunk=16, tile=1, batch=128)
 
 
 def choose_attention(asked: bool | None, head: int) -> Attention:

@@ -39,6 +39,10 @@ libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
 libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
 libggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Properties)]
 libggml.ggml_backend_dev_get_props.restype = None
+libggml.ggml_backend_dev_backend_reg.argtypes = [ctypes.c_void_p]
+libggml.ggml_backend_dev_backend_reg.restype = ctypes.c_void_p
+libggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+libggml.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
 libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
 libggml.ggml_backend_dev_memory.restype = None
 libggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
@@ -63,6 +67,12 @@ class Device:
     def offloads(self) -> bool:
         """True if llama.cpp can offload layers to it."""
         return self.kind in (_GPU, _INTEGRATED_GPU)
+
+    @property
+    def aborts(self) -> bool:
+        """True if it can end a running step. Of llama.cpp's backends, only the CPU's and Metal's can."""
+        registry = libggml.ggml_backend_dev_backend_reg(self.handle)
+        return bool(libggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_abort_callback"))
 
     @property
     def name(self) -> str:

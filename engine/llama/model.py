@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.errors import LoadError
-from engine.events import ModelInfo
+from engine.info import ModelInfo
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
@@ -27,6 +27,7 @@ from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import capture_log, first_error, route_log
 from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.parameters import largest_step
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
 from engine.llama.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ class LlamaModel:
             check_cell_types(config, keys, values, self.attention, window=self.window)
             self.memory = self._plan_memory(handle, config, load, params, _rooms(handle, config, load, log, available))
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
-            self.traits = self._traits(handle, config)
+            self.traits = self._traits(handle, config, load.placement.devices)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
@@ -141,7 +142,7 @@ class LlamaModel:
             kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
-    def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
+    def _traits(self, handle: int, config: EngineConfig, offloaded_to: Sequence[devices.Device]) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
@@ -153,6 +154,8 @@ class LlamaModel:
             drops_steps=drafts and has_state and not snapshots,
             has_state=has_state,
             windowed=self.window > 0,
+            prefill_tile=self.attention.tile,
+            largest_step=largest_step(self.attention, config.slots, offloaded_to),
             pool=self.memory.cells if config.kv_unified else None,
         )
 

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
-from engine.events import EngineMetrics, Event, ModelInfo, SlotInfo, TokenRun
+from engine.events import Event, TokenRun
+from engine.info import EngineMetrics, HeldPrefix, ModelInfo, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest, SlotAction, TextPrompt
 
 AnswerT = TypeVar("AnswerT")
@@ -59,6 +60,13 @@ class Cancel(_Message, frozen=True):
     """Id of the request."""
 
 
+class EndReasoning(_Message, frozen=True):
+    """To the engine: end the reasoning of a request where it has begun. There is no reply."""
+
+    key: int
+    """Id of the request."""
+
+
 class Query(_Message, Generic[AnswerT], frozen=True):
     """Base class of the queries. `AnswerT` is the type of the answer."""
 
@@ -86,6 +94,20 @@ class QueueOrder(_Message, frozen=True):
 
 class InspectQueue(Query[QueueOrder], frozen=True):
     """Query for the order of the queue. The answer does not wait for the running step."""
+
+
+class HeldPrefixes(_Message, frozen=True):
+    """Answer to `InspectPrefixes`."""
+
+    prefixes: tuple[HeldPrefix, ...]
+    """Prefixes of labelled requests whose cells can be reused, the last ones used first."""
+
+
+class InspectPrefixes(Query[HeldPrefixes], frozen=True):
+    """Query for the prefixes whose cells can be reused. The answer does not wait for the running step."""
+
+    most: int
+    """Maximum number of prefixes in the answer."""
 
 
 class Tokenized(_Message, frozen=True):
@@ -146,8 +168,8 @@ class KeepSlot(Query[SlotKept], frozen=True):
     """Partition of the client, as `GenerationRequest.cache_partition`. Slots with cells of another one are refused."""
 
 
-AnyQuery: TypeAlias = Inspect | InspectQueue | Tokenize | Detokenize | KeepSlot
-AnyAnswer: TypeAlias = Inspected | QueueOrder | Tokenized | Detokenized | SlotKept
+AnyQuery: TypeAlias = Inspect | InspectQueue | InspectPrefixes | Tokenize | Detokenize | KeepSlot
+AnyAnswer: TypeAlias = Inspected | QueueOrder | HeldPrefixes | Tokenized | Detokenized | SlotKept
 
 
 class Ask(_Message, frozen=True):
@@ -259,6 +281,6 @@ class QueryFailed(_Message, frozen=True):
 
 
 Submission: TypeAlias = Generate | Embed
-ToEngine: TypeAlias = Configure | SetLogLevel | Submission | Cancel | Ask | CancelQuery
+ToEngine: TypeAlias = Configure | SetLogLevel | Submission | Cancel | EndReasoning | Ask | CancelQuery
 FromEngine: TypeAlias = Loading | Loaded | LoadFailed | Accepted | Refused | Step | Working | Answered | QueryFailed
 Message: TypeAlias = ToEngine | FromEngine

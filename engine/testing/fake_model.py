@@ -4,11 +4,13 @@ import heapq
 import math
 import re
 
+from engine.core.budget import LARGEST
 from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
 from engine.core.token import Score
 from engine.errors import RequestError
-from engine.events import Alternative, ModelInfo
+from engine.events import Alternative
+from engine.info import ModelInfo
 from engine.request import AdapterSet, Grammar, PromptText, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
@@ -78,6 +80,8 @@ class FakeModel:
         shifts: bool = False,
         cells_per_weight_pass: int = 64,
         min_prefill_chunk: int = 64,
+        prefill_tile: int = 1,
+        largest_step: int = LARGEST,
         adapters: int = 2,
         pool: int | None = None,
         ranks: bool = False,
@@ -102,7 +106,15 @@ class FakeModel:
             max_draft = LENGTHS[-1] if can_trim else 0
         moves = 0 if pool else cells_per_weight_pass
         self.traits = ModelTraits(
-            moves, min_prefill_chunk, can_trim, max_draft, drops_steps=drops_steps, pool=pool, windowed=windowed
+            moves,
+            min_prefill_chunk,
+            can_trim,
+            max_draft,
+            drops_steps=drops_steps,
+            windowed=windowed,
+            prefill_tile=prefill_tile,
+            largest_step=largest_step,
+            pool=pool,
         )
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:  # noqa: ARG002

@@ -21,6 +21,7 @@ from engine.request import (
     Infill,
     Prompt,
     PromptText,
+    Reasoning,
     Sampling,
     text_of,
 )
@@ -44,7 +45,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
     grammar = yield from _compile(request.grammar, model)
     yield from _prepare(request.sampling, model)
     prediction = yield from _prediction_tokens(request.prediction, model)
-    ending = model.tokenize(request.reasoning.closing, begin=False) if request.reasoning else []
+    ending = yield from _reasoning_end(request.reasoning, model)
     sequences: list[Sequence] = []
     for prompt, tokens in zip(request.prompts, prompts, strict=True):
         yield effort_of_text(len(tokens))
@@ -58,7 +59,7 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
                 tokens,
                 limit,
                 grammar=grammar,
-                reasoning=ReasoningBudget(request.reasoning, ending) if request.reasoning else None,
+                reasoning=ReasoningBudget(request.reasoning, ending) if request.reasoning and ending else None,
                 echo=echo,
                 prediction=prediction,
                 checkpoints=checkpoints,
@@ -262,6 +263,15 @@ def _prepare(sampling: Sampling, model: Model) -> Slices[None]:
     if sampling.dry_multiplier:
         yield Effort.COMPILE
         model.prepare(sampling)
+
+
+def _reasoning_end(reasoning: Reasoning | None, model: Model) -> Slices[list[int]]:
+    """Return the tokens that end reasoning; none if neither a limit nor the client may end it."""
+    if reasoning is None or (reasoning.budget is None and not reasoning.controlled):
+        return []
+    yield effort_of_text(len(reasoning.message))
+    message = model.tokenize(reasoning.message, special=False, begin=False) if reasoning.message else []
+    return [*message, *model.tokenize(reasoning.closing, begin=False)]
 
 
 def _prediction_tokens(text: str, model: Model) -> Slices[list[int]]:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import reduce
-from itertools import chain
+from itertools import chain, islice
 from operator import add
 from typing import Any
 
@@ -13,7 +13,8 @@ from engine.core.kv.prefix_file import FileService
 from engine.core.lane import Job, Work
 from engine.core.turns import NO_DEMAND, Turns
 from engine.errors import LoadError
-from engine.events import EngineMetrics, Event, Released, SlotInfo
+from engine.events import Event, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
 from engine.worker.progress import Progress
 
@@ -106,6 +107,12 @@ class StepLoop:
         with self._lock:
             orders = [lane.scheduler.queue() for lane in self._lanes]
         return tuple(chain.from_iterable(orders))
+
+    def held(self, most: int) -> tuple[HeldPrefix, ...]:
+        """Return the prefixes that can be reused, at most so many. Most of the work is outside the lock."""
+        with self._lock:
+            held = [lane.scheduler.held() for lane in self._lanes]
+        return tuple(islice(chain.from_iterable(held), most))
 
     def locked(self, work: Callable[[], None]) -> None:
         """Call a function that changes a scheduler, and look for work again."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.config import EngineConfig
 from engine.core.kv.prefix_store import PrefixStore
-from engine.events import ModelInfo
+from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel

@@ -17,7 +17,8 @@ from functools import partial
 from engine import logs
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.events import EngineMetrics, Event, Released
+from engine.events import Event, Released
+from engine.info import EngineMetrics
 from engine.protocol.messages import (
     Answered,
     Ask,
@@ -25,10 +26,13 @@ from engine.protocol.messages import (
     CancelQuery,
     Configure,
     Embed,
+    EndReasoning,
     FromEngine,
     Generate,
+    HeldPrefixes,
     Inspect,
     Inspected,
+    InspectPrefixes,
     InspectQueue,
     KeepSlot,
     Loaded,
@@ -70,6 +74,8 @@ class _Serving:
     """Step loop of all lanes."""
     intake: Intake
     """Intake of requests and queries."""
+    generation: GenerationLane | None
+    """Lane of the generation requests; unset for a model that only computes embeddings."""
     slot_files: SlotFiles
     """Saves, restores and erases slots."""
     intake_threads: tuple[threading.Thread, ...]
@@ -124,6 +130,8 @@ class Worker:
                     self._publish([(key, Released("intake", 0, 0))], loop.metrics())
                 else:
                     loop.cancel(key)
+            case EndReasoning(key) if (lane := self._serving.generation) is not None:
+                loop.locked(partial(lane.scheduler.end_reasoning, key))
             case _:
                 raise RuntimeError(f"{type(message).__name__} is not a message to a loaded engine")
 
@@ -133,6 +141,8 @@ class Worker:
                 self._write(Answered(message.query_id, Inspected(*serving.loop.inspect())))
             case InspectQueue():
                 self._write(Answered(message.query_id, QueueOrder(serving.loop.queue())))
+            case InspectPrefixes(most):
+                self._write(Answered(message.query_id, HeldPrefixes(serving.loop.held(most))))
             case KeepSlot() as query:
                 serving.slot_files.submit(message.query_id, query)
             case _:
@@ -178,8 +188,9 @@ class Worker:
         for thread in threads:
             thread.start()
         lane = lanes.get(GenerationRequest)
-        states = lane.slot_states if isinstance(lane, GenerationLane) else None
-        return _Serving(loop, intake, SlotFiles(states, loop, self._write), threads)
+        generation = lane if isinstance(lane, GenerationLane) else None
+        slot_files = SlotFiles(generation.slot_states if generation else None, loop, self._write)
+        return _Serving(loop, intake, generation, slot_files, threads)
 
     def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
         self._write(Step(tuple(news), metrics))

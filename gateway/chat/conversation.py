@@ -12,6 +12,7 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
+from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
@@ -37,7 +38,11 @@ class Conversation:
     grammar: Grammar | None = None
     """Grammar that the answer must match, unless it is a tool call."""
     reasoning_budget: int | None = None
-    """Maximum number of reasoning tokens; None sets no limit. A model that does not reason ignores it."""
+    """Maximum number of reasoning tokens; -1 sets no limit, None takes the operator's choice."""
+    reasoning_message: str | None = None
+    """Text that ends reasoning at its limit, before the closing tag; None takes the operator's choice."""
+    reasoning_control: bool = False
+    """Let the client end the reasoning while it runs. A model that does not reason ignores it."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -70,7 +75,7 @@ class ChatPrompt:
     parsing: ParserKey
     """Description of the parser of the generated text."""
     reasoning: Reasoning | None = None
-    """Limit of the reasoning, if the conversation sets one and the model reasons."""
+    """Place and end of the reasoning, if the model reasons."""
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
@@ -87,7 +92,7 @@ class ChatPrompt:
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the prompts of a model depend on
         self,
         source: str,
         tool_source: str | None = None,
@@ -97,6 +102,7 @@ class ChatModel:
         special_tokens: Mapping[str, int] = _NO_TOKENS,
         control_names: Collection[str] = (),
         parse_special: bool = False,
+        reasoning: ReasoningDefaults = NO_LIMIT,
         variables: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """Compile the model's chat templates.
@@ -109,6 +115,7 @@ class ChatModel:
             special_tokens: ids of the model's special tokens by their names.
             control_names: names that are plain in the client's texts.
             parse_special: the default of `Conversation.parse_special`.
+            reasoning: the limit for conversations without one.
             variables: returns the variables of the templates that conversations may replace.
 
         Raises:
@@ -116,7 +123,9 @@ class ChatModel:
         """
 
         def compiled(source: str) -> _TemplateFormat:
-            return _TemplateFormat(source, bos=bos, eos=eos, special_tokens=special_tokens, variables=variables)
+            return _TemplateFormat(
+                source, bos=bos, eos=eos, special_tokens=special_tokens, reasoning=reasoning, variables=variables
+            )
 
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
@@ -158,9 +167,11 @@ class _TemplateFormat:
         bos: str,
         eos: str,
         special_tokens: Mapping[str, int],
+        reasoning: ReasoningDefaults,
         variables: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._variables = variables
+        self._limit = reasoning
         try:
             self._template = ChatTemplate(source, bos=bos, eos=eos)
         except ValueError as error:
@@ -195,8 +206,9 @@ class _TemplateFormat:
                 tools=tuple(map(signature, tools)),
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
+                custom=tuple(tool.name for tool in tools if tool.custom),
             ),
-            self._reasoning(conversation.reasoning_budget, thinking=thinking),
+            self._reasoning(conversation, thinking=thinking),
         )
 
     def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
@@ -249,11 +261,14 @@ class _TemplateFormat:
             }
         )
 
-    def _reasoning(self, budget: int | None, *, thinking: bool) -> Reasoning | None:
-        tags = self._format.reasoning_tags
-        if budget is None or tags is None:
-            return None
-        return Reasoning(budget=budget, opening=tags.opening, closing=tags.closing, opened=thinking)
+    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
+        return self._limit.reasoning(
+            self._format,
+            conversation.reasoning_budget,
+            conversation.reasoning_message,
+            opened=thinking,
+            controlled=conversation.reasoning_control,
+        )
 
     def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.

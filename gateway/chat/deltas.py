@@ -31,6 +31,8 @@ class CallBegan:
     """Position of the call among the calls of the choice, from 0."""
     name: str
     """Name of the tool; always complete."""
+    custom: bool = False
+    """True if the tool is a custom one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class CallArguments:
     index: int
     """Index of the call."""
     text: str
-    """A fragment of the arguments' JSON text; not empty."""
+    """A fragment of the arguments' JSON text, or of the input of a custom tool; not empty."""
 
 
 Delta: TypeAlias = ContentDelta | ReasoningDelta | CallBegan | CallArguments

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
+from gateway.chat.custom_inputs import CustomInputs
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import FormatKey, create
 from gateway.chat.formats.signature import Signature
@@ -22,10 +23,14 @@ class ParserKey:
     """True if the prompt ended inside reasoning."""
     one_call: bool
     """True if all calls after the first are dropped."""
+    custom: tuple[str, ...] = ()
+    """Names of the custom tools among them."""
 
     def parser(self) -> FormatParser:
         """Return a parser for the text of one choice."""
         parser = create(self.format).parser(tools=self.tools, thinking=self.thinking)
+        if self.custom:
+            parser = CustomInputs(parser, self.custom)
         return _OneCall(parser) if self.one_call else parser
 
 

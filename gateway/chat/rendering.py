@@ -10,6 +10,7 @@ import orjson
 
 from engine import ModelInfo, RequestError
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults
 from gateway.chat.template import current_dates
 from gateway.chat.transcript import with_items
 from gateway.chat.turns import with_turns
@@ -41,6 +42,8 @@ class TemplateDefaults:
     """Variables of the template, as a JSON object."""
     dated: bool = False
     """True to add llama.cpp's variables with the current date."""
+    reasoning: ReasoningDefaults = NO_LIMIT
+    """Limit of the reasoning."""
 
 
 NO_DEFAULTS = TemplateDefaults()
@@ -70,6 +73,8 @@ class TemplateKey:
     """Variables of the template that requests may replace, as a JSON object."""
     dated: bool = False
     """True to add llama.cpp's variables with the current date."""
+    reasoning: ReasoningDefaults = NO_LIMIT
+    """Limit of the reasoning for conversations without one."""
 
 
 def template_key(
@@ -100,6 +105,7 @@ def template_key(
         parse_special=defaults.parse_special,
         variables=defaults.variables,
         dated=defaults.dated,
+        reasoning=defaults.reasoning,
         turns=model.checkpoints,
     )
 
@@ -155,6 +161,7 @@ def compiled(template: TemplateKey) -> ChatModel:
         special_tokens=dict(template.special_tokens),
         control_names=template.control_names,
         parse_special=template.parse_special,
+        reasoning=template.reasoning,
         variables=partial(_variables, orjson.loads(template.variables), dated=template.dated),
     )
 

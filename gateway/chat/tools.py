@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from engine import Grammar
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -17,6 +19,10 @@ class Tool:
     """JSON schema of the arguments, which form an object."""
     strict: bool = False
     """Force the arguments to match the schema, even where the model is free to call or not."""
+    custom: bool = False
+    """True for a tool whose input is a text, which is its only argument."""
+    grammar: Grammar | None = None
+    """Grammar of the input of a custom tool; None for any text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from engine import RequestError
+from gateway.chat.custom_inputs import arguments_of
 from gateway.chat.template_capabilities import TemplateMessage
 
 Item: TypeAlias = dict[str, Any]
@@ -44,10 +45,10 @@ class _Transcript:
             case "reasoning":
                 turn = self._turn(before=("reasoning_content", "content", "tool_calls"))
                 turn["reasoning_content"] = _words(item["content"] or item["summary"])
-            case "function_call":
+            case "function_call" | "custom_tool_call":
                 self._names[item["call_id"]] = item["name"]
                 self._turn().setdefault("tool_calls", []).append(_call(item))
-            case "function_call_output":
+            case "function_call_output" | "custom_tool_call_output":
                 self.messages.append(self._output(item))
 
     def _turn(self, before: tuple[str, ...] = ()) -> TemplateMessage:
@@ -71,5 +72,6 @@ def _words(parts: Iterable[Item]) -> str:
 
 
 def _call(item: Item) -> Item:
-    function = {"name": item["name"], "arguments": item["arguments"]}
+    arguments = item["arguments"] if item["type"] == "function_call" else arguments_of(item["input"])
+    function = {"name": item["name"], "arguments": arguments}
     return {"id": item["call_id"], "type": "function", "function": function}

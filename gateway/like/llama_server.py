@@ -5,6 +5,7 @@ mean something else here. Flags that mean nothing here are left out, each with o
 cannot be left out, because something else would be served, stay, so that `serve` refuses them.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _REPOSITORY_FILE = ("-hff", "--hf-file")
 _LAYER_RANGE = "--control-vector-layer-range"
 _REASONING = ("-rea", "--reasoning")
+_EFFORT = "--reasoning-effort"
 _OFF = ("off", "disabled", "false", "0")
 _TEMPLATE_VARIABLES = "--chat-template-kwargs"
 
@@ -118,7 +120,7 @@ class _Translation:
         self.without: set[str] = set()
         self._places: dict[tuple[str, ...], str] = {}
         self._thinking = ""
-        self._variables = ""
+        self._variables: dict[str, str] = {}
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -131,8 +133,8 @@ class _Translation:
             self._places[place] = next(left, "")
         elif flag in _REASONING:
             self._thinking = "false" if next(left, "") in _OFF else "true"
-        elif flag == _TEMPLATE_VARIABLES:
-            self._variables = next(left, "")
+        elif flag in {_EFFORT, _TEMPLATE_VARIABLES}:
+            self._variables[flag] = next(left, "")
         elif flag == _LAYER_RANGE:
             self.arguments.append(f"{flag}={next(left, '')}-{next(left, '')}")
         elif flag in _CONVERTED:
@@ -146,11 +148,15 @@ class _Translation:
 
     def variables(self) -> list[str]:
         """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""
-        if not self._thinking and not self._variables:
+        variables = self._variables.get(_TEMPLATE_VARIABLES, "")
+        level = self._variables.get(_EFFORT, "default")
+        effort = "" if level == "default" else f',"reasoning_effort":{json.dumps(level)}'
+        if not (self._thinking or effort or variables):
             return []
-        given = (self._variables or "{}").strip().removeprefix("{")
+        given = (variables or "{}").strip().removeprefix("{")
         comma = "" if given.lstrip().startswith("}") else ","
-        return [f'--chat-template-kwargs={{"enable_thinking":{self._thinking or "true"}{comma}{given}']
+        thinking = self._thinking or "true"
+        return [f'--chat-template-kwargs={{"enable_thinking":{thinking}{effort}{comma}{given}']
 
     def model(self) -> list[str]:
         """Return the argument of the model. One on the hub comes before a file, as llama-server has it."""
@@ -174,6 +180,12 @@ def _number(flag: str) -> _Convert:
         return [] if value.removeprefix("-").isdecimal() and int(value) < 1 else [f"{flag}={value}"]
 
     return convert
+
+
+def _sleep(seconds: str) -> list[str]:
+    """Convert the time without a request after which the model, which is loaded at the start, is unloaded."""
+    idle = _number("--idle-unload")(seconds)
+    return [*idle, "--load-at-start"] if idle else []
 
 
 def _memory(mebibytes: str) -> list[str]:
@@ -213,7 +225,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-cram", "--cache-ram"), _memory),
     **dict.fromkeys(("-a", "--alias"), _names),
     **dict.fromkeys(("--rerank", "--reranking"), lambda _: ["--pooling=rank"]),
-    "--sleep-idle-seconds": _number("--idle-unload"),
+    "--sleep-idle-seconds": _sleep,
     "--host": _host,
     "--chat-template": _template,
     "--api-key-file": _keys,

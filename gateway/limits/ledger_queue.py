@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -144,7 +144,7 @@ class LedgerQueue:
         while self._changes or self._failing:
             batch = self._batch()
             try:
-                answers = await self._database.batch([change.call for _, change in batch] or [shared_schema.PROBE])
+                answers = await self._send([change.call for _, change in batch] or [shared_schema.PROBE])
             except StorageError as error:
                 self._report_failure(error)
                 self._refuse_waiting()
@@ -156,6 +156,13 @@ class LedgerQueue:
                 change.done(rows)
                 change.ended.set()
         return True
+
+    async def _send(self, calls: Sequence[Call]) -> list[Rows]:
+        """Send a batch, twice if the first failure may be that of a connection that was lost long ago."""
+        if not self._failing:
+            with suppress(StorageError):
+                return await self._database.batch(calls)
+        return await self._database.batch(calls)
 
     def _batch(self) -> Sequence[tuple[int, Change]]:
         """Return the next changes, in the order of their keys, in which all gateways lock them."""

@@ -22,7 +22,7 @@ class Residency:
     """
 
     def __init__(self, models: Iterable[ModelTerms], budget: Memory, limits: ResidencyLimits | None = None) -> None:
-        """Start with every model unloaded. Those that are kept loaded come first.
+        """Start with every model unloaded. Those that are loaded at the start come first.
 
         Args:
             models: terms of the models.
@@ -37,7 +37,7 @@ class Residency:
         self._actions: list[Action] = []
         for terms in models:
             self.add(terms)
-            if terms.keep_loaded:
+            if terms.keep_loaded or terms.load_at_start:
                 self[terms.name].wanted = self._next_turn()
 
     def __getitem__(self, model: str) -> Resident:

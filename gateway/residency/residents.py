@@ -50,6 +50,7 @@ class Residents:
         self._clock = clock
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, Engine] = {}
+        self._loaded: dict[str, Engine] = {}
         self._loads: dict[str, anyio.CancelScope] = {}
         self._requests: dict[Ticket, _Request] = {}
         self._changed = anyio.Event()
@@ -155,6 +156,10 @@ class Residents:
         """Return the engine of a model, which may be loading, or None."""
         return self._engines.get(model)
 
+    def last_loaded(self, model: str) -> Engine | None:
+        """Return the engine that loaded a model last, which may have ended, or None."""
+        return self._loaded.get(model)
+
     def status(self, model: str) -> EngineStatus:
         """Return the status of a model's engine: `STOPPED` while it has none, `FAILED` if it could not be loaded."""
         if (engine := self.engine(model)) is not None:
@@ -217,6 +222,7 @@ class Residents:
         began = self._clock()
         logger.info("loading the model", extra={"model": model})
         info = await engine.ready()
+        self._loaded[model] = engine
         need = Memory(info.host_memory, info.gpu_memory)
         logger.info(
             "model loaded", extra={"model": model, "seconds": round(self._clock() - began, 3), "takes": str(need)}

@@ -26,6 +26,8 @@ class ModelTerms:
     """Estimate of the bytes that it takes."""
     keep_loaded: bool = False
     """True to load it at the start, and to unload it neither for idleness nor for another model."""
+    load_at_start: bool = False
+    """True to load it at the start."""
     idle_unload: float | None = None
     """Seconds without a request after which it is unloaded; unset keeps it until another model needs its room."""
 

@@ -41,16 +41,18 @@ class Listening:
 
 
 def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> list[socket.socket]:
-    """Listen on a host and a port, on a Unix socket, or on both. May wait for the resolver.
+    """Listen on hosts, separated by commas, and a port, on a Unix socket, or on both. May wait for the resolver.
 
     Raises:
         ListenError: One of them cannot be listened on.
     """
     sockets: list[socket.socket] = []
+    hosts, port = ("", 0) if address is None else address
     try:
-        where = "" if address is None else f"{address[0]} port {address[1]}"
-        if address is not None:
-            sockets += listen(*address)
+        for host in map(str.strip, hosts.split(",") if hosts else ()):
+            where = f"{host} port {port}"
+            sockets += listen(host, port)
+            port = sockets[0].getsockname()[1]
         if unix_socket is not None:
             where = str(unix_socket)
             sockets.append(UnixListener(unix_socket))

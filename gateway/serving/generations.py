@@ -16,6 +16,7 @@ from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.middleware.sse import NextEvents
+from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 
@@ -72,6 +73,7 @@ class Generations:
         *,
         terms: GenerationTerms,
         adapters: ChooseAdapters,
+        labels: PromptLabels | None = None,
     ) -> None:
         """Set the terms of all requests.
 
@@ -81,12 +83,14 @@ class Generations:
             limiter: admits each request within the limits of its key.
             terms: the server's limits and defaults.
             adapters: sets the LoRA adapters of each request.
+            labels: labels each request, if the prefixes that the engine holds are reported.
         """
         self._engine = engine
         self._recorder = recorder
         self._limiter = limiter
         self._terms = terms
         self._adapters = adapters
+        self._labels = labels
         self._open: Counter[tuple[str, str]] = Counter()
 
     def with_adapters(self, adapters: ChooseAdapters, recorder: Recorder) -> "Generations":
@@ -153,7 +157,7 @@ class Generations:
                 async with (
                     self._limiter.admitted(recording.record, self._bound(request)) as reservation,
                     self._engine.generate(
-                        request := self._adapters(caller, request),
+                        request := self._labelled(self._adapters(caller, request)),
                         why=caller.why,
                         patience=self._terms.patience,
                         deadline=deadline,
@@ -162,6 +166,8 @@ class Generations:
                 ):
                     caller.release_body()
                     recording.accept()
+                    if self._labels is not None:
+                        self._labels.count(request, generation.prompt_tokens)
                     reservation.correct(self._bound(request, generation.prompt_tokens))
                     queue_seconds = partial(self._engine.queue_seconds, request)
                     yield Admission(generation, caller.closing, deadline, queue_seconds)
@@ -177,6 +183,9 @@ class Generations:
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
         sampling = replace(request.sampling, **free)
         return replace(request, **own, sampling=sampling, given=request.given | self._terms.defaults.keys())
+
+    def _labelled(self, request: GenerationRequest) -> GenerationRequest:
+        return request if self._labels is None else self._labels.label(request)
 
     def _bound(self, request: GenerationRequest, prompt_tokens: Sequence[int] | None = None) -> int:
         model = self._engine.model
@@ -260,6 +269,10 @@ class GenerationSource:
                 return self._encode(generation.prompt_tokens, events) if events else ()
 
             yield take
+
+    def end_reasoning(self) -> bool:
+        """End the reasoning where it has begun. Never waits. Returns False if the answer is not being generated."""
+        return self._admission is not None and self._admission.generation.end_reasoning()
 
     async def status(self) -> str:
         """Return the position of a request that waits in the queue, or an empty text."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -24,6 +25,16 @@ Serve: TypeAlias = Callable[["Model", Engine], Served]
 """Makes what requests need of a model with its engine."""
 
 
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What lists of models show of a model besides its name. It changes nothing."""
+
+    aliases: tuple[str, ...]
+    """Names that the operator gave it."""
+    tags: tuple[str, ...] = ()
+    """Its tags."""
+
+
 class Model:
     """One model of the server: its names, its file and the source of its engine."""
 
@@ -36,6 +47,7 @@ class Model:
         tasks: Iterable[Task],
         serve: Serve,
         adapters: Iterable[Adapter] = (),
+        labels: Labels | None = None,
     ) -> None:
         self.source = source
         """Source of the engine. Only requests that hold it use the engine."""
@@ -47,6 +59,8 @@ class Model:
         """Names that requests may use."""
         self.tasks = frozenset(tasks)
         """Tasks that the model may be used for."""
+        self.labels = labels or Labels((name,))
+        """Names and tags in lists of models."""
         self.parent: str | None = None
         """Name of the model without its LoRA adapter; unset for a model without one."""
         self.adapters = Adapters(adapters, self.names)
@@ -137,6 +151,15 @@ class Model:
         if engine is None:
             raise Unavailable(self.status.detail, code="model_not_loaded")
         return self.with_engine(engine)
+
+    def latest(self) -> Served:
+        """Return the model with the engine that loaded it last, for a look at what stays the same.
+
+        Raises:
+            Unavailable: the model was not loaded yet.
+        """
+        engine = self.source.last_loaded
+        return self.loaded() if engine is None else self.with_engine(engine)
 
     def with_engine(self, engine: Engine) -> Served:
         """Return the model with its engine."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.model import Model
+from gateway.serving.running import RunningAnswers
 from gateway.serving.served import Served, Task
 
 DEFAULT = "default"
@@ -38,6 +39,8 @@ class Models:
         """
         self._all = list(models)
         self._named = [*models, *adapted]
+        self.running = RunningAnswers()
+        """Streamed answers of all models while they are generated."""
         self._defaults = defaults
         self._any_name = any_name
 

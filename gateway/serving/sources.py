@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from engine import Engine, EngineStatus
 from gateway.residency.residents import Residents
+from gateway.residency.terms import ModelTerms
 from gateway.settings.table import ServedModel
 
 
@@ -19,11 +20,16 @@ class EngineSource(Protocol):
         """The engine, which may be loading, or None. Never waits."""
 
     @property
+    def last_loaded(self) -> Engine | None:
+        """The engine that loaded the model last, which may have ended, or None."""
+
+    @property
     def status(self) -> EngineStatus:
         """Status of the engine; `STOPPED` without one."""
 
-    on_demand: bool
-    """True if the server is ready without this engine."""
+    @property
+    def on_demand(self) -> bool:
+        """True if the server is ready without this engine."""
 
     @property
     def waiting(self) -> int:
@@ -79,6 +85,11 @@ class OpenEngine(EngineSource):
 
     @property
     @override
+    def last_loaded(self) -> Engine:
+        return self._engine
+
+    @property
+    @override
     def status(self) -> EngineStatus:
         return self._engine.status
 
@@ -109,24 +120,35 @@ class EngineOnDemand(EngineSource):
 
     can_unload = True
 
-    def __init__(self, residents: Residents, model: str, *, keep_loaded: bool, timeout: float) -> None:
+    def __init__(self, residents: Residents, terms: ModelTerms, *, timeout: float) -> None:
         """Create the source.
 
         Args:
             residents: own the engines of all such models.
-            model: name of the model.
-            keep_loaded: True if it is loaded from the start.
+            terms: terms of the model.
             timeout: seconds that a request may wait for it.
         """
         self._residents = residents
-        self._model = model
+        self._terms = terms
+        self._model = terms.name
         self._timeout = timeout
-        self.on_demand = not keep_loaded
+
+    @property
+    @override
+    def on_demand(self) -> bool:
+        """True unless it is kept loaded, or is to be loaded at the start and was not yet."""
+        awaited = self._terms.load_at_start and self.last_loaded is None
+        return not (self._terms.keep_loaded or awaited)
 
     @property
     @override
     def engine(self) -> Engine | None:
         return self._residents.engine(self._model)
+
+    @property
+    @override
+    def last_loaded(self) -> Engine | None:
+        return self._residents.last_loaded(self._model)
 
     @property
     @override

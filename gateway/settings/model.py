@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from engine.config import EngineConfig
 from gateway.settings.adapters import AdapterSettings
@@ -11,8 +11,9 @@ from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import KVCacheSettings
 from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
-from gateway.settings.values import readable_template, template_variables
+from gateway.settings.values import readable_template, split_items, template_variables
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
@@ -25,6 +26,7 @@ class ModelSettings(
     ContextShiftSettings,
     EmbeddingSettings,
     PrefixFileSettings,
+    ReasoningSettings,
     SamplingSettings,
 ):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
@@ -119,6 +121,13 @@ class ModelSettings(
         title="SECONDS",
         description="load models when they are first asked for, and unload one after this time without a request; "
         "default: it stays until another model needs its memory",
+    )
+
+    load_at_start: bool = Field(
+        False, description="load a model at the start that may be unloaded later; the server is ready once it is loaded"
+    )
+    tags: Annotated[tuple[str, ...], BeforeValidator(split_items)] = Field(
+        (), title="TAG", description="labels of the model in GET /models, separated by commas; they change nothing"
     )
 
     @field_validator("*", mode="before")

@@ -6,13 +6,15 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.settings.engine import EngineSettings
-from gateway.settings.values import api_keys, expanded, origins, paths, store_place
+from gateway.settings.values import addresses, api_keys, expanded, origins, paths, store_place
 
 
 class NetworkSettings(EngineSettings):
     """Settings of who reaches the server, and where."""
 
-    host: str = Field("127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on")
+    host: Annotated[str, AfterValidator(addresses)] = Field(
+        "127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on, or several behind commas"
+    )
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
     unix_socket: Annotated[Path | None, AfterValidator(expanded)] = Field(
         None,
@@ -47,6 +49,14 @@ class NetworkSettings(EngineSettings):
     )
 
     # `repr=False` marks a secret: no message shows the value.
+    prefix_secret: str | None = Field(
+        None,
+        repr=False,
+        min_length=16,
+        title="SECRET",
+        description="report which prompts are cached at /prefixes, for routers in front of several servers that have "
+        "the same secret; it is on --metrics-port, if there is one; default: no reports",
+    )
     api_key: Annotated[tuple[str, ...], BeforeValidator(api_keys)] = Field(
         (),
         repr=False,

@@ -4,12 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from gateway.settings.cluster import ClusterSettings
 from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.network import NetworkSettings
 from gateway.settings.values import store_place
 
 
-class Settings(NetworkSettings, LlamaServerSettings):
+class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
     """All settings of the operator. Times are in seconds unless the name has another unit."""
 
     request_timeout: float = Field(

@@ -101,6 +101,13 @@ def split_items(value: object) -> list[str]:
     return [item.strip() for part in parts for item in str(part).split(",") if item.strip()]
 
 
+def addresses(text: str) -> str:
+    """Return addresses behind commas, none of which is empty."""
+    if not all(map(str.strip, text.split(","))):
+        raise ValueError("has an empty address")
+    return text
+
+
 def api_keys(value: object) -> object:
     """Split values at commas and check that each can be sent in a header."""
     keys = split_items(value)

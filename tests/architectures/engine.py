@@ -18,7 +18,8 @@ from engine.core.lane import News
 from engine.core.scheduler import Scheduler
 from engine.core.step import Outcome, StepPlan, StepResult
 from engine.core.turns import Turns
-from engine.events import EngineMetrics, Event, Failed, Finished, Released, TokenDetail
+from engine.events import Event, Failed, Finished, Released, TokenDetail
+from engine.info import EngineMetrics
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.worker.lanes.generation import GenerationLane

@@ -18,7 +18,8 @@ from engine.client.exchange import Exchange
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
 from engine.client.measurements.telemetry import Totals
-from engine.events import EngineMetrics, FirstToken, Text
+from engine.events import FirstToken, Text
+from engine.info import EngineMetrics
 from engine.testing.fake_model import FakeModel
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition

@@ -31,7 +31,8 @@ from engine.core.embedding.step import EmbeddingLimits
 from engine.core.output.transcript import Transcript
 from engine.core.step import Outcome, StepPlan, StepResult
 from engine.core.token import Token
-from engine.events import EngineMetrics, Event
+from engine.events import Event
+from engine.info import EngineMetrics
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Step
 from engine.request import GenerationRequest, Sampling

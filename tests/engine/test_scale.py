@@ -18,7 +18,8 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Draw, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.core.turns import Turns
-from engine.events import EngineMetrics, Event
+from engine.events import Event
+from engine.info import EngineMetrics
 from engine.protocol.codec import encode
 from engine.protocol.messages import Step
 from engine.request import EmbeddingRequest, GenerationRequest, Request

@@ -15,7 +15,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.events import EngineMetrics, Event, Failed, Finished, Released
+from engine.events import Event, Failed, Finished, Released
+from engine.info import EngineMetrics
 from engine.llama import context, devices, runner
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step

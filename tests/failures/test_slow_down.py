@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from engine.events import EngineMetrics
+from engine.info import EngineMetrics
 from engine.protocol.messages import Message, Step, Working
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.repeat import TIMES, thorough

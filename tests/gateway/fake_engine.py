@@ -21,6 +21,7 @@ from engine import (
     Finished,
     FinishReason,
     GenerationRequest,
+    HeldPrefix,
     Histogram,
     Infill,
     ModelInfo,
@@ -66,6 +67,7 @@ class FakeGeneration:
     has_started: bool = True
     outcomes_put: list[Finished] = field(default_factory=list)
     place: int | None = None
+    reasoning_ended: bool = False
     _events: list[Text | Finished] = field(default_factory=list)
     _error: EngineError | None = None
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -117,6 +119,10 @@ class FakeGeneration:
             decode_seconds=0.0,
             finish_reasons=tuple(end.reason for end in ends),
         )
+
+    def end_reasoning(self) -> bool:
+        self.reasoning_ended = self.has_started and not self.ended
+        return self.reasoning_ended
 
     async def started(self) -> None:
         while not (self.has_started or self.ended):
@@ -197,6 +203,8 @@ class FakeEngine:
         self.refusal: EngineError | None = None
         self.generations: list[FakeGeneration] = []
         """Every accepted request in order."""
+        self.held_share = 1.0
+        """Part of each labelled prompt that is held."""
         self.kept: list[tuple[SlotAction, int, str, str]] = []
         """Slots that were saved, restored or erased, with the file and the partition."""
         self.patience: float | None = None
@@ -244,6 +252,17 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         return SLOTS, METRICS
+
+    async def held_prefixes(self, most: int) -> tuple[HeldPrefix, ...]:
+        """Return the prompts of all labelled requests so far, each as held as `held_share` says."""
+        if self.refusal is not None:
+            raise self.refusal
+        return tuple(
+            HeldPrefix(one.request.label, prompt, int(tokens * self.held_share))
+            for one in reversed(self.generations)
+            if one.request.label is not None
+            for prompt, tokens in enumerate(one.prompt_tokens)
+        )[:most]
 
     async def keep_slot(self, action: SlotAction, slot: int, *, file: str = "", partition: str = "") -> tuple[int, int]:
         if self.refusal is not None:

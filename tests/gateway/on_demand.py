@@ -53,14 +53,14 @@ def settings_of_three(**changes: object) -> Settings:
 
 @asynccontextmanager
 async def on_demand(
-    *, kept: str = "", loads_at_once: bool = True, queue_timeout: float = 300
+    *, kept: str = "", first: str = "", loads_at_once: bool = True, queue_timeout: float = 300
 ) -> AsyncIterator[OnDemand]:
     """Open the gateway of three models."""
     settings = settings_of_three(queue_timeout=queue_timeout)
-    terms = (ModelTerms(name, Memory(1), keep_loaded=name in kept) for name in "abc")
+    terms = [ModelTerms(name, Memory(1), keep_loaded=name in kept, load_at_start=name in first) for name in "abc"]
     opener = FakeOpener(loads_at_once=loads_at_once)
     limits = ResidencyLimits(backoff_first=1000, backoff_longest=1000)
     residents = Residents(Residency(terms, Memory(2), limits), opener)
-    sources = {name: EngineOnDemand(residents, name, keep_loaded=name in kept, timeout=queue_timeout) for name in "abc"}
+    sources = {one.name: EngineOnDemand(residents, one, timeout=queue_timeout) for one in terms}
     async with residents.open():
         yield OnDemand(create_gateway(sources, settings), opener, residents)

@@ -34,18 +34,20 @@ class FakeHost(EngineHost):
 
     def __init__(self) -> None:
         self.opener = FakeOpener(loads_at_once=True)
-        self.residents = Residents(Residency([ModelTerms(NAME, Memory(1))], Memory(2)), self.opener)
-        self.sources: dict[str, EngineSource] = {NAME: self._source(NAME)}
+        terms = ModelTerms(NAME, Memory(1))
+        self.residents = Residents(Residency([terms], Memory(2)), self.opener)
+        self.sources: dict[str, EngineSource] = {NAME: self._source(terms)}
         self.files: dict[str, Path] = {}
 
-    def _source(self, name: str) -> EngineSource:
-        return EngineOnDemand(self.residents, name, keep_loaded=False, timeout=300)
+    def _source(self, terms: ModelTerms) -> EngineSource:
+        return EngineOnDemand(self.residents, terms, timeout=300)
 
     async def join(self, model: ServedModel) -> EngineSource:
         assert isinstance(model.place, Path)
         if model.name not in self.files:
-            self.residents.add(ModelTerms(model.name, Memory(1)))
-            self.sources[model.name] = self._source(model.name)
+            terms = ModelTerms(model.name, Memory(1))
+            self.residents.add(terms)
+            self.sources[model.name] = self._source(terms)
         self.files[model.name] = model.place
         return self.sources[model.name]
 

@@ -97,6 +97,7 @@ VALUES = [
     ("--temp 0.5", "temperature", 0.5),
     ("-s 7", "seed", 7),
     ("--sampling-seq kt", "samplers", ("top_k", "temperature")),
+    ("--reasoning-budget -1", "reasoning_budget", -1),
     ("--keep -1", "n_keep", -1),
     ("-l 5+1", "logit_bias", ("5+1",)),
     ("-r END", "stop", ("END",)),

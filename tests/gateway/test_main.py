@@ -49,6 +49,10 @@ def test_a_file_that_is_no_model_is_one_line_and_2(tmp_path: Path) -> None:
     assert ended("--model", str(path)) == (2, [f"llama-gateway: --model {str(path)!r}: this is not a GGUF file"])
 
 
+def test_replicas_without_a_cluster_are_one_line_and_2() -> None:
+    assert ended("--replicas", "2") == (2, ["llama-gateway: --replicas and --max-replicas need --ray"])
+
+
 def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
     path = tmp_path / "any.gguf"
     path.write_bytes(b"GGUF" + bytes(60))

@@ -151,6 +151,20 @@ async def test_the_router_lists_loads_and_unloads() -> None:
         assert (unknown.status, unknown.json["error"]["reason"]) == (404, "model_not_found")
 
 
+async def test_a_model_that_is_loaded_at_the_start_may_be_unloaded_later() -> None:
+    async with on_demand(first="a", loads_at_once=False) as gateway:
+        await gateway.until(a="loading")
+        assert (await get(gateway.app, "/readyz")).status == 503
+        assert (await get(gateway.app, "/props")).status == 503
+        gateway.opener.engines["a"].load()
+        await gateway.until(a="loaded")
+        assert (await get(gateway.app, "/props")).json["is_sleeping"] is False
+        await post(gateway.app, "/models/unload", {"model": "a"})
+        await gateway.until(a="unloaded")
+        assert (await get(gateway.app, "/readyz")).status == 200
+        assert (await get(gateway.app, "/props")).json["is_sleeping"] is True
+
+
 async def test_a_single_model_cannot_be_unloaded() -> None:
     reply = await post(app_of(FakeEngine()), "/models/unload", {"model": "tiny"})
     assert (reply.status, reply.json["error"]["reason"]) == (400, "cannot_unload")

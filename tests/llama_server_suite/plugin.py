@@ -1,15 +1,18 @@
 """Changes of llama-server's tests at run time, and their results."""
 
 import importlib
+import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
 from requests.structures import CaseInsensitiveDict
+
+from tests.llama_server_suite.known import reason_of
 
 DESELECTED = ("test_mcp_servers", "test_tools_builtin", "test_proxy", "test_compat_gcp", "test_vision_api")
 """Files of tests for what this server does not have."""
@@ -26,11 +29,13 @@ class Suite:
         self._model = model
         self._ranker = ranker
         self._outcomes: dict[str, Counter[str]] = {}
-        self._failures: list[str] = []
+        self._failures: dict[str, str] = {}
         self._change_utils()
 
     def _change_utils(self) -> None:
         """Change the module that starts the servers, before the tests import it."""
+        if self._model:
+            sys.modules["wget"] = _copying(self._model)
         sys.modules.setdefault("wget", ModuleType("wget"))
         utils: Any = importlib.import_module("utils")
         utils.ServerPreset.load_all = lambda: None
@@ -71,20 +76,35 @@ class Suite:
             outcomes = self._outcomes.setdefault(Path(report.fspath).stem, Counter())
             outcomes[report.outcome] += 1
             if report.failed:
-                self._failures.append(f"{report.nodeid.removeprefix('unit/')}: {_reason(report)}")
+                self._failures[report.nodeid.removeprefix("unit/")] = _message(report)
+
+    @property
+    def unknown(self) -> list[str]:
+        """Tests that failed without a known reason."""
+        return [test for test in self._failures if reason_of(test) is None]
 
     def table(self) -> str:
-        """Return the numbers of each file and of all, and a line for each failure."""
+        """Return the numbers of each file and of all, the known reasons of failures, and a line for each other one."""
         total: Counter[str] = sum(self._outcomes.values(), Counter())
         rows = [*sorted(self._outcomes.items()), ("all", total)]
         lines = [f"{name:28} {_numbers(outcomes)}" for name, outcomes in rows]
-        return "\n".join(["", f"{'':28} passed failed skipped", *lines, "", *self._failures, ""])
+        reasons = Counter(filter(None, map(reason_of, self._failures)))
+        known = [f"{count} {reason}" for reason, count in reasons.most_common()]
+        others = [f"{test}: {self._failures[test]}" for test in self.unknown]
+        return "\n".join(["", f"{'':28} passed failed skipped", *lines, "", *known, "", *others, ""])
+
+
+def _copying(model: Path) -> ModuleType:
+    """Return a module in place of `wget` that copies a file instead of a download."""
+    module: Any = ModuleType("wget")
+    module.download = lambda _url, out: shutil.copyfile(model, out)
+    return cast("ModuleType", module)
 
 
 def _numbers(outcomes: Counter[str]) -> str:
     return f"{outcomes['passed']:6} {outcomes['failed']:6} {outcomes['skipped']:7}"
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _message(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     return " ".join((crash.message if crash else str(report.longrepr)).split())[:200]

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine.client.process import EngineProcess
-from engine.events import EngineMetrics, Event, Finished
+from engine.events import Event, Finished
+from engine.info import EngineMetrics
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Generate, Message, Step, ToEngine
 

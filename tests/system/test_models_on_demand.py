@@ -83,7 +83,7 @@ async def many_models(folder: Path) -> AsyncIterator[ManyModels]:
             yield engine
 
     residents = Residents(Residency(terms, Memory(need.host * 5 // 2), limits), counted)
-    sources = {name: EngineOnDemand(residents, name, keep_loaded=False, timeout=GUARD) for name in NAMES}
+    sources = {one.name: EngineOnDemand(residents, one, timeout=GUARD) for one in terms}
     sockets, shutdown = listen("127.0.0.1", 0), anyio.Event()
     gateway = create_gateway(sources, settings)
     served = ManyModels(sockets[0].getsockname()[1], gateway, residents)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.client.measurements.histogram import STEP_TOKENS, TOKEN_GAPS, Histogram
-from engine.events import EngineMetrics
+from engine.info import EngineMetrics
 
 _GAUGES = (
     *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),

@@ -22,7 +22,8 @@ from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.step import Outcome
 from engine.core.turns import Demand, Turn
-from engine.events import Embedded, EngineMetrics, Failed, Released, SlotInfo
+from engine.events import Embedded, Failed, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 
 class EmbeddingScheduler:
@@ -144,6 +145,10 @@ class EmbeddingScheduler:
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return no slots, because texts share the cells."""
         return ()
+
+    def held(self) -> Iterator[HeldPrefix]:
+        """Return no prefixes, because texts leave no cells."""
+        return iter(())
 
     def queue(self) -> Iterator[int]:
         """Return no keys, because each request soon has its turn, text by text."""

@@ -137,7 +137,8 @@ class KVLedger:
     def save_checkpoint(self, sequence: Sequence) -> None:
         """Save the state of a running sequence, so that it can go back to it, and others can begin with it."""
         if sequence.shares and self.traits.needs_checkpoints:
-            prefix = Prefix(sequence.tokens[: sequence.computed], sequence.computed, sequence.partition)
+            computed = sequence.computed
+            prefix = Prefix(sequence.tokens[:computed], computed, sequence.partition, sequence.origin)
             self._changes += self.store.save_checkpoint(sequence.seq_id, prefix)
 
     def move(self, source: Slot, target: Slot) -> None:
@@ -161,7 +162,7 @@ class KVLedger:
             self._move_cells(source, target, there)
         elif back:
             self._move_cells(target, source, back)
-        kept = target.cached, target.partition, target.used
+        kept = target.cached, target.partition, target.origin, target.used
         for slot in (source, target):
             slot.holder = None
             self._free.add(slot.seq_id)
@@ -169,7 +170,7 @@ class KVLedger:
         if other:
             self._hand_over(source, other)
         else:
-            source.cached, source.partition, source.used = kept
+            source.cached, source.partition, source.origin, source.used = kept
 
     def release(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
@@ -180,7 +181,8 @@ class KVLedger:
         if slot.holder is not sequence:
             raise RuntimeError(f"slot {slot.seq_id} is not held by the sequence that releases it")
         if keep:
-            slot.cached, slot.partition = sequence.tokens[: sequence.computed], sequence.partition
+            slot.cached = sequence.tokens[: sequence.computed]
+            slot.partition, slot.origin = sequence.partition, sequence.origin
         else:
             self._remove(slot, 0)
             slot.leaving = sequence
@@ -201,7 +203,8 @@ class KVLedger:
 
     def fill(self, slot: Slot, prefix: Prefix) -> None:
         """Record the cells that were put into a free, empty slot."""
-        slot.cached, slot.partition, slot.floor = prefix.tokens, prefix.partition, prefix.size
+        slot.cached, slot.partition, slot.origin = prefix.tokens, prefix.partition, prefix.origin
+        slot.floor = prefix.size
         self._touch(slot)
 
     def shift(self, sequence: Sequence) -> None:

@@ -1,6 +1,6 @@
 """Prefixes of token lists, and the length of their common part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _FIRST = 16
 
@@ -15,6 +15,8 @@ class Prefix:
     """Number of tokens."""
     partition: str | None
     """The cache partition that may share its cells; not shared if None."""
+    origin: tuple[int, int] | None = field(default=None, compare=False)
+    """Label of the request that it comes from, and index of its prompt; unset without a label."""
 
     def common(self, other: "Prefix") -> int:
         """Return the number of common first tokens; 0 in different partitions."""

@@ -8,8 +8,8 @@ from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import Fetch, PrefixFile
 from engine.core.kv.prefix_index import PrefixIndex
 
-WORTH_SAVING = 128
-"""Tokens. Fewer are recomputed in about one prompt step, and most short requests never come again."""
+WORTH_SAVING = 64
+"""Tokens. Fewer are recomputed in one prompt step, and most short requests never come again."""
 NEEDED_CHECKPOINTS = 2
 """Checkpoints of a conversation that its next turn needs: its prompt may differ from this one behind the last message,
 or behind the one before."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from engine.core.kv.prefix import Prefix
 from engine.core.sequence import Sequence
-from engine.events import SlotInfo
+from engine.info import SlotInfo
 
 
 @dataclass(slots=True)
@@ -21,6 +21,8 @@ class Slot:
     """The tokens resident in a free slot."""
     partition: str | None = None
     """Their cache partition, as in `Prefix`."""
+    origin: tuple[int, int] | None = None
+    """Their origin, as in `Prefix`."""
     floor: int = 0
     """Number of first cells that were copied from elsewhere. A `windowed` model cannot drop only a part of them."""
     used: int = 0
@@ -30,8 +32,8 @@ class Slot:
     def prefix(self) -> Prefix:
         """The resident prefix."""
         if self.holder:
-            return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition)
-        return Prefix(self.cached, len(self.cached), self.partition)
+            return Prefix(self.holder.tokens, self.holder.computed, self.holder.partition, self.holder.origin)
+        return Prefix(self.cached, len(self.cached), self.partition, self.origin)
 
     @property
     def size(self) -> int:

@@ -1,5 +1,6 @@
 """The parameters of the context that generates."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import llama_cpp
@@ -7,6 +8,7 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.core.step import SCORED_AT_ONCE
 from engine.llama.attention import Attention
+from engine.llama.devices import Device
 from engine.llama.memory.cell_types import CELL_TYPES
 
 CELL_BLOCK: Final = 256
@@ -18,6 +20,19 @@ BATCH_ROWS: Final = 2048
 def all_cells(slots: int, context: int) -> int:
     """Return the number of cells of all slots."""
     return slots * -(-context // CELL_BLOCK) * CELL_BLOCK
+
+
+def physical_batch(attention: Attention, slots: int) -> int:
+    """Return the number of tokens that llama.cpp computes at once: at least one of each slot."""
+    return max(attention.batch, slots)
+
+
+def largest_step(attention: Attention, slots: int, offloaded_to: Iterable[Device]) -> int:
+    """Return the maximum number of tokens of a prompt step.
+
+    Where a device cannot abort, it is that of a physical batch: a cancelled prompt is computed to the end of its step.
+    """
+    return BATCH_ROWS if all(device.aborts for device in offloaded_to) else physical_batch(attention, slots)
 
 
 def context_params(
@@ -34,7 +49,7 @@ def context_params(
     params: llama_cpp.llama_context_params = llama_cpp.llama_context_default_params()
     params.n_ctx = cells
     params.n_seq_max = config.slots
-    params.n_batch, params.n_ubatch = BATCH_ROWS, max(attention.batch, config.slots)
+    params.n_batch, params.n_ubatch = BATCH_ROWS, physical_batch(attention, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
     params.flash_attn_type = attention.kind
     params.type_k, params.type_v = CELL_TYPES[config.kv_type_k].number, CELL_TYPES[config.kv_type_v].number

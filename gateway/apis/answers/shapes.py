@@ -39,8 +39,9 @@ class PromptDetails(JsonObject):
 
 
 class CompletionDetails(JsonObject):
-    """Counts of accepted and rejected draft tokens."""
+    """Counts of tokens in the reasoning, and of accepted and rejected draft tokens."""
 
+    reasoning_tokens: Count
     accepted_prediction_tokens: Count
     rejected_prediction_tokens: Count
 

@@ -4,6 +4,8 @@ import base64
 import math
 import struct
 
+MAX_SCALED = 32760
+"""Largest number of a vector that is scaled to 16-bit integers."""
 _FLOAT_BYTES = 4
 
 
@@ -16,6 +18,18 @@ def shorten(vector: bytes, dimensions: int) -> bytes:
     numbers = to_floats(vector[: dimensions * _FLOAT_BYTES])
     length = math.hypot(*numbers) or 1.0
     return struct.pack(f"<{len(numbers)}f", *(number / length for number in numbers))
+
+
+def rescale(vector: bytes, norm: int) -> bytes:
+    """Return a vector scaled to the length 1 by the p-norm of that p. With 0, its largest number becomes 32760.
+
+    These are the normalizations of llama.cpp. A zero vector stays zero.
+    """
+    numbers = to_floats(vector)
+    largest = max(map(abs, numbers), default=0.0) or 1.0
+    scaled = [number / largest for number in numbers]
+    factor = 1 / MAX_SCALED if norm == 0 else math.pow(math.fsum(abs(one) ** norm for one in scaled), 1 / norm) or 1.0
+    return struct.pack(f"<{len(scaled)}f", *(number / factor for number in scaled))
 
 
 def to_floats(vector: bytes) -> list[float]:

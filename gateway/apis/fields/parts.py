@@ -11,7 +11,9 @@ _MEDIA = {
     "input_image": "images",
     "input_audio": "audio",
     "audio_url": "audio",
+    "input_video": "video",
     "video_url": "video",
+    "computer_screenshot": "images",
     "file": "files",
     "input_file": "files",
 }

@@ -3,6 +3,7 @@
 from gateway.apis.endpoint import Api
 from gateway.apis.llama_server.apply_template import apply_template_endpoints
 from gateway.apis.llama_server.completion.endpoint import native_completion_endpoints
+from gateway.apis.llama_server.control import control_endpoints
 from gateway.apis.llama_server.embeddings.endpoint import native_embeddings_endpoints
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer, encode_error
 from gateway.apis.llama_server.health import HealthEndpoints, health_endpoints
@@ -12,6 +13,7 @@ from gateway.apis.llama_server.metrics import MetricsEndpoints, metrics_endpoint
 from gateway.apis.llama_server.models import router_endpoints
 from gateway.apis.llama_server.openai.endpoints import aliases
 from gateway.apis.llama_server.options import RouteOptions
+from gateway.apis.llama_server.prefixes import prefix_endpoints
 from gateway.apis.llama_server.props import props_endpoints
 from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
 from gateway.apis.llama_server.slots.listing import slots_endpoints
@@ -19,6 +21,7 @@ from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize.endpoint import tokenize_endpoints
 from gateway.middleware.resumable import ResumableStreams
 from gateway.serving.models import Models
+from gateway.serving.prefixes import HeldPrefixes
 
 
 def llama_server_api(
@@ -28,12 +31,17 @@ def llama_server_api(
     openai: Api,
     streams: ResumableStreams,
     options: RouteOptions,
+    prefixes: HeldPrefixes | None,
 ) -> Api:
-    """Return llama-server's routes, without `/metrics` if None. Those of OpenAI's are aliases of `openai`."""
+    """Return llama-server's routes, without `/metrics` if None. Those of OpenAI's are aliases of `openai`.
+
+    Without a port for metrics, `/prefixes` is here, too.
+    """
     endpoints = (
         *native_completion_endpoints(models),
         *infill_endpoints(models),
         *aliases(openai),
+        *control_endpoints(models),
         *native_embeddings_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
@@ -44,11 +52,11 @@ def llama_server_api(
         *lora_adapters_endpoints(models),
         *streams_endpoints(streams),
         *router_endpoints(models),
-        *(metrics_endpoints(metrics) if metrics else ()),
+        *((*metrics_endpoints(metrics), *prefix_endpoints(prefixes)) if metrics else ()),
     )
     return Api(endpoints, encode_error, LlamaServerErrorAnswer)
 
 
-def metrics_api(metrics: MetricsEndpoints) -> Api:
-    """Return the routes of a port for metrics alone."""
-    return Api(metrics_endpoints(metrics), encode_error, LlamaServerErrorAnswer)
+def metrics_api(metrics: MetricsEndpoints, prefixes: HeldPrefixes | None) -> Api:
+    """Return the routes of a port for metrics alone, and for the reports of held prefixes."""
+    return Api((*metrics_endpoints(metrics), *prefix_endpoints(prefixes)), encode_error, LlamaServerErrorAnswer)

@@ -14,9 +14,11 @@ from gateway.serving.models import Models
 
 
 class RouterModel(JsonObject):
-    """A model of the server."""
+    """A model of the server. Requests may use any of `aliases`."""
 
     id: str
+    aliases: list[str]
+    tags: list[str]
     object: Literal["model"]
     created: Timestamp
     owned_by: str
@@ -85,6 +87,8 @@ def _refused(code: str, message: str) -> RefusedError:
 def _encode(model: Model) -> RouterModel:
     return {
         "id": model.name,
+        "aliases": list(model.labels.aliases),
+        "tags": list(model.labels.tags),
         "object": "model",
         "created": model.created,
         "owned_by": "llama-gateway",

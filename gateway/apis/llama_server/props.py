@@ -1,7 +1,7 @@
 """Endpoint `/props`: properties of the server and of a model, with llama-server's field names."""
 
 from types import NoneType
-from typing import Literal
+from typing import Any, Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
@@ -32,7 +32,10 @@ class Modalities(JsonObject):
 
 
 class Props(JsonObject):
-    """Properties of the server and of a model. `model_ftype` is llama.cpp's description of the model."""
+    """Properties of the server and of a model. `model_ftype` is llama.cpp's description of the model.
+
+    `is_sleeping` is true of a model that was unloaded. The next request loads it again.
+    """
 
     default_generation_settings: DefaultSettings
     total_slots: Count
@@ -44,11 +47,13 @@ class Props(JsonObject):
     endpoint_props: bool
     endpoint_metrics: bool
     ui: Literal[False]
+    ui_settings: dict[str, Any]
+    cors_proxy_enabled: Literal[False]
     chat_template: str
     bos_token: str
     eos_token: str
     build_info: str
-    is_sleeping: Literal[False]
+    is_sleeping: bool
 
 
 class PropsAccepted(JsonObject):
@@ -81,9 +86,9 @@ class PropsEndpoints:
         self._metrics = metrics
 
     async def get(self, call: Call[None]) -> JsonReply[Props]:
-        """Return the properties. Raises `Unavailable` while the model is not loaded."""
+        """Return the properties. Raises `Unavailable` until the model was loaded for the first time."""
         model = self._models.find(call.caller, call.http.query_params.get("model"))
-        served = model.loaded()
+        served = model.latest()
         info = served.loaded
         return JsonReply(
             {
@@ -97,11 +102,13 @@ class PropsEndpoints:
                 "endpoint_props": self._options.props,
                 "endpoint_metrics": self._metrics and self._options.metrics,
                 "ui": False,
+                "ui_settings": {},
+                "cors_proxy_enabled": False,
                 "chat_template": served.prompts.source(info),
                 "bos_token": info.bos,
                 "eos_token": info.eos,
                 "build_info": self._options.build,
-                "is_sleeping": False,
+                "is_sleeping": model.state == "unloaded",
             }
         )
 

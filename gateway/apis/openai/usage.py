@@ -25,6 +25,7 @@ def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(end.cached for end in ends[::choices_per_prompt])},
         "completion_tokens_details": {
+            "reasoning_tokens": sum(end.reasoning for end in ends),
             "accepted_prediction_tokens": sum(end.accepted for end in ends),
             "rejected_prediction_tokens": sum(end.drafted - end.accepted for end in ends),
         },

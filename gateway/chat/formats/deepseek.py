@@ -57,7 +57,7 @@ class DeepSeek(TaggedFormat):
     def _call(self, rules: Rules, tool: Tool) -> str:
         head = (_TYPE, _SEPARATOR, f"{tool.name}\n{BLOCK}\n") if self._typed else (tool.name, _SEPARATOR)
         tail = f"\n{_BLOCK_END}" if self._typed else ""
-        return f"{rules.text(_CALL, *head)} {arguments(tool.parameters)} {rules.text(tail, _CALL_END)}"
+        return f"{rules.text(_CALL, *head)} {arguments(tool)} {rules.text(tail, _CALL_END)}"
 
 
 def _read_calls(source: Source, out: Output, one: Reader) -> Reading[None]:

@@ -30,6 +30,8 @@ class Format(Protocol):
     """Notation of calls as text, for templates that do not render calls."""
     reasoning_tags: Tags | None
     """Tags around reasoning, if the family reasons."""
+    between_messages: str
+    """Text with which the family begins a further message of one answer; empty if there is none."""
 
     def opens_thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
@@ -83,6 +85,7 @@ class TaggedFormat(Format, ABC):
 
     show_special = True
     text_calls = IN_JSON
+    between_messages = ""
     opening: str
     """Marker that begins forced calls."""
     inner_token = ""

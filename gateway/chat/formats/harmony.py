@@ -43,6 +43,7 @@ class Harmony(Format):
     show_special = True
     text_calls = IN_JSON
     reasoning_tags = Tags(f"{CHANNEL}{_REASONING}{_MESSAGE}", _END)
+    between_messages = f"{_START}assistant"
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
         self._special_tokens = special_tokens
@@ -84,7 +85,7 @@ class Harmony(Format):
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         head = rules.text(CHANNEL, f"{_COMMENT} to=functions.{tool.name} ", _CONSTRAIN, "json", _MESSAGE)
-        return f"{head} {arguments(tool.parameters)}"
+        return f"{head} {arguments(tool)}"
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
         ending = f"{rules.until(_END)} {rules.text(_START, 'assistant')}"

@@ -79,4 +79,4 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
 
 def _call(rules: Rules, tool: Tool) -> str:
     head = f'\n{{"name": {json.dumps(tool.name)}, "arguments": '
-    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text(_END, _CLOSING)}"
+    return f"{rules.text(head)} {arguments(tool)} {rules.text(_END, _CLOSING)}"

@@ -75,4 +75,4 @@ def _name(id_: str, tools: Mapping[str, Signature]) -> str:
 
 def _call(rules: Rules, tool: Tool) -> str:
     head = f"{rules.text(_CALL, f'{_NAMESPACE}{tool.name}:')} /[0-9]{{1,4}}/ {rules.text(_ARGUMENTS)}"
-    return f"{head} {arguments(tool.parameters)} {rules.text(_CALL_END)}"
+    return f"{head} {arguments(tool)} {rules.text(_CALL_END)}"

@@ -7,11 +7,16 @@ any other marker by its text only. So the vocabulary determines the expression f
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from engine import Grammar, GrammarKind, RequestError, with_whitespace
+from gateway.chat.escaping.characters import IN_JSON, before
+from gateway.chat.escaping.lark import escaped_lark
+from gateway.chat.escaping.regex import escaped_regex
+from gateway.chat.tools import Tool
 
 ANYTHING = "ANYTHING"
 """Any text, without special tokens."""
@@ -52,6 +57,19 @@ class Rules:
             return f"/(?s:.*){_pattern(before)}/ {self.text(self._inner, after)}"
         return self.rule(ANYTHING, f"[suffix={json.dumps(marker)}]")
 
+    def matching(self, grammar: Grammar, marker: str) -> str:
+        """Return the expression for a text that matches a grammar, without the first `marker` after it.
+
+        Raises:
+            RequestError: the grammar cannot be escaped, so that it might run into the marker.
+        """
+        if marker in self._tokens:
+            return embedded(grammar)
+        escaping = before(marker)
+        if grammar.kind is GrammarKind.REGEX:
+            return escaped_regex(escaping, grammar.source)
+        return embedded(replace(grammar, source=escaped_lark(escaping, grammar.source)))
+
     def several(self, expressions: list[str], separator: str, *, parallel: bool) -> str:
         """Return the expression for one of `expressions`, or for several with `separator` between if `parallel`."""
         one = self.rule(either(expressions))
@@ -75,9 +93,28 @@ def json_value(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps(with_whitespace(schema))}"
 
 
-def arguments(parameters: Mapping[str, Any]) -> str:
-    """Return the expression for arguments: a JSON object that matches a tool's schema."""
-    return json_value({"type": "object", **parameters})
+def arguments(tool: Tool) -> str:
+    """Return the expression for arguments: a JSON object that matches a tool's schema.
+
+    Raises:
+        RequestError: as in `json_text`.
+    """
+    if tool.grammar is None:
+        return json_value({"type": "object", **tool.parameters})
+    (name,) = tool.parameters["required"]
+    return f"{json.dumps(f'{{{json.dumps(name)}: ')} {json_text(tool.grammar)} {json.dumps('}')}"
+
+
+def json_text(grammar: Grammar) -> str:
+    """Return the expression for a JSON string whose text matches a grammar.
+
+    Raises:
+        RequestError: the grammar cannot be escaped.
+    """
+    if grammar.kind is GrammarKind.REGEX:
+        return json_value({"type": "string", "pattern": f"^(?:{grammar.source})$"})
+    quote = json.dumps('"')
+    return f"{quote} {embedded(Grammar(grammar.kind, escaped_lark(IN_JSON, grammar.source)))} {quote}"
 
 
 def either(expressions: list[str]) -> str:

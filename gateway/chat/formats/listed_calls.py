@@ -56,7 +56,7 @@ class ListedCalls(TaggedFormat):
     def call(self, rules: Rules, tool: Tool) -> str:
         """Return the expression for a call of a tool."""
         head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-        return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+        return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
 
 
 class Lfm2(ListedCalls):
@@ -95,7 +95,7 @@ class Apertus(ListedCalls):
     @override
     def call(self, rules: Rules, tool: Tool) -> str:
         head = f"{{{json.dumps(tool.name)}: "
-        return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+        return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
 
 
 LFM2_MARKERS = ("<|tool_list_start|>", "<|tool_call_start|>", "List of tools: [")

@@ -93,4 +93,4 @@ def _read_list(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
 
 def _json_call(rules: Rules, tool: Tool) -> str:
     head = f'"name": {json.dumps(tool.name)}, "parameters": '
-    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+    return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"

@@ -77,8 +77,8 @@ def _read_named(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
 
 def _object(rules: Rules, tool: Tool) -> str:
     head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    return f"{rules.text(head)} {arguments(tool.parameters)} {rules.text('}')}"
+    return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
 
 
 def _named(rules: Rules, tool: Tool) -> str:
-    return f"{rules.text(tool.name, ARGUMENTS)} {arguments(tool.parameters)}"
+    return f"{rules.text(tool.name, ARGUMENTS)} {arguments(tool)}"

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from gateway.chat.formats.lark import Rules, json_value
+from gateway.chat.formats.lark import Rules, json_text, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter
 from gateway.chat.formats.signature import Signature
@@ -40,7 +41,12 @@ def read_python_call(source: Source, out: Output, tools: Mapping[str, Signature]
 
 def python_call(rules: Rules, tool: Tool) -> str:
     """Return the expression for a call, with values in JSON."""
-    written = listed_arguments(rules, tool, lambda name, schema: f"{rules.text(f'{name}=')} {json_value(schema)}", ", ")
+    grammar = tool.grammar
+
+    def argument(name: str, schema: Mapping[str, Any]) -> str:
+        return f"{rules.text(f'{name}=')} {json_value(schema) if grammar is None else json_text(grammar)}"
+
+    written = listed_arguments(rules, tool, argument, ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 
 

@@ -87,6 +87,9 @@ def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], c
     Raises:
         RequestError: as in `text_arguments`.
     """
+    if tool.grammar is not None:
+        ends = [rules.text(line, closing), rules.text(closing)] if line else [rules.text(closing)]
+        return f"{rules.matching(tool.grammar, closing)} {either(ends)}"
     if known := _texts(schema):
         return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(line, closing)}"
     if tool.strict:

@@ -28,20 +28,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.events import (
-    Embedded,
-    EngineMetrics,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    ModelInfo,
-    Released,
-    SlotInfo,
-    Started,
-    Text,
-    TokenRun,
-)
+from engine.events import Embedded, Event, Failed, Finished, FinishReason, Released, Started, Text, TokenRun
+from engine.info import EngineMetrics, ModelInfo, SlotInfo
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import (
     Accepted,

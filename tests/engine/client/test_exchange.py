@@ -9,9 +9,10 @@ from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavai
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import EngineMetrics, Failed, Finished, FinishReason, Released, Started, Text
+from engine.events import Failed, Finished, FinishReason, Released, Started, Text
+from engine.info import EngineMetrics
 from engine.protocol.codec import encode
-from engine.protocol.messages import Accepted, Answered, Cancel, Generate, Inspected, Refused, ToEngine
+from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +73,19 @@ async def test_a_step_wakes_its_reader_once_for_any_number_of_events(line: Line)
             await anyio.wait_all_tasks_blocked()
             line.news(mailbox, *step)
     assert woken == [3, 1, 2]
+
+
+async def test_only_the_reasoning_of_a_request_that_runs_is_ended(line: Line) -> None:
+    mailbox, other = line.open(), line.open()
+    assert not line.exchange.end_reasoning(mailbox)
+    line.news(mailbox, Started())
+    assert line.exchange.end_reasoning(mailbox)
+    assert [message for message in line.sent if isinstance(message, EndReasoning)] == [EndReasoning(mailbox.key or 0)]
+    line.news(mailbox, END)
+    assert not line.exchange.end_reasoning(mailbox)
+    line.news(other, Started())
+    line.exchange.disconnect()
+    assert not line.exchange.end_reasoning(other)
 
 
 async def test_a_request_ends_when_every_choice_has(line: Line) -> None:

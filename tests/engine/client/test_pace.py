@@ -7,7 +7,8 @@ import pytest
 from engine.client.mailbox import Mailbox
 from engine.client.measurements.histogram import Histogram
 from engine.client.pace import LoadPace, QueuePace
-from engine.events import Embedded, EngineMetrics, Finished, FinishReason, Released, Started
+from engine.events import Embedded, Finished, FinishReason, Released, Started
+from engine.info import EngineMetrics
 from engine.request import EmbeddingRequest, GenerationRequest, Request
 
 GENERATION = GenerationRequest(id="r", prompts=("x",))

@@ -10,7 +10,8 @@ from engine import Engine, EngineConfig, EngineState, EngineStatus, Supervision
 from engine.client.exchange import Exchange
 from engine.client.queries import Queries
 from engine.client.supervisor import Supervisor
-from engine.events import EngineMetrics, Event, Finished, FinishReason, Started, Text
+from engine.events import Event, Finished, FinishReason, Started, Text
+from engine.info import EngineMetrics
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Accepted, Answered, Generate, Inspect, Inspected, Step, ToEngine
 from tests.engine.client.harness import GUARD, ask

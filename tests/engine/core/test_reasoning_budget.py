@@ -1,4 +1,4 @@
-"""The budget of reasoning: its end is forced once, and only reasoning at the beginning of a text counts."""
+"""The end of reasoning: it is forced once, and only reasoning at the beginning of a text counts."""
 
 from collections.abc import Iterable
 
@@ -48,6 +48,46 @@ def test_whitespace_may_come_before_the_opening() -> None:
     assert drawn(["\n", "<think>", "a", "b"], budget=1) == ["\n", "<think>", "a", "[900]", "[901]", "b"]
 
 
+def unlimited(*, opened: bool) -> ReasoningBudget:
+    return ReasoningBudget(Reasoning(budget=None, opening="<think>", closing="</think>", opened=opened), END)
+
+
+def test_reasoning_without_a_budget_goes_on_until_it_is_ended() -> None:
+    limit = unlimited(opened=True)
+    for _ in range(1000):
+        limit.accept(b"a")
+        assert limit.forced is None
+    limit.end()
+    forced = []
+    while limit.forced is not None:
+        forced.append(limit.forced)
+        limit.accept(b"?")
+    assert forced == END
+
+
+def test_only_reasoning_that_has_begun_is_ended() -> None:
+    limit = unlimited(opened=False)
+    limit.end()
+    for piece in (b"<think>", b"a"):
+        limit.accept(piece)
+        assert limit.forced is None
+    limit.accept(b"</think>")
+    limit.end()
+    assert limit.forced is None
+
+
+@pytest.mark.parametrize("budget", [1, None])
+def test_the_end_waits_for_a_whole_character(budget: int | None) -> None:
+    limit = ReasoningBudget(Reasoning(budget=budget, opening="<", closing=">", opened=True), END)
+    euro = "€".encode()
+    limit.accept(euro[:1])
+    limit.end()
+    limit.accept(euro[1:2])
+    assert limit.forced is None
+    limit.accept(euro[2:])
+    assert limit.forced == END[0]
+
+
 @pytest.mark.parametrize("speculative", [False, True])
 def test_each_choice_of_a_request_has_its_own_budget(speculative: bool) -> None:
     model = FakeModel()
@@ -56,3 +96,17 @@ def test_each_choice_of_a_request_has_its_own_budget(speculative: bool) -> None:
     key = driver.add(n=2, max_tokens=9, reasoning=reasoning, speculative=speculative)
     driver.drain()
     assert [driver.text(key, choice) for choice in range(2)] == ["aaa/>aaaa"] * 2
+
+
+def test_the_reasoning_of_all_choices_of_one_request_is_ended() -> None:
+    model = FakeModel()
+    driver = Driver(model, FakeRunner(model, script=lambda _cells: ord("a")))
+    reasoning = Reasoning(budget=None, opening="<", closing="/>", opened=True, controlled=True)
+    keys = [driver.add(n=n, max_tokens=20, reasoning=reasoning) for n in (2, 1)]
+    for _ in range(5):
+        driver.step()
+    driver.scheduler.end_reasoning(keys[0])
+    driver.drain()
+    assert all("/>" in driver.text(keys[0], choice) for choice in range(2))
+    assert driver.text(keys[1]) == "a" * 20
+    driver.scheduler.end_reasoning(keys[0])

@@ -12,7 +12,8 @@ from engine.core.lane import News, StepMembers, Work
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
 from engine.errors import Busy, EngineFault, LoadError
-from engine.events import Embedded, EngineMetrics, Event, Failed, Finished, Released, SlotInfo
+from engine.events import Embedded, Event, Failed, Finished, Released
+from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_model import FakeModel
@@ -119,6 +120,9 @@ class ErrandLane:
 
     def metrics(self) -> EngineMetrics:
         return EngineMetrics(waiting=len(self.errands))
+
+    def held(self) -> Iterator[HeldPrefix]:
+        return iter(())
 
     def queue(self) -> Iterator[int]:
         return iter(())

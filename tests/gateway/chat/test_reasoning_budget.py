@@ -3,11 +3,13 @@
 import pytest
 
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.reasoning import ReasoningDefaults
 
 
-def prompt_of(template: str, budget: int | None) -> ChatPrompt:
+def prompt_of(template: str, budget: int | None, *, control: bool = False) -> ChatPrompt:
     messages = ({"role": "user", "content": "Hi"},)
-    return ChatModel(template).prompt(Conversation(messages=messages, reasoning_budget=budget))
+    conversation = Conversation(messages=messages, reasoning_budget=budget, reasoning_control=control)
+    return ChatModel(template).prompt(conversation)
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -25,6 +27,34 @@ def test_harmony_ends_its_first_message() -> None:
     assert (reasoning.opening, reasoning.closing) == ("<|channel|>analysis<|message|>", "<|end|>")
 
 
-def test_without_a_budget_or_reasoning_there_is_no_limit() -> None:
-    assert prompt_of("{{ messages[-1].content }}</think>", None).reasoning is None
+@pytest.mark.parametrize("budget", [None, 7])
+def test_reasoning_that_may_be_ended_needs_no_budget(budget: int | None) -> None:
+    reasoning = prompt_of("{{ messages[-1].content }}</think>", budget, control=True).reasoning
+    assert reasoning is not None
+    assert (reasoning.budget, reasoning.controlled) == (budget, True)
+    assert prompt_of("{{ messages[-1].content }}", budget, control=True).reasoning is None
+
+
+def test_a_message_between_reasonings_is_that_of_the_family() -> None:
+    reasoning = prompt_of("{{ messages[-1].content }}{# <|channel|> #}", None).reasoning
+    assert reasoning is not None
+    assert reasoning.between == "<|start|>assistant"
+
+
+@pytest.mark.parametrize(("given", "limit"), [(None, 9), (-1, None), (0, 0), (7, 7)])
+def test_a_request_may_override_the_limit_of_the_operator(given: int | None, limit: int | None) -> None:
+    defaults = ReasoningDefaults(9, "Enough.")
+    conversation = Conversation(messages=({"role": "user", "content": "Hi"},), reasoning_budget=given)
+    reasoning = ChatModel("{{ messages[-1].content }}</think>", reasoning=defaults).prompt(conversation).reasoning
+    assert reasoning is not None
+    assert (reasoning.budget, reasoning.message) == (limit, "Enough.")
+
+
+def test_without_a_budget_there_is_no_limit() -> None:
+    reasoning = prompt_of("{{ messages[-1].content }}</think>", None).reasoning
+    assert reasoning is not None
+    assert reasoning.budget is None
+
+
+def test_a_model_that_does_not_reason_has_no_limit() -> None:
     assert prompt_of("{{ messages[-1].content }}", 7).reasoning is None

@@ -42,12 +42,12 @@ def test_a_usual_command_line_starts_the_same_server(tmp_path: Path) -> None:
 
 
 def test_flags_without_an_effect_are_one_line_each_and_their_values_are_skipped() -> None:
-    translated = translate(["--log-file", "32", "--no_perf", "--tags", "-x", "--port", "1"], {})
+    translated = translate(["--log-file", "32", "--no_perf", "--reuse-port", "--port", "1"], {})
     assert translated.arguments == ["serve", "--port", "1"]
     assert translated.notes == [
         "--log-file of llama-server has no effect: use --log-level, and redirect standard error",
         "--no-perf of llama-server has no effect: the metrics have the times: GET /metrics",
-        "--tags of llama-server has no effect: use --alias",
+        "--reuse-port of llama-server has no effect: one process listens",
     ]
 
 
@@ -109,7 +109,7 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
     [
         ("--host /tmp/x.sock", ["--unix-socket=/tmp/x.sock"]),
         ("--control-vector-layer-range 3 9", ["--control-vector-layer-range=3-9"]),
-        ("--sleep-idle-seconds 5", ["--idle-unload=5"]),
+        ("--sleep-idle-seconds 5", ["--idle-unload=5", "--load-at-start"]),
         ("--sleep-idle-seconds -1 -cram -1 -np -1", []),
         ("--log-disable", ["--log-level=error"]),
         ("-cram 5", ["--cache-ram=5"]),
@@ -117,6 +117,12 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
         ("--reasoning off", ['--chat-template-kwargs={"enable_thinking":false}']),
         ("--chat-template-kwargs {}", ['--chat-template-kwargs={"enable_thinking":true}']),
         ('--chat-template-kwargs {"a":1} -rea on', ['--chat-template-kwargs={"enable_thinking":true,"a":1}']),
+        (
+            "--reasoning-effort low",
+            ['--chat-template-kwargs={"enable_thinking":true,"reasoning_effort":"low"}'],
+        ),
+        ("--reasoning-effort default", []),
+        ("--reasoning-budget 0", ["--reasoning-budget", "0"]),
         ("--reranking", ["--pooling=rank"]),
     ],
 )

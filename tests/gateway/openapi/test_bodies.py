@@ -51,6 +51,7 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((ConversationBody, body) for body in each({}, {"metadata": None, "items": None}, {"items": [], "metadata": {}})),
     *((MetadataBody, {"metadata": metadata}) for metadata in each(None, {}, {"a": "b"})),
     *((ItemsBody, {"items": items}) for items in each([], [{"role": "user", "content": "a"}] * 20)),
+    (ResponseBody, {"input": "a", "truncation": "auto"}),
     (
         ResponseBody,
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
@@ -100,7 +101,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ChatBody, {"messages": ASKED, "chat_template_kwargs": {"messages": []}}),
     *((ResponseBody, {"input": "a", field: {}}) for field in each("conversation", "prompt", "moderation")),
     (ResponseBody, {"input": [{"type": "bird"}]}),
-    (ResponseBody, {"input": "a", "truncation": "auto"}),
+    (ResponseBody, {"input": "a", "truncation": "always"}),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": True}]}),
     (ResponseBody, {"input": "a", "metadata": {"k" * 65: "v"}}),
     (TokenizeBody, {}),

@@ -51,6 +51,7 @@ BODIES: dict[str, list[Any]] = {
     "createChatCompletion": [CHAT, {"messages": MESSAGES[1:2]}],
     "countChatTokens": [CHAT],
     "applyTemplate": [CHAT],
+    "controlChatCompletion": [{"id": "chatcmpl-1", "action": "reasoning_end", "model": "a"}],
     "createMessage": [
         {
             "model": "a",
@@ -238,7 +239,7 @@ async def test_a_hostile_template_is_refused_once_and_for_all(
     [
         ("{{ 'x' * 10**10 }}", "MemoryError"),
         ("{{ 10 ** (10**9 * messages|length) if messages[0].content == 'Hi' }}", "longer than"),
-        ("{% for i in range(50000) %}{{ 'x' * 200 }}{% endfor %}", "longer than 4194"),
+        ("{% for i in range(50000) %}{{ 'x' * 200 }}{% endfor %}", "longer than 419[0-9]{4} bytes"),
     ],
 )
 async def test_a_template_has_limits_for_each_conversation(

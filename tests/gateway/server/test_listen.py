@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from gateway.server.listen import close, is_local, listen, url
+from gateway.server.listen import close, is_local, listen, listen_all, url
 
 
 def test_a_free_port_is_chosen_and_reported() -> None:
@@ -22,6 +22,13 @@ def test_every_address_of_a_name_has_the_same_port() -> None:
     sockets = listen("localhost", 0)
     assert len({sock.getsockname()[1] for sock in sockets}) == 1
     close(sockets)
+
+
+def test_several_addresses_have_the_same_port() -> None:
+    sockets = listen_all(("127.0.0.1, ::1", 0), None)
+    ports = {sock.getsockname()[1] for sock in sockets}
+    close(sockets)
+    assert (len(sockets), len(ports)) == (2, 1)
 
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:

@@ -1,5 +1,6 @@
 """Chat by OpenAI's own client: right answers, in its types."""
 
+import re
 from typing import Any
 
 import openai
@@ -88,6 +89,36 @@ def test_a_prediction_changes_the_time_and_not_the_answer(client: OpenAI) -> Non
     assert guessed.usage.completion_tokens_details is not None
     assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
     assert (guessed.usage.completion_tokens_details.accepted_prediction_tokens or 0) > 2
+
+
+LARK = 'start: "+" DIGITS ("\\n+" DIGITS)?\nDIGITS: /[0-9]{1,3}/'
+PLUS = re.compile(r"\+[0-9]{1,3}(\n\+[0-9]{1,3})?")
+
+
+@pytest.mark.parametrize(("syntax", "definition"), [("lark", LARK), ("regex", PLUS.pattern)])
+def test_the_input_of_a_custom_tool_follows_its_grammar(client: OpenAI, syntax: str, definition: str) -> None:
+    form = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    asked: dict[str, Any] = {
+        **SUM,
+        "tools": [{"type": "custom", "custom": {"name": "count", "description": "Counts.", "format": form}}],
+        "tool_choice": {"type": "custom", "custom": {"name": "count"}},
+        "max_tokens": 100,
+    }
+    (choice,) = client.chat.completions.create(**asked).choices
+    assert choice.message.tool_calls is not None
+    (call,) = choice.message.tool_calls
+    assert call.type == "custom"
+    assert PLUS.fullmatch(call.custom.input)
+    pieces = [
+        piece.model_dump()
+        for chunk in client.chat.completions.create(**asked, stream=True)
+        for piece in (chunk.choices[0].delta.tool_calls or ())
+    ]
+    assert "".join(piece["custom"]["input"] for piece in pieces) == call.custom.input
+    output = {"role": "tool", "tool_call_id": call.id, "content": "42"}
+    messages = [*SUM["messages"], choice.message, output]
+    again = client.chat.completions.create(**{**asked, "messages": messages, "tool_choice": "none"})
+    assert again.choices[0].message.content is not None
 
 
 async def test_the_async_client_gets_the_same_answer(async_client: AsyncOpenAI) -> None:

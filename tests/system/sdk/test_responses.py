@@ -1,11 +1,12 @@
 """Responses by OpenAI's own client: right answers, in its types, stored and continued."""
 
+import re
 from typing import Any
 
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
-from openai.types.responses import FunctionToolParam, ResponseFunctionToolCall
+from openai.types.responses import FunctionToolParam, ResponseCustomToolCall, ResponseFunctionToolCall
 
 pytestmark = [
     pytest.mark.anyio,
@@ -103,6 +104,29 @@ def test_a_call_is_streamed(client: OpenAI) -> None:
     (done,) = [event for event in events if event.type == "response.output_item.done"]
     assert isinstance(done.item, ResponseFunctionToolCall)
     assert done.item.name == "add"
+
+
+def test_a_custom_tool_with_a_grammar(client: OpenAI) -> None:
+    form = {"type": "grammar", "syntax": "lark", "definition": 'start: "+" /[0-9]{1,3}/ "\\n"'}
+    asked: dict[str, Any] = {
+        **SUM,
+        "tools": [{"type": "custom", "name": "count", "format": form}],
+        "tool_choice": {"type": "custom", "name": "count"},
+        "truncation": "auto",
+    }
+    first = client.responses.create(**asked)
+    (call,) = first.output
+    assert isinstance(call, ResponseCustomToolCall)
+    assert re.fullmatch(r"\+[0-9]{1,3}\n", call.input)
+    assert first.truncation == "auto"
+    with client.responses.stream(**asked) as stream:
+        events = list(stream)
+    deltas = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
+    (done,) = [event.input for event in events if event.type == "response.custom_tool_call_input.done"]
+    assert "".join(deltas) == done == call.input
+    output = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "42"}
+    again = {**asked, "input": [output], "tool_choice": "none", "previous_response_id": first.id}
+    assert client.responses.create(**again).output_text
 
 
 def test_raw_and_streaming_responses_are_readable(client: OpenAI) -> None:

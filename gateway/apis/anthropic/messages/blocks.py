@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.apis.anthropic.signature import is_changed
-from gateway.apis.fields.nested import Nested, read_kind
+from gateway.apis.fields.nested import Nested, by_type, of_type, read_kind
 from gateway.apis.fields.parts import MAX_PARTS
 
 MAX_MESSAGES = 2**13
@@ -100,9 +100,16 @@ class ToolResultBlockParam(Block):
     is_error: bool = False
 
 
-UserBlock: TypeAlias = Annotated[TextBlockParam | ToolResultBlockParam, Field(discriminator="type")]
+_TextBlock: TypeAlias = Annotated[TextBlockParam, of_type("text")]
+UserBlock: TypeAlias = Annotated[
+    _TextBlock | Annotated[ToolResultBlockParam, of_type("tool_result")], by_type("text", "tool_result")
+]
 AssistantBlock: TypeAlias = Annotated[
-    TextBlockParam | ThinkingBlockParam | RedactedThinkingBlockParam | ToolUseBlockParam, Field(discriminator="type")
+    _TextBlock
+    | Annotated[ThinkingBlockParam, of_type("thinking")]
+    | Annotated[RedactedThinkingBlockParam, of_type("redacted_thinking")]
+    | Annotated[ToolUseBlockParam, of_type("tool_use")],
+    by_type("text", "thinking", "redacted_thinking", "tool_use"),
 ]
 UserBlocks: TypeAlias = Annotated[list[UserBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
 AssistantBlocks: TypeAlias = Annotated[list[AssistantBlock], Field(max_length=MAX_PARTS, fail_fast=True)]

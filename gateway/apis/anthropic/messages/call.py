@@ -22,7 +22,7 @@ class MessageOptions:
 class PromptCall:
     """A conversation. It is encoded and goes to the template as it is."""
 
-    model: str
+    model: str | None
     """Name of the model."""
     conversation: bytes
     """Encoded conversation."""

@@ -128,7 +128,7 @@ class PromptFields(RefusingFields):
 
     def _continues(self) -> bool:
         """Return True if the answer continues the last message."""
-        last = self.messages[-1]
+        last = next(reversed(self.messages), None)
         if not isinstance(last, AssistantMessageParam):
             return False
         if any(isinstance(block, ToolUseBlockParam) for block in last.content):

@@ -11,6 +11,7 @@ from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.embeddings.request import (
     NativeEmbeddingBody,
     NativeEmbeddingCall,
+    NormalizedEmbeddingCall,
     prepare_native_embedding,
 )
 from gateway.apis.llama_server.prompts import MixedPrompt
@@ -52,7 +53,13 @@ class NativeEmbeddingsEndpoints:
         reader = PromptReader(served, caller)
         inputs = tuple([await _input(reader, one) for one in asked.inputs])
         request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
-        shaped = EmbeddingCall(model=asked.model, request=request, dimensions=asked.dimensions, encoding=asked.encoding)
+        shaped = NormalizedEmbeddingCall(
+            model=asked.model,
+            request=request,
+            dimensions=asked.dimensions,
+            encoding=asked.encoding,
+            norm=asked.norm,
+        )
         check_dimensions(shaped, served)
         return served, shaped, await served.embed(caller, request)
 

@@ -4,14 +4,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from typing_extensions import override
 
 from engine import RequestError
+from gateway.apis.answers.vectors import rescale
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, read_mixed_prompts
+from gateway.apis.openai.embeddings.call import EmbeddingCall
 
 MAX_INPUTS = 2048
-EUCLIDEAN: Literal[2] = 2
+EUCLIDEAN = 2
+MAX_NORM = 100
+"""Largest p of a norm. Further ones differ from the largest number by less than single precision shows."""
 
 
 def _inputs(value: object) -> tuple[MixedPrompt, ...]:
@@ -37,7 +42,12 @@ class NativeEmbeddingBody(Fields):
     model: str | None = None
     input: InputField | None = None
     content: InputField | None = None
-    embd_normalize: Literal[2] = Field(EUCLIDEAN, description="Vectors have the length 1.")
+    embd_normalize: int = Field(
+        EUCLIDEAN,
+        ge=0,
+        le=MAX_NORM,
+        description="The p of the norm in which vectors have the length 1; 0: up to 32760.",
+    )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = Field(None, ge=1, le=MAX_INT)
     user: str | None = None
@@ -67,6 +77,21 @@ class NativeEmbeddingCall:
     """Size of the vectors; None for that of the model."""
     encoding: Literal["float", "base64"]
     """Encoding of the vectors."""
+    norm: int
+    """The p of the norm by which they have the length 1; 0 scales them to 16-bit integers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalizedEmbeddingCall(EmbeddingCall):
+    """An embedding request whose vectors are scaled by a norm."""
+
+    norm: int
+    """As in `NativeEmbeddingCall`."""
+
+    @override
+    def cut(self, vector: bytes) -> bytes:
+        cut = EmbeddingCall.cut(self, vector)
+        return cut if self.norm == EUCLIDEAN else rescale(cut, self.norm)
 
 
 def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
@@ -77,4 +102,5 @@ def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
         native=bool(body.content),
         dimensions=body.dimensions,
         encoding=body.encoding_format,
+        norm=body.embd_normalize,
     )

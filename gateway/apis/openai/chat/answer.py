@@ -44,6 +44,21 @@ class ToolCallAnswer(JsonObject):
     function: FunctionCallAnswer
 
 
+class CustomCallAnswer(JsonObject):
+    """A custom tool's name and its input, unchanged from the model's output."""
+
+    name: str
+    input: str
+
+
+class CustomToolCallAnswer(JsonObject):
+    """A call of a custom tool by the model."""
+
+    id: str
+    type: Literal["custom"]
+    custom: CustomCallAnswer
+
+
 class ChatMessage(JsonObject):
     """The model's message: text, reasoning and tool calls."""
 
@@ -51,7 +66,7 @@ class ChatMessage(JsonObject):
     content: str | None
     refusal: None
     reasoning_content: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCallAnswer]]
+    tool_calls: NotRequired[list[ToolCallAnswer | CustomToolCallAnswer]]
     function_call: NotRequired[FunctionCallAnswer]
 
 
@@ -106,13 +121,29 @@ class ToolCallDelta(JsonObject):
     function: FunctionDelta
 
 
+class CustomDelta(JsonObject):
+    """Delta of a call of a custom tool: first its name, then pieces of its input."""
+
+    name: NotRequired[str]
+    input: str
+
+
+class CustomToolCallDelta(JsonObject):
+    """Delta of one call of a custom tool. Only its first delta has `id` and `type`."""
+
+    index: Count
+    id: NotRequired[str]
+    type: NotRequired[Literal["custom"]]
+    custom: CustomDelta
+
+
 class ChatDelta(JsonObject):
     """Delta of a message. The first one has the role, and the last one is empty."""
 
     role: NotRequired[Literal["assistant"]]
     content: NotRequired[str | None]
     reasoning_content: NotRequired[str]
-    tool_calls: NotRequired[list[ToolCallDelta]]
+    tool_calls: NotRequired[list[ToolCallDelta | CustomToolCallDelta]]
     function_call: NotRequired[FunctionDelta]
 
 

@@ -40,7 +40,8 @@ class ChatEndpoints:
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode
             source = served.generations.stream(caller, request, encode, names, operation=Operation.CHAT)
-            return EventStream(source, status=source.status)
+            running = self._models.running.listed(caller, head["id"], request, source)
+            return EventStream(running, status=source.status)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         more = await self._more(served, caller, request, answer) if options.verbose else {}
         return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer, more))

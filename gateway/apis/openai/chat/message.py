@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from engine import Finished, FinishReason
 from gateway.apis.answers.deltas import read_deltas
-from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, FunctionCallAnswer
+from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, CustomToolCallAnswer, ToolCallAnswer
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
@@ -38,7 +38,7 @@ class _Collector:
     def __init__(self) -> None:
         self._content: list[str] = []
         self._reasoning: list[str] = []
-        self._names: list[str] = []
+        self._began: list[CallBegan] = []
         self._arguments: list[list[str]] = []
 
     def add(self, deltas: Iterable[Delta]) -> None:
@@ -46,17 +46,17 @@ class _Collector:
             self._add(delta)
 
     def message(self, *, deprecated: bool) -> ChatMessage:
-        content = "".join(self._content) or (None if self._names else "")
+        content = "".join(self._content) or (None if self._began else "")
         message: ChatMessage = {"role": "assistant", "content": content, "refusal": None}
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
-        functions = self._functions()
-        if deprecated and functions:
-            message["function_call"] = functions[0]
-        elif functions:
-            message["tool_calls"] = [
-                {"id": new_call_id(), "type": "function", "function": function} for function in functions
-            ]
+        calls = [
+            _call(began, "".join(arguments)) for began, arguments in zip(self._began, self._arguments, strict=True)
+        ]
+        if deprecated and calls and calls[0]["type"] == "function":
+            message["function_call"] = calls[0]["function"]
+        elif calls:
+            message["tool_calls"] = calls
         return message
 
     def _add(self, delta: Delta) -> None:
@@ -65,14 +65,14 @@ class _Collector:
                 self._content.append(text)
             case ReasoningDelta(text):
                 self._reasoning.append(text)
-            case CallBegan(_, name):
-                self._names.append(name)
+            case CallBegan():
+                self._began.append(delta)
                 self._arguments.append([])
             case CallArguments(index, text):
                 self._arguments[index].append(text)
 
-    def _functions(self) -> list[FunctionCallAnswer]:
-        return [
-            {"name": name, "arguments": "".join(arguments)}
-            for name, arguments in zip(self._names, self._arguments, strict=True)
-        ]
+
+def _call(began: CallBegan, text: str) -> ToolCallAnswer | CustomToolCallAnswer:
+    if began.custom:
+        return {"id": new_call_id(), "type": "custom", "custom": {"name": began.name, "input": text}}
+    return {"id": new_call_id(), "type": "function", "function": {"name": began.name, "arguments": text}}

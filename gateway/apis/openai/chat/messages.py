@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gateway.apis.fields.base import given
-from gateway.apis.fields.nested import Nested, read_kind, refusal
+from gateway.apis.fields.nested import Nested, by_type, of_type, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
+from gateway.chat.custom_inputs import arguments_of
 from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
@@ -82,6 +83,39 @@ class ToolCall(Nested):
         return {"id": self.id, "type": self.type, "function": function}
 
 
+class CalledCustom(Nested):
+    """A custom tool's name and its input."""
+
+    name: str = Field(min_length=1)
+    input: str
+
+
+class CustomToolCall(Nested):
+    """A call of a custom tool by the assistant."""
+
+    id: str = Field(min_length=1)
+    type: Literal["custom"]
+    custom: CalledCustom
+    index: int | None = Field(None, description=ADDED_BY_CLIENTS)
+
+    @property
+    def function(self) -> CalledFunction:
+        """The call as the model made it."""
+        arguments = arguments_of(self.custom.input)
+        return CalledFunction.model_construct(name=self.custom.name, arguments=arguments)
+
+    def to_template(self) -> TemplateMessage:
+        """Return the call in the template's format."""
+        function = {"name": self.function.name, "arguments": self.function.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+AnyToolCall: TypeAlias = Annotated[
+    Annotated[ToolCall, of_type("function")] | Annotated[CustomToolCall, of_type("custom")],
+    by_type("function", "custom"),
+]
+
+
 class AssistantMessage(_MessageFields):
     """A message by the model: text, reasoning and tool calls."""
 
@@ -98,7 +132,7 @@ class AssistantMessage(_MessageFields):
     content: Content | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
+    tool_calls: list[AnyToolCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     function_call: CalledFunction | None = None
     audio: dict[str, Any] | None = Field(None, json_schema_extra={"type": "null"})
     annotations: list[Any] = Field(default_factory=list, description=ADDED_BY_CLIENTS)
@@ -201,7 +235,7 @@ class _Translation:
         return message.to_template(message.role, joined(message.content))
 
     def _assistant(self, message: AssistantMessage, place: str) -> TemplateMessage:
-        calls = list(message.tool_calls)
+        calls: list[ToolCall | CustomToolCall] = list(message.tool_calls)
         if message.function_call is not None:
             calls.append(ToolCall.model_construct(id=f"call_{place}", type="function", function=message.function_call))
             self._ids[message.function_call.name] = calls[-1].id

@@ -12,6 +12,7 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
+from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
 from gateway.apis.fields.stream import StreamFields
@@ -76,6 +77,7 @@ class ChatBody(
     ToolFields,
     StreamFields,
     TemplateFields,
+    ReasoningFields,
     LabelFields,
     RefusingFields,
 ):
@@ -97,6 +99,7 @@ class ChatBody(
     modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
     prediction: Prediction | None = None
     store: bool = False
+    reasoning_control: bool = Field(False, description="Let `/v1/chat/completions/control` end the reasoning.")
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -137,9 +140,12 @@ class ChatBody(
             template_kwargs=template_variables(
                 self.reasoning_effort, self.verbosity, self.chat_template_kwargs, documents=self.documents
             ),
+            reasoning_budget=self.budget,
+            reasoning_message=self.reasoning_budget_message,
             continue_final=self.continue_final_message,
             open_answer=self.add_generation_prompt is not False,
             parse_special=self.parse_special,
+            reasoning_control=self.reasoning_control,
         )
 
     def request(self) -> GenerationRequest:

@@ -9,7 +9,15 @@ from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.timings import RunningTimings, timings
-from gateway.apis.openai.chat.answer import ChatDelta, ChatFinishReason, ChatHead, ChatPart, ChunkHead, FunctionDelta
+from gateway.apis.openai.chat.answer import (
+    ChatDelta,
+    ChatFinishReason,
+    ChatHead,
+    ChatPart,
+    ChunkHead,
+    CustomDelta,
+    FunctionDelta,
+)
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, new_call_id
@@ -65,8 +73,8 @@ class ChatChunks:
     def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
         if not self._options.return_progress:
             return ()
-        told = b',"prompt_progress":' + orjson.dumps(progress)
-        return self._head, *choice.idle(), told, *self._timed(choice), self._tail
+        encoded = b',"prompt_progress":' + orjson.dumps(progress)
+        return self._head, *choice.idle(), encoded, *self._timed(choice), self._tail
 
     def _timed(self, choice: "_Choice", event: Text | Finished | None = None) -> Iterable[bytes]:
         if not self._options.timings_per_token:
@@ -96,6 +104,7 @@ class _Choice:
         self._unsent: list[TokenDetail] = []
         """Tokens of text that the parser holds back. They belong to the next part."""
         self._called = False
+        self._in_custom = False
 
     def begin(self) -> Iterable[bytes]:
         """Return the first part, which has the role."""
@@ -142,13 +151,28 @@ class _Choice:
                 return {"content": text}
             case ReasoningDelta(text):
                 return {"reasoning_content": text}
-            case CallBegan(index, name):
-                self._called = True
-                function: FunctionDelta = {"name": name, "arguments": ""}
-                if self._options.deprecated_calls:
-                    return {"function_call": function}
-                return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
+            case CallBegan(custom=True):
+                return self._custom(delta.index, {"name": delta.name, "input": ""}, begins=True)
+            case CallBegan():
+                return self._function(delta.index, {"name": delta.name, "arguments": ""}, begins=True)
             case CallArguments(index, text):
-                if self._options.deprecated_calls:
-                    return {"function_call": {"arguments": text}}
-                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+                return (
+                    self._custom(index, {"input": text})
+                    if self._in_custom
+                    else self._function(index, {"arguments": text})
+                )
+
+    def _function(self, index: int, function: FunctionDelta, *, begins: bool = False) -> ChatDelta:
+        self._called = True
+        if self._options.deprecated_calls:
+            return {"function_call": function}
+        if begins:
+            self._in_custom = False
+            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
+        return {"tool_calls": [{"index": index, "function": function}]}
+
+    def _custom(self, index: int, custom: CustomDelta, *, begins: bool = False) -> ChatDelta:
+        self._called = self._in_custom = True
+        if begins:
+            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "custom", "custom": custom}]}
+        return {"tool_calls": [{"index": index, "custom": custom}]}

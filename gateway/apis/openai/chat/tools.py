@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from engine import Grammar
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.apis.fields.tools import MAX_TOOLS, check_tools, encodable
+from gateway.apis.openai.custom_format import CustomGrammar, CustomTextFormat
+from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.tools import Named, Tool, ToolChoice
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -34,6 +37,41 @@ class FunctionTool(Nested):
     type: Literal["function"]
     function: FunctionObject
 
+    def tool(self) -> Tool:
+        """Return the tool for the chat template."""
+        return self.function.tool()
+
+
+class ChatCustomGrammar(Nested):
+    """A text that matches a grammar."""
+
+    type: Literal["grammar"]
+    grammar: CustomGrammar
+
+    def constraint(self) -> Grammar:
+        """Return the grammar."""
+        return self.grammar.constraint()
+
+
+class CustomObject(Nested):
+    """Definition of a tool whose input is a text."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str | None = None
+    format: CustomTextFormat | ChatCustomGrammar | None = Field(None, discriminator="type")
+
+
+class CustomTool(Nested):
+    """An entry of `tools` whose input is a text."""
+
+    type: Literal["custom"]
+    custom: CustomObject
+
+    def tool(self) -> Tool:
+        """Return the tool for the chat template."""
+        given = self.custom
+        return custom_tool(given.name, given.description, given.format.constraint() if given.format else None)
+
 
 class _FunctionName(Nested):
     name: str
@@ -46,9 +84,18 @@ class NamedFunction(Nested):
     function: _FunctionName
 
 
+class NamedCustom(Nested):
+    """A `tool_choice` that names the custom tool to call."""
+
+    type: Literal["custom"]
+    custom: _FunctionName
+
+
 class _Allowed(Nested):
     mode: Literal["auto", "required"]
-    tools: list[NamedFunction] = Field(min_length=1, max_length=MAX_TOOLS)
+    tools: list[Annotated[NamedFunction | NamedCustom, Field(discriminator="type")]] = Field(
+        min_length=1, max_length=MAX_TOOLS
+    )
 
 
 class AllowedTools(Nested):
@@ -58,17 +105,19 @@ class AllowedTools(Nested):
     allowed_tools: _Allowed
 
 
-_CHOICES: dict[str, type[NamedFunction | AllowedTools]] = {"function": NamedFunction, "allowed_tools": AllowedTools}
+_TOOLS: dict[str, type[FunctionTool | CustomTool]] = {"function": FunctionTool, "custom": CustomTool}
+_CHOICES: dict[str, type[NamedFunction | NamedCustom | AllowedTools]] = {
+    "function": NamedFunction,
+    "custom": NamedCustom,
+    "allowed_tools": AllowedTools,
+}
 
 
-def read_tools(value: object) -> tuple[FunctionTool, ...]:
+def read_tools(value: object) -> tuple[FunctionTool | CustomTool, ...]:
     """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
     if not isinstance(value, list) or len(value) > MAX_TOOLS:
         raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    for at, tool in enumerate(value):
-        if isinstance(tool, dict) and tool.get("type") == "custom":
-            raise refusal(f"tools[{at}].type", "custom tools are not supported; describe a function instead")
-    return tuple(read_nested(FunctionTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
+    return tuple(read_kind(_TOOLS, tool, f"tools[{at}]") for at, tool in enumerate(value))
 
 
 def _functions(value: object) -> tuple[FunctionObject, ...]:
@@ -99,11 +148,13 @@ class ToolFields(Fields):
     """Fields of the tools, and of the rule for calling them."""
 
     tools: Annotated[
-        tuple[FunctionTool, ...],
-        BeforeValidator(read_tools, json_schema_input_type=Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]),
+        tuple[FunctionTool | CustomTool, ...],
+        BeforeValidator(
+            read_tools, json_schema_input_type=Annotated[list[FunctionTool | CustomTool], Field(max_length=MAX_TOOLS)]
+        ),
     ] = ()
     tool_choice: Annotated[
-        Literal["none", "auto", "required"] | NamedFunction | AllowedTools, BeforeValidator(_choice)
+        Literal["none", "auto", "required"] | NamedFunction | NamedCustom | AllowedTools, BeforeValidator(_choice)
     ] = "auto"
     parallel_tool_calls: bool = True
     functions: Annotated[
@@ -127,26 +178,33 @@ class ToolFields(Fields):
                 raise refusal("functions", "cannot be combined with tools, which replaced it")
             called = self.function_call
             choice = Named(called.name) if isinstance(called, _FunctionName) else called
-            return _tool_set(self.functions, choice, "function_call")
-        functions = [tool.function for tool in self.tools]
+            return _tool_set([function.tool() for function in self.functions], choice, "function_call")
+        tools = [tool.tool() for tool in self.tools]
         match self.tool_choice:
-            case NamedFunction(function=named):
-                return _tool_set(functions, Named(named.name), "tool_choice")
+            case NamedFunction() | NamedCustom() as named:
+                _only(tools, [named], "names")
+                return _tool_set(tools, Named(_name_of(named)), "tool_choice")
             case AllowedTools(allowed_tools=allowed):
-                names = [tool.function.name for tool in allowed.tools]
-                return _tool_set(_only(functions, names), allowed.mode, "tool_choice")
-        return _tool_set(functions, self.tool_choice, "tool_choice")
+                return _tool_set(_only(tools, allowed.tools, "allows"), allowed.mode, "tool_choice")
+        return _tool_set(tools, self.tool_choice, "tool_choice")
 
 
-def _tool_set(functions: Sequence[FunctionObject], choice: ToolChoice, field: str) -> ToolSet:
-    tools = tuple(function.tool() for function in functions)
+def _tool_set(tools: Sequence[Tool], choice: ToolChoice, field: str) -> ToolSet:
     offered = field.replace("_choice", "s").replace("_call", "s")
     check_tools(tools, choice, offered=offered, chosen=field)
-    return ToolSet(tools, choice)
+    return ToolSet(tuple(tools), choice)
 
 
-def _only(functions: Sequence[FunctionObject], names: Sequence[str]) -> list[FunctionObject]:
-    offered = {function.name for function in functions}
-    if unknown := set(names) - offered:
-        raise refusal("tool_choice", f"allows the function {min(unknown)[:64]!r}, which is not offered")
-    return [function for function in functions if function.name in names]
+def _only(tools: Sequence[Tool], named: Sequence[NamedFunction | NamedCustom], verb: str) -> list[Tool]:
+    """Return the tools that a choice names or allows. Raises `RequestError` if one is not offered."""
+    offered = {(tool.custom, tool.name) for tool in tools}
+    wanted = {(isinstance(one, NamedCustom), _name_of(one)) for one in named}
+    if unknown := wanted - offered:
+        custom, name = min(unknown)
+        kind = "custom tool" if custom else "function"
+        raise refusal("tool_choice", f"{verb} the {kind} {name[:64]!r}, which is not offered")
+    return [tool for tool in tools if (tool.custom, tool.name) in wanted]
+
+
+def _name_of(choice: NamedFunction | NamedCustom) -> str:
+    return choice.custom.name if isinstance(choice, NamedCustom) else choice.function.name

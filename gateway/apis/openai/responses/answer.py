@@ -101,6 +101,36 @@ class ResponseTool(JsonObject):
     strict: bool
 
 
+class ResponseTextInput(JsonObject):
+    """Any text as the input of a custom tool."""
+
+    type: Literal["text"]
+
+
+class ResponseGrammarInput(JsonObject):
+    """The grammar of the input of a custom tool."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class ResponseCustomTool(JsonObject):
+    """A custom tool that the model may call."""
+
+    type: Literal["custom"]
+    name: str
+    description: str | None
+    format: ResponseTextInput | ResponseGrammarInput
+
+
+class ToolChoiceCustom(JsonObject):
+    """A custom tool that the model must call, or may choose."""
+
+    type: Literal["custom"]
+    name: str
+
+
 class ToolChoiceFunction(JsonObject):
     """A function that the model must call, or may choose."""
 
@@ -113,10 +143,12 @@ class ToolChoiceAllowed(JsonObject):
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[ToolChoiceFunction]
+    tools: list[ToolChoiceFunction | ToolChoiceCustom]
 
 
-ResponseToolChoice: TypeAlias = Literal["none", "auto", "required"] | ToolChoiceFunction | ToolChoiceAllowed
+ResponseToolChoice: TypeAlias = (
+    Literal["none", "auto", "required"] | ToolChoiceFunction | ToolChoiceCustom | ToolChoiceAllowed
+)
 
 
 class ConversationEcho(JsonObject):
@@ -144,10 +176,10 @@ class RequestEcho(JsonObject):
     temperature: float
     text: ResponseTextOptions
     tool_choice: ResponseToolChoice
-    tools: list[ResponseTool]
+    tools: list[ResponseTool | ResponseCustomTool]
     top_logprobs: int
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     user: NotRequired[str]
 
 

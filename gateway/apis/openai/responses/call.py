@@ -23,6 +23,10 @@ class ResponseOptions:
     """True if the prompt is cached."""
     previous_id: str | None
     """Id of the previous response in the conversation."""
+    timings_per_token: bool
+    """True to add timings to each event of a stream."""
+    return_progress: bool
+    """True to send the progress of the prompt in a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,8 @@ class ResponseCall:
     """Id of the stored conversation that the response continues."""
     store: bool
     """True to store the response."""
+    truncates: bool
+    """True to drop the first items of an input that does not fit."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
 
@@ -57,6 +63,7 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
         options=_options(body),
         conversation_id=body.conversation_id,
         store=body.store,
+        truncates=body.truncation == "auto",
         names=body.engine_names,
     )
 
@@ -68,4 +75,6 @@ def _options(body: ResponseBody) -> ResponseOptions:
         logprobs=body.logprobs,
         caches=body.cache_prompt,
         previous_id=body.previous_response_id,
+        timings_per_token=body.timings_per_token,
+        return_progress=body.return_progress,
     )

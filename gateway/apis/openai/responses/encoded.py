@@ -10,6 +10,17 @@ from gateway.apis.openai.responses.answer import RequestEcho, Response, Response
 from gateway.apis.openai.responses.items import Item
 
 
+class ItemOutline(msgspec.Struct, frozen=True):
+    """The fields of an item that decide where a conversation can begin."""
+
+    type: str
+    """Type of the item."""
+    role: str = ""
+    """Role of a message."""
+    call_id: str = ""
+    """Id of a call, also in its output."""
+
+
 class EncodedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An item as JSON. A struct is decoded faster than a dataclass, and a request may have thousands."""
 
@@ -21,6 +32,10 @@ class EncodedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def fragment(self) -> Item:
         """Return the item as a value for `orjson.dumps` only, which copies its bytes."""
         return cast("Item", orjson.Fragment(self.json))
+
+    def outline(self) -> ItemOutline:
+        """Return the item without its content."""
+        return msgspec.json.decode(self.json, type=ItemOutline)
 
 
 def encode_item(item: Item) -> EncodedItem:

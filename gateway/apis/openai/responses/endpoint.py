@@ -1,6 +1,6 @@
 """Endpoints of OpenAI's responses: `/v1/responses`, the token count of its prompt, and stored responses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
@@ -9,7 +9,7 @@ from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.conversations.store import check_new
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.background import BackgroundResponses, ResponseWork
-from gateway.apis.openai.responses.call import ResponseCall, prepare_response
+from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.input import resolve
@@ -18,6 +18,7 @@ from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.truncation import PromptRoom, truncated
 from gateway.apis.openai.responses.turn import Histories, end_turn, ending_turn
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
@@ -51,19 +52,21 @@ class ResponsesEndpoints:
             inputs, prompt = await self._read(caller, asked, served, history)
             request = prompt.generation(asked.request, caller.request_id)
             answer = ResponseAnswer(served.name, asked.options, prompt)
-            stores, background = asked.store, asked.options.background
+            stores, options = asked.store, asked.options
             kept = inputs if stores else []
             work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, turn)
             del call, asked, history, inputs  # the items, which may be large, are not needed while the engine works
-            if background:
+            if options.background:
                 await self._background.start(work)
                 return JsonReply(answer.content().fragment())
-            return await self._answer(work, stores=stores)
+            return await self._answer(work, options, stores=stores)
         except BaseException:
             turn.cancel()  # before the error is sent, so that the client can try again
             raise
 
-    async def _answer(self, work: ResponseWork, *, stores: bool) -> JsonReply[Response] | EventStream:
+    async def _answer(
+        self, work: ResponseWork, options: ResponseOptions, *, stores: bool
+    ) -> JsonReply[Response] | EventStream:
         answer, request = work.answer, work.request
 
         def save() -> None:
@@ -71,7 +74,7 @@ class ResponsesEndpoints:
                 self._store.put(work.owner, answer.stored(work.inputs))
 
         if request.stream:
-            events = ResponseEvents(answer, save)
+            events = ResponseEvents(answer, options, save)
             source = work.generations.stream(work.caller, request, events.encode, work.names, operation=Operation.CHAT)
             ending = ending_turn(source, work.turn, answer, work.inputs)
             return EventStream(ending, end=b"", encode_failure=events.fail, status=source.status)
@@ -99,8 +102,17 @@ class ResponsesEndpoints:
             check_new(history, inputs, "input")
             if not history and not inputs:
                 raise missing_input()
-        conversation = append_items(asked.conversation, (item.json for item in (*history, *inputs)))
-        return inputs, await served.prompts.prompt(caller, conversation, asked.names)
+        items = (*history, *inputs)
+
+        async def render(part: Iterable[EncodedItem]) -> ChatPrompt:
+            conversation = append_items(asked.conversation, (item.json for item in part))
+            return await served.prompts.prompt(caller, conversation, asked.names)
+
+        prompt = await render(items)
+        if asked.truncates:
+            room = PromptRoom(served.engine, served.loaded.context, caller.client, asked.request.max_tokens)
+            prompt = await truncated(prompt, items, render, room)
+        return inputs, prompt
 
 
 def responses_endpoints(

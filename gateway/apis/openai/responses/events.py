@@ -1,17 +1,18 @@
 """Events of a streamed response."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, NotRequired, TypeAlias
 
-from gateway.apis.answers.shapes import Count, JsonObject
+from gateway.apis.answers.shapes import Count, JsonObject, PromptProgress, Timings
 from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.items import OutputItem, OutputReasoningText, OutputText
 
 
 class Event(JsonObject):
-    """An event of a stream. Numbers start at 0."""
+    """An event of a stream. Numbers start at 0. With `timings_per_token` it has llama-server's times until now."""
 
     sequence_number: Count
+    timings: NotRequired[Timings]
 
 
 LifecycleType: TypeAlias = Literal[
@@ -24,10 +25,14 @@ LifecycleType: TypeAlias = Literal[
 
 
 class Lifecycle(Event):
-    """The response in its current state. The last event of this type ends the stream, unless an error follows."""
+    """The response in its current state. The last event of this type ends the stream, unless an error follows.
+
+    With `return_progress`, `response.in_progress` is repeated with the progress of the prompt.
+    """
 
     type: LifecycleType
     response: Response
+    prompt_progress: NotRequired[PromptProgress]
 
 
 class ItemEvent(Event):
@@ -103,6 +108,20 @@ class ArgumentsDone(InItem):
     arguments: str
 
 
+class CustomInputDelta(InItem):
+    """A delta of the input of a custom tool."""
+
+    type: Literal["response.custom_tool_call_input.delta"]
+    delta: str
+
+
+class CustomInputDone(InItem):
+    """The whole input of a custom tool."""
+
+    type: Literal["response.custom_tool_call_input.done"]
+    input: str
+
+
 class EventProblem(JsonObject):
     """The error that ended a stream."""
 
@@ -132,5 +151,7 @@ ResponseEvent: TypeAlias = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | CustomInputDelta
+    | CustomInputDone
     | ErrorEvent
 )

@@ -13,6 +13,7 @@ from gateway.apis.openai.responses.items import (
     ItemStatus,
     MessagePart,
     OutputCall,
+    OutputCustomCall,
     StoredCallOutput,
     StoredMessage,
     StoredReasoning,
@@ -143,9 +144,9 @@ class CallItem(Nested):
 
 
 class CallOutputItem(Nested):
-    """The output of a function call."""
+    """The output of a function call, or of a call of a custom tool."""
 
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     id: Id = Field(default_factory=lambda: new_id("fco"))
     status: ItemStatus = "completed"
     call_id: Id
@@ -157,6 +158,28 @@ class CallOutputItem(Nested):
         return {"id": self.id, "type": self.type, "status": self.status, "call_id": self.call_id, "output": output}
 
 
+class CustomCallItem(Nested):
+    """A call of a custom tool by the model."""
+
+    type: Literal["custom_tool_call"]
+    id: Id = Field(default_factory=lambda: new_id("ctc"))
+    status: ItemStatus = "completed"
+    call_id: Id
+    name: Id
+    input: str
+
+    def to_json(self) -> OutputCustomCall:
+        """Return the stored format."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "status": self.status,
+            "call_id": self.call_id,
+            "name": self.name,
+            "input": self.input,
+        }
+
+
 class Reference(Nested):
     """A reference to a stored item."""
 
@@ -164,7 +187,7 @@ class Reference(Nested):
     id: Id
 
 
-InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CallOutputItem | Reference
+InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CustomCallItem | CallOutputItem | Reference
 InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS)]
 
 _KINDS: dict[str, type[InputItem]] = {
@@ -172,8 +195,13 @@ _KINDS: dict[str, type[InputItem]] = {
     "reasoning": ReasoningItem,
     "function_call": CallItem,
     "function_call_output": CallOutputItem,
+    "custom_tool_call": CustomCallItem,
+    "custom_tool_call_output": CallOutputItem,
     _REFERENCE: Reference,
 }
+
+_IMAGES = ("image_generation_call", "computer_call", "computer_call_output", "input_image")
+"""Types of items with images, which OpenAI's tools make."""
 
 
 def read_input(value: object) -> tuple[InputItem, ...]:
@@ -206,6 +234,8 @@ def _parts(item: object) -> int:
 def _read_item(value: object, place: str) -> InputItem:
     if isinstance(value, dict) and value.get("type") is None:
         value = {**value, "type": "message" if "role" in value else _REFERENCE}
+    if isinstance(value, dict) and any(value.get("type") == kind for kind in _IMAGES):
+        raise refusal(place, "this server's models take text only, no images")
     return read_kind(_KINDS, value, place)
 
 

@@ -72,10 +72,10 @@ class StoredReasoning(JsonObject):
 
 
 class StoredCallOutput(JsonObject):
-    """The output of a function call."""
+    """The output of a function call, or of a call of a custom tool."""
 
     id: str
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     status: ItemStatus
     call_id: str
     output: list[MessagePart]
@@ -112,7 +112,18 @@ class OutputCall(JsonObject):
     arguments: str
 
 
-OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(JsonObject):
+    """A call of a custom tool by the model. Its input is unchanged from the model's output."""
+
+    id: str
+    type: Literal["custom_tool_call"]
+    status: ItemStatus
+    call_id: str
+    name: str
+    input: str
+
+
+OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 Item: TypeAlias = StoredMessage | StoredReasoning | StoredCallOutput | OutputItem
 """An item of an input or an output. An input may contain earlier output items, by reference to their ids."""
 

@@ -8,10 +8,11 @@ import orjson
 from typing_extensions import override
 
 from gateway.apis.openai.chat.answer import ChosenLogprob
-from gateway.apis.openai.responses.events import InItem, InPart, ItemEvent, ResponseEvent
+from gateway.apis.openai.responses.events import CustomInputDone, InItem, InPart, ItemEvent, ResponseEvent
 from gateway.apis.openai.responses.items import (
     ItemStatus,
     OutputCall,
+    OutputCustomCall,
     OutputItem,
     OutputMessage,
     OutputReasoning,
@@ -205,6 +206,53 @@ class OpenCall(OpenItem):
             "call_id": self._call_id,
             "name": self._name,
             "arguments": "".join(self._arguments),
+        }
+
+
+class OpenCustomCall(OpenItem):
+    """A call of a custom tool that is being generated. Its text is the input."""
+
+    def __init__(self, index: int, numbers: Iterator[int], name: str) -> None:
+        """Begin a call.
+
+        Args:
+            index: its index in the output.
+            numbers: sequence numbers of the stream's events.
+            name: the tool's name.
+        """
+        super().__init__(new_id("ctc"), index, numbers)
+        self._call_id = new_id("call")
+        self._name = name
+        self._input: list[str] = []
+
+    @override
+    def begin(self) -> list[ResponseEvent]:
+        return [self._added(self.item("in_progress"))]
+
+    @override
+    def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
+        self._input.append(text)
+        return [{"type": "response.custom_tool_call_input.delta", **self._in_item(), "delta": text}]
+
+    @override
+    def end(self, status: ItemStatus) -> list[ResponseEvent]:
+        item = self.item(status)
+        done: CustomInputDone = {
+            "type": "response.custom_tool_call_input.done",
+            **self._in_item(),
+            "input": item["input"],
+        }
+        return [done, self._done(item)]
+
+    @override
+    def item(self, status: ItemStatus) -> OutputCustomCall:
+        return {
+            "id": self._id,
+            "type": "custom_tool_call",
+            "status": status,
+            "call_id": self._call_id,
+            "name": self._name,
+            "input": "".join(self._input),
         }
 
 

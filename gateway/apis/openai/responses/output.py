@@ -7,7 +7,7 @@ from gateway.apis.openai.chat.answer import ChosenLogprob
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.items import ItemStatus
-from gateway.apis.openai.responses.open_items import OpenCall, OpenItem, OpenMessage, OpenReasoning
+from gateway.apis.openai.responses.open_items import OpenCall, OpenCustomCall, OpenItem, OpenMessage, OpenReasoning
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
@@ -31,8 +31,8 @@ class ResponseOutput:
                 return self._continue(OpenMessage, delta.text, logprobs)
             case ReasoningDelta():
                 return self._continue(OpenReasoning, delta.text)
-            case CallBegan(name=name):
-                return self._begin(partial(OpenCall, name=name))
+            case CallBegan(name=name, custom=custom):
+                return self._begin(partial(OpenCustomCall if custom else OpenCall, name=name))
             case CallArguments():
                 return self._open.append(delta.text, ()) if self._open else []
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.fields import constraints
@@ -12,8 +12,9 @@ from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.nested import Nested, refusal
+from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, StreamReportFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
 from gateway.apis.openai.responses.input import Id, InputForms, InputItem, read_input
 from gateway.apis.openai.responses.store.pages import Includes
@@ -104,7 +105,9 @@ class ResponseStreamOptions(Fields):
     include_obfuscation: bool = False
 
 
-class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelFields, RefusingFields):
+class ResponseBody(
+    SamplingFields, GrammarFields, StreamReportFields, ResponseToolFields, ReasoningFields, LabelFields, RefusingFields
+):
     """The body of a response request."""
 
     model_config = ConfigDict(
@@ -135,18 +138,15 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
     max_output_tokens: int | None = Field(None, ge=1, le=MAX_INT)
     top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
     include: Includes = Field(default_factory=list)
-    truncation: Literal["auto", "disabled"] = Field("disabled", json_schema_extra={"enum": ["disabled"]})
+    truncation: Literal["auto", "disabled"] = Field(
+        "disabled",
+        description="`auto`: the first items are dropped as needed if the input does not fit, but no instructions. "
+        "`disabled`: such an input is refused.",
+    )
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     background: bool = False
     store: bool = True
-
-    @field_validator("truncation")
-    @classmethod
-    def _not_truncated(cls, truncation: str) -> str:
-        if truncation == "auto":
-            raise ValueError("auto is not supported: an input that does not fit is refused, and never cut")
-        return truncation
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ResponseBody":
@@ -195,17 +195,20 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             parallel_tool_calls=self.parallel_tool_calls,
             grammar=self.constraint(),
             template_kwargs=template_variables(self.reasoning.effort, self.text.verbosity, self.chat_template_kwargs),
+            reasoning_budget=self.budget,
+            reasoning_message=self.reasoning_budget_message,
             parse_special=self.parse_special,
         )
 
     def request(self) -> GenerationRequest:
-        """Return the engine's request, without an id and a prompt. It asks for token ids, to count the reasoning's."""
+        """Return the engine's request, without an id and a prompt."""
         return replace(
             self.generation(),
             max_tokens=self.max_output_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
-            token_ids=True,
+            token_ids=self.stream and self.timings_per_token,
+            progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 
     @property
@@ -234,7 +237,7 @@ class ResponseBody(SamplingFields, GrammarFields, ResponseToolFields, LabelField
             "tools": [tool.to_json() for tool in self.tools],
             "top_logprobs": self.top_logprobs,
             "top_p": self.top_p,
-            "truncation": "disabled",  # a request with another value is refused
+            "truncation": self.truncation,
         }
         if self.conversation_ is not None:
             echo["conversation"] = {"id": self.conversation_.id}

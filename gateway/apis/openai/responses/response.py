@@ -8,17 +8,18 @@ from typing import Literal
 import anyio.lowlevel
 
 from engine import Finished, FinishReason, Text, TokenDetail
+from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.openai.chat.logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.call import ResponseOptions
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head
-from gateway.apis.openai.responses.events import LifecycleType, ResponseEvent
+from gateway.apis.openai.responses.events import Lifecycle, LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import ResponseOutput
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.apis.openai.responses.tokens import TokenReader, TracedDelta, in_slices
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import ContentDelta, ReasoningDelta
+from gateway.chat.deltas import ContentDelta
 from gateway.middleware.errors import INVALID_REQUEST, RATE_LIMIT, Problem
 
 ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
@@ -54,7 +55,6 @@ class ResponseAnswer:
         }
         self._reader = TokenReader(prompt.parsing.parser())
         self._output = ResponseOutput(self.numbers)
-        self._reasoning_tokens = 0
 
     @property
     def ended(self) -> bool:
@@ -101,6 +101,10 @@ class ResponseAnswer:
         """Return the first events of a stream."""
         return [self._lifecycle("response.created"), self._lifecycle("response.in_progress")]
 
+    def read(self, progress: PromptProgress) -> ResponseEvent:
+        """Return the event with the progress of the prompt."""
+        return {**self._lifecycle("response.in_progress"), "prompt_progress": progress}
+
     def add(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
         """Add an event of the only choice. `prompt_tokens` are as in `GenerationResult`."""
         written = self._read(event.text, event.details)
@@ -137,7 +141,6 @@ class ResponseAnswer:
         for traced in found:
             shown = self._options.logprobs and isinstance(traced.delta, ContentDelta)
             events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
-            self._reasoning_tokens += len(traced.tokens) * isinstance(traced.delta, ReasoningDelta)
         return events
 
     def _finish(self, input_tokens: int, end: Finished) -> list[ResponseEvent]:
@@ -156,9 +159,9 @@ class ResponseAnswer:
             "input_tokens": input_tokens,
             "input_tokens_details": {"cached_tokens": end.cached, "cache_write_tokens": written},
             "output_tokens": end.tokens,
-            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "output_tokens_details": {"reasoning_tokens": end.reasoning},
             "total_tokens": input_tokens + end.tokens,
         }
 
-    def _lifecycle(self, kind: LifecycleType) -> ResponseEvent:
+    def _lifecycle(self, kind: LifecycleType) -> Lifecycle:
         return {"type": kind, "sequence_number": next(self.numbers), "response": self.content().fragment()}

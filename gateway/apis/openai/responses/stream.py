@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 import orjson
 
 from engine import Finished, Text
+from gateway.apis.answers.timings import RunningTimings
+from gateway.apis.openai.responses.call import ResponseOptions
 from gateway.apis.openai.responses.events import ErrorEvent, ResponseEvent
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.middleware.errors import Problem
@@ -13,14 +15,17 @@ from gateway.middleware.errors import Problem
 class ResponseEvents:
     """Encodes the events of a response. The last event has the final status; `[DONE]` does not follow."""
 
-    def __init__(self, answer: ResponseAnswer, on_end: Callable[[], None]) -> None:
+    def __init__(self, answer: ResponseAnswer, options: ResponseOptions, on_end: Callable[[], None]) -> None:
         """Begin a stream.
 
         Args:
             answer: the response to stream.
+            options: fields of the request.
             on_end: called once, when the response has ended in success or failure, before its last event is sent.
         """
         self._answer = answer
+        self._options = options
+        self._running = RunningTimings()
         self._on_end = on_end
         self._began = False
 
@@ -28,7 +33,7 @@ class ResponseEvents:
         """Return the events for those of the engine. The first call also returns the stream's first events."""
         sent = self._begin()
         for event in events:
-            sent += self._answer.add(prompt_tokens, event)
+            sent += self._timed(self._events(prompt_tokens, event), event.decode_seconds)
         if self._answer.ended:
             self._on_end()
         return map(_encoded, sent)
@@ -43,6 +48,19 @@ class ResponseEvents:
         sent = self._begin() + self._answer.fail(problem)
         self._on_end()
         return b"".join(map(_encoded, [*sent, _error(next(self._answer.numbers), problem)]))
+
+    def _events(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
+        if isinstance(event, Text) and (progress := self._running.read(event)) is not None:
+            return [self._answer.read(progress)] if self._options.return_progress else []
+        self._running.add(len(event.details))
+        return self._answer.add(prompt_tokens, event)
+
+    def _timed(self, events: list[ResponseEvent], decode_seconds: float) -> list[ResponseEvent]:
+        if events and self._options.timings_per_token:
+            times = self._running.timings(decode_seconds)
+            for event in events:
+                event["timings"] = times
+        return events
 
     def _begin(self) -> list[ResponseEvent]:
         if self._began:

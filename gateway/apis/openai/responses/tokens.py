@@ -11,6 +11,9 @@ from gateway.chat.deltas import CallBegan, ContentDelta, Delta, FormatParser, Re
 SLICE = 64
 """Tokens that are read at once: about a millisecond of work."""
 
+CHARACTERS = 4 * SLICE
+"""Characters that are read at once of a text without tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class TracedDelta:
@@ -96,7 +99,13 @@ def _as_one(run: Sequence[TracedDelta]) -> TracedDelta:
 
 
 def in_slices(text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, Sequence[TokenDetail]]]:
-    """Return a long text with its tokens in slices for `TokenReader.feed`, so that other work can run between them."""
+    """Return a long text with its tokens in slices for `TokenReader.feed`, so that other work can run between them.
+
+    Without tokens, because the request does not ask for them, the text is sliced by its length.
+    """
+    if not tokens:
+        yield from ((text[at : at + CHARACTERS], ()) for at in range(0, len(text) or 1, CHARACTERS))
+        return
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     at, first = 0, 0
     while len(tokens) - first > SLICE:

@@ -5,7 +5,8 @@ import pytest
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
 from engine.client.measurements.telemetry import Totals
-from engine.events import Embedded, EngineMetrics, Finished, FinishReason, Text
+from engine.events import Embedded, Finished, FinishReason, Text
+from engine.info import EngineMetrics
 from engine.request import EmbeddingRequest, GenerationRequest
 
 GAPS = (1.0, 2.0, 4.0)

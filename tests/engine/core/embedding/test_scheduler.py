@@ -12,7 +12,8 @@ from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News
 from engine.core.turns import Turn
 from engine.errors import Busy
-from engine.events import Embedded, EngineMetrics, Event, Failed, Released
+from engine.events import Embedded, Event, Failed, Released
+from engine.info import EngineMetrics
 from engine.request import EmbeddingRequest
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 

@@ -13,7 +13,8 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import Outcome
 from engine.core.turns import Turns
 from engine.errors import LoadError
-from engine.events import EngineMetrics, Finished
+from engine.events import Finished
+from engine.info import EngineMetrics
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling

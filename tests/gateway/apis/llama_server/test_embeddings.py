@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.gateway import fake_engine
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
 from tests.gateway.fake_engine import BOS, FakeEngine, vector_of
@@ -51,3 +52,12 @@ async def test_the_versioned_route_takes_the_same_inputs_where_the_answers_are_l
     app = app_of(FakeEngine(), answers_like="llama-server")
     versioned = await post(app, "/v1/embeddings", {"input": ["a", 98], "model": "any"})
     assert versioned.json["data"][0]["embedding"] == pytest.approx(list(vector_of(0)))
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(0, [32760, 0, 0, -32760]), (1, [0.5, 0, 0, -0.5])])
+async def test_vectors_are_scaled_by_the_norm(
+    norm: int, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake_engine, "vector_of", lambda _index: (1.0, 0.0, 0.0, -1.0))
+    reply = await post(app_of(FakeEngine()), "/embedding", {"input": "a", "embd_normalize": norm})
+    assert reply.json[0]["embedding"] == [expected]

@@ -1,9 +1,10 @@
 """Calls as the grammar of each family forces them."""
 
 from tests.gateway.chat.formats.case import wide
+from tests.gateway.chat.formats.matching import Vocabulary
 
 _HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
-FRAMES = {
+_FRAMES = {
     "deepseek": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
     "deepseek-typed": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
     "mistral-listed": "[TOOL_CALLS][{}]",
@@ -19,7 +20,7 @@ FRAMES = {
     "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
     "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
 }
-SEPARATORS = {
+_SEPARATORS = {
     **dict.fromkeys(("nemotron", "apriel", "granite", "apertus", "lfm2"), ", "),
     "hermes": "\n",
     "plain": "\n",
@@ -84,3 +85,20 @@ CALLS = {
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
 """A call, a text in it, and a variant that the grammar must refuse."""
+_MARKERS = [
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
+    *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
+    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
+    *map(
+        wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
+    ),
+]
+VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
+
+
+def call_text(family: str, *calls: str) -> str:
+    """Return a text with calls of a family."""
+    return _FRAMES.get(family, "{}").replace("{}", _SEPARATORS.get(family, "").join(calls))

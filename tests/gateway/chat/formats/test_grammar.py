@@ -10,35 +10,18 @@ from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.forced_calls import CALLS, FRAMES, SEPARATORS
+from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
 from tests.gateway.chat.formats.matching import Vocabulary
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
-
-_MARKERS = [
-    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
-    *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
-    *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-    *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
-    *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
-    *map(
-        wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
-    ),
-]
-_VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
-
-
-def _text(family: str, *calls: str) -> str:
-    return FRAMES.get(family, "{}").replace("{}", SEPARATORS.get(family, "").join(calls))
 
 
 def _format(family: str, vocabulary: Vocabulary) -> Format:
     return choose(TEMPLATES[family], vocabulary.special_tokens)
 
 
-@pytest.fixture(params=_VOCABULARIES)
+@pytest.fixture(params=VOCABULARIES)
 def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
-    return _VOCABULARIES[request.param]
+    return VOCABULARIES[request.param]
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
@@ -48,11 +31,11 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     for choice in ("required", Named("get_weather")):
         grammar = chosen.grammar(TOOLS, choice, parallel=False, thinking=False)
         assert grammar is not None
-        assert vocabulary.allows(grammar, _text(family, call))
-        assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
+        assert vocabulary.allows(grammar, call_text(family, call))
+        assert not vocabulary.allows(grammar, call_text(family, call.replace(right, wrong, 1)))
         assert not vocabulary.allows(grammar, "It rains.")
         assert not vocabulary.allows(grammar, "")
-    assert CallBegan(0, "get_weather") in parse(chosen, [_text(family, call)])
+    assert CallBegan(0, "get_weather") in parse(chosen, [call_text(family, call)])
 
 
 _IN_JSON = [
@@ -78,7 +61,7 @@ def test_arguments_have_one_blank_or_a_line_break_and_an_indentation_between_tok
 
     def allowed(whitespace: str) -> bool:
         call = CALLS[family][0].replace('"city": ', f'"city":{whitespace}')
-        return vocabulary.allows(grammar, _text(family, call))
+        return vocabulary.allows(grammar, call_text(family, call))
 
     assert all(allowed(whitespace) for whitespace in ("", " ", "\n", "\n" + 20 * " "))
     assert not any(allowed(whitespace) for whitespace in ("  ", "\t", " \n", "\n\n", "\n" + 21 * " "))
@@ -98,12 +81,12 @@ def test_an_answer_in_json_after_reasoning_has_the_same_bound(family: str, vocab
 def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary) -> None:
     grammar = _format(family, vocabulary).grammar(TOOLS, Named("now"), parallel=False, thinking=False)
     assert grammar is not None
-    assert not vocabulary.allows(grammar, _text(family, CALLS[family][0]))
+    assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0]))
 
 
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"harmony"}))
 def test_several_calls_are_allowed_only_on_request(family: str, vocabulary: Vocabulary) -> None:
-    text = _text(family, *[CALLS[family][0]] * 2)
+    text = call_text(family, *[CALLS[family][0]] * 2)
     for parallel in (True, False):
         grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=parallel, thinking=False)
         assert grammar is not None
@@ -129,8 +112,8 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
         grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
         assert grammar is not None
         assert vocabulary.allows(grammar, answer)
-        assert vocabulary.allows(grammar, _text(family, call))
-        assert not vocabulary.allows(grammar, _text(family, call.replace(right, wrong, 1)))
+        assert vocabulary.allows(grammar, call_text(family, call))
+        assert not vocabulary.allows(grammar, call_text(family, call.replace(right, wrong, 1)))
 
 
 @pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi"])
@@ -138,7 +121,7 @@ def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary)
     strict = [replace(tool, strict=True) for tool in TOOLS]
     grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
     assert grammar is not None
-    assert vocabulary.allows(grammar, f"I look.\n{_text(family, CALLS[family][0])}")
+    assert vocabulary.allows(grammar, f"I look.\n{call_text(family, CALLS[family][0])}")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +139,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
     chosen = _format(family, vocabulary)
     call = chosen.grammar(TOOLS, "required", parallel=False, thinking=False)
     assert call is not None
-    assert vocabulary.allows(call, before + _text(family, CALLS[family][0]))
+    assert vocabulary.allows(call, before + call_text(family, CALLS[family][0]))
     final = "<|channel|>final<|message|>" if family == "harmony" else ""
     for answer in (
         Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'),
@@ -176,7 +159,7 @@ def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) 
     assert not vocabulary.allows(grammar, "42")
     call = chosen.grammar(TOOLS, "required", parallel=False, thinking=True)
     assert call is not None
-    assert vocabulary.allows(call, f"Hm.</think>{_text('deepseek', CALLS['deepseek'][0])}")
+    assert vocabulary.allows(call, f"Hm.</think>{call_text('deepseek', CALLS['deepseek'][0])}")
 
 
 def test_a_family_without_reasoning_keeps_the_grammar_of_the_answer() -> None:
@@ -204,8 +187,8 @@ def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabu
     """The parser would end the argument there."""
     grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
     assert grammar is not None
-    assert vocabulary.allows(grammar, _text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
-    assert not vocabulary.allows(grammar, _text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
+    assert vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
+    assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
 
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
@@ -215,7 +198,9 @@ def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabula
 
     def allowed(declared: str, value: str) -> bool:
         argument = wide(f'<|DSML|parameter name="x" string="{declared}">{value}</|DSML|parameter>')
-        return vocabulary.allows(grammar, _text("dsml", wide(f'<|DSML|invoke name="f">\n{argument}\n</|DSML|invoke>')))
+        return vocabulary.allows(
+            grammar, call_text("dsml", wide(f'<|DSML|invoke name="f">\n{argument}\n</|DSML|invoke>'))
+        )
 
     assert allowed("true", "five")
     assert allowed("false", "5")

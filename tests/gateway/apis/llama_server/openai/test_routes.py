@@ -109,6 +109,26 @@ async def test_a_stream_reports_progress_and_times_on_request(path: str) -> None
     assert (timed[2]["predicted_n"], timed[2]["predicted_ms"]) == (1, 250.0)
 
 
+async def test_a_stream_of_a_response_reports_progress_and_times_on_request() -> None:
+    body = {"input": "abcd", "stream": True}
+    fields = {"return_progress": True, "timings_per_token": True}
+    plain = await post(app_of(chatting(progressing)), "/responses", body)
+    assert b"prompt_progress" not in plain.content
+    assert b'"timings"' not in plain.content
+    call = await post(app_of(chatting(progressing)), "/responses", {**body, **fields})
+    lines = [line.removeprefix(b"data: ") for line in call.content.split(b"\n") if line.startswith(b"data: {")]
+    events = [orjson.loads(line) for line in lines]
+    read = [event for event in events if "prompt_progress" in event]
+    assert [(event["type"], event["prompt_progress"]["processed"]) for event in read] == [
+        ("response.in_progress", 1),
+        ("response.in_progress", 4),
+    ]
+    (written,) = (event for event in events if event["type"] == "response.output_text.delta")
+    assert (written["timings"]["prompt_n"], written["timings"]["predicted_ms"]) == (3, 250.0)
+    assert events[-1]["timings"]["predicted_n"] == 1
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
 async def test_progress_is_not_sent_unasked() -> None:
     chunks = events_of(await post(app_of(chatting(progressing)), "/v1/completions", {"prompt": "a", "stream": True}))
     assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", ""]

@@ -41,7 +41,11 @@ USAGE = {
     "completion_tokens": 3,
     "total_tokens": 55,
     "prompt_tokens_details": {"cached_tokens": 1},
-    "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+    "completion_tokens_details": {
+        "reasoning_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    },
 }
 
 

@@ -90,8 +90,13 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
     ),
     "a call of another type": (
         [{"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}],
-        "messages[0].tool_calls[0].type",
-        "'function'",
+        "messages[0].tool_calls[0].custom",
+        "Field required",
+    ),
+    "a call of an unknown type": (
+        [{"role": "assistant", "tool_calls": [{**CALL, "type": "code"}]}],
+        "messages[0].tool_calls[0]",
+        "type should be one of function, custom",
     ),
     "no id": ([{"role": "tool", "content": "2"}], "messages[0].tool_call_id", "Field required"),
 }

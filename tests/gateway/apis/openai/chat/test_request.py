@@ -228,3 +228,22 @@ def test_refusals_of_the_engine_have_the_clients_field_names() -> None:
     names = body(max_completion_tokens=5, guided_regex="a").engine_names
     assert names == {"prompt": "messages", "max_tokens": "max_completion_tokens", "grammar": "guided_regex"}
     assert body().engine_names == {"prompt": "messages", "max_tokens": "max_tokens", "grammar": "tools"}
+
+
+@pytest.mark.parametrize("name", ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"])
+@pytest.mark.parametrize("budget", [-1, 0, 100])
+def test_the_budget_of_reasoning_has_three_names(name: str, budget: int) -> None:
+    asked = conversation(**{name: budget}, reasoning_budget_message="Enough.")
+    assert (asked.reasoning_budget, asked.reasoning_message) == (budget, "Enough.")
+
+
+def test_without_a_budget_of_reasoning_the_operator_decides() -> None:
+    assert (conversation().reasoning_budget, conversation().reasoning_message) == (None, None)
+
+
+def test_names_of_the_budget_may_not_contradict_each_other() -> None:
+    assert conversation(reasoning_budget=5, thinking_budget_tokens=5).reasoning_budget == 5
+    with pytest.raises(ValidationError, match="reasoning_budget"):
+        body(reasoning_budget=5, thinking_budget_tokens=6)
+    with pytest.raises(ValidationError, match="reasoning_budget"):
+        body(reasoning_budget=-2)

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from engine import RequestError
+from engine import Grammar, GrammarKind, RequestError
 from gateway.apis.fields.tools import MAX_PROPERTIES, MAX_TOOLS
 from gateway.apis.openai.chat.tools import ToolFields, ToolSet
+from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.tools import Named, Tool
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -68,6 +69,25 @@ def test_the_deprecated_fields_mean_the_same() -> None:
     assert not ToolFields.model_validate({"tools": [tool()]}).deprecated_calls
 
 
+def custom(**form: Any) -> dict[str, Any]:
+    return {"type": "custom", "custom": {"name": "run", **({"format": form} if form else {})}}
+
+
+GRAMMAR = Grammar(GrammarKind.REGEX, "a+")
+NAMED_CUSTOM = {"type": "custom", "custom": {"name": "run"}}
+
+
+def test_custom_tools_and_their_choices() -> None:
+    regex = custom(type="grammar", grammar={"syntax": "regex", "definition": "a+"})
+    assert (
+        offer(tools=[custom()]).tools == offer(tools=[custom(type="text")]).tools == (custom_tool("run", None, None),)
+    )
+    assert offer(tools=[regex]).tools == (custom_tool("run", None, GRAMMAR),)
+    assert offer(tools=[tool(), regex], tool_choice=NAMED_CUSTOM).choice == Named("run")
+    some = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED_CUSTOM]}}
+    assert offer(tools=[tool(), custom()], tool_choice=some) == ToolSet((custom_tool("run", None, None),), "required")
+
+
 DEEP: dict[str, Any] = {}
 for _ in range(300):
     DEEP = {"x": DEEP}
@@ -82,8 +102,29 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a long name": ({"tools": [tool("a" * 65)]}, "tools[0].function.name", "pattern"),
     "a schema that is none": ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "dictionary"),
     "a deep schema": ({"tools": [tool(parameters=DEEP)]}, "tools[0].function.parameters", "nested too deeply"),
-    "a custom tool": ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "not supported"),
-    "another tool": ({"tools": [{"type": "web_search"}]}, "tools[0].type", "'function'"),
+    "a custom tool without a name": ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].custom.name", "required"),
+    "a format that is none": ({"tools": [custom(type="json")]}, "tools[0].custom.format", "'text', 'grammar'"),
+    "a grammar that is none": (
+        {"tools": [custom(type="grammar", grammar={"syntax": "gbnf", "definition": "a"})]},
+        "tools[0].custom.format.grammar.grammar.syntax",
+        "'lark' or 'regex'",
+    ),
+    "an empty grammar": (
+        {"tools": [custom(type="grammar", grammar={"syntax": "lark", "definition": ""})]},
+        "tools[0].custom.format.grammar.grammar.definition",
+        "at least 1",
+    ),
+    "another tool": ({"tools": [{"type": "web_search"}]}, "tools[0].type", "one of function, custom"),
+    "a custom tool that is a function": (
+        {"tools": [tool("run")], "tool_choice": {"type": "custom", "custom": {"name": "run"}}},
+        "tool_choice",
+        "names the custom tool 'run', which is not offered",
+    ),
+    "a function that is a custom tool": (
+        {"tools": [custom()], "tool_choice": named("run")},
+        "tool_choice",
+        "names the function 'run', which is not offered",
+    ),
     "one name twice": ({"tools": [tool(), tool()]}, "tools", "each name once"),
     "one function twice": ({"functions": [{"name": "a"}, {"name": "a"}]}, "functions", "each name once"),
     "many properties": ({"tools": [tool(parameters=LARGE), tool("b", parameters=SCHEMA)]}, "tools", "16384 properties"),
@@ -102,7 +143,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "'sub', which is not offered",
     ),
     "no choice of ours": (
-        {"tools": [tool()], "tool_choice": {"type": "custom"}},
+        {"tools": [tool()], "tool_choice": {"type": "web_search"}},
         "tool_choice.type",
         "one of function",
     ),

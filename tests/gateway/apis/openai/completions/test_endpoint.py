@@ -38,7 +38,11 @@ async def test_a_whole_answer_has_openais_shape() -> None:
             "completion_tokens": 12,
             "total_tokens": 17,
             "prompt_tokens_details": {"cached_tokens": 2},
-            "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": 0,
+                "accepted_prediction_tokens": 0,
+                "rejected_prediction_tokens": 0,
+            },
         },
     }
     assert engine.generations[0].request.id == "mine"
@@ -86,7 +90,8 @@ async def test_a_stream_of_several_choices_with_usage_has_exactly_these_bytes() 
         for choice in range(4)
     )
     usage = b'{"prompt_tokens":3,"completion_tokens":12,"total_tokens":15,"prompt_tokens_details":{"cached_tokens":2},'
-    usage += b'"completion_tokens_details":{"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
+    usage += b'"completion_tokens_details":{"reasoning_tokens":0,'
+    usage += b'"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}'
     assert reply.content == expected + head + b',"choices":[],"usage":%b}\n\ndata: [DONE]\n\n' % usage
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from engine import Finished, FinishReason, Text, TokenDetail
+from engine import Finished, FinishReason, GenerationRequest, Text, TokenDetail
+from engine.core.reasoning_span import ReasoningSpan
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script
 
 PATH = "/v1/responses"
@@ -39,9 +40,21 @@ def answering(text: str, reason: FinishReason = FinishReason.STOP) -> Script:
         pieces = [text[at : at + 3] for at in range(0, len(text), 3)] if generation.request.stream else []
         generation.put(*(Text(0, piece, details_of(piece)) for piece in pieces))
         rest = "" if pieces else text
-        generation.put(Finished(0, rest, reason, len(text.encode()) + 1, 2, details_of(rest)))
+        counts = len(text.encode()) + 1, 2
+        reasoning = tokens_of_reasoning(generation.request, text)
+        generation.put(Finished(0, rest, reason, *counts, details_of(rest), reasoning=reasoning))
 
     return script
+
+
+def tokens_of_reasoning(request: GenerationRequest, text: str) -> int:
+    """Return the number of tokens in the reasoning of a text, each byte of which is a token."""
+    if request.reasoning is None:
+        return 0
+    span = ReasoningSpan(request.reasoning)
+    for byte in text.encode():
+        span.accept(bytes((byte,)))
+    return span.tokens
 
 
 def chatting(script: Script) -> FakeEngine:

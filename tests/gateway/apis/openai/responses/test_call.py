@@ -1,7 +1,7 @@
 """Prepared requests: they cross between processes, have few objects, and encode large parts only once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import anyio
@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from engine import Finished, FinishReason
-from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
+from gateway.apis.openai.responses.call import ResponseCall, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.apis.openai.responses.response import ResponseAnswer
@@ -91,9 +91,9 @@ def test_the_instructions_come_before_the_items() -> None:
 
 def test_no_event_encodes_the_fields_of_the_request_again() -> None:
     echo = b'{"tools": [ "as it was encoded" ]}'
-    options = ResponseOptions(echo=echo, background=False, logprobs=False, caches=True, previous_id=None)
+    options = replace(prepared(BODIES["text"]).options, echo=echo)
     answer = ResponseAnswer("tiny", options, prompt_of(prepared(BODIES["text"])))
-    events = b"".join(ResponseEvents(answer, lambda: None).encode([], []))
+    events = b"".join(ResponseEvents(answer, options, lambda: None).encode([], []))
     assert events.count(echo[1:]) == 2
     assert answer.content().to_json().endswith(echo[1:])
 

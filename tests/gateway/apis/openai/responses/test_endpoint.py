@@ -163,7 +163,7 @@ async def test_reasoning_is_an_item_and_its_tokens_are_counted() -> None:
     thought, message = answer["output"]
     assert (thought["type"], thought["summary"], item_text(thought).strip()) == ("reasoning", [], "hm")
     assert item_text(message) == "Hello"
-    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == len(item_text(thought))
+    assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == len("\nhm\n")
 
 
 async def test_calls_are_items() -> None:
@@ -296,10 +296,12 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"moderation": {"model": "m"}}, "moderation"),
-    ({"truncation": "auto"}, "truncation"),
+    ({"truncation": "always"}, "truncation"),
     ({"reasoning": {"summary": "detailed"}}, "reasoning"),
     ({"tools": [TOOL, {"type": "web_search"}]}, "tools[1]"),
-    ({"tools": [{"type": "custom", "name": "c"}]}, "tools[0]"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+    ({"tools": [{"type": "custom", "name": "c", "defer_loading": True}]}, "tools[0].defer_loading"),
+    ({"tools": [{"type": "custom", "name": "c"}], "tool_choice": {"type": "function", "name": "c"}}, "tool_choice"),
     ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading"),
     ({"tools": [TOOL], "tool_choice": {"type": "web_search_preview"}}, "tool_choice.type"),
     ({"background": True, "stream": True}, "background"),

@@ -1,0 +1,56 @@
+"""Anthropic's bodies as llama-server takes them: without a model or a limit, or with no message, too."""
+
+from dataclasses import replace
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from gateway.apis.anthropic.messages.blocks import MAX_MESSAGES, AnyMessage, read_messages
+from gateway.apis.anthropic.messages.call import MessageCall, PromptCall, prepare_count, prepare_message
+from gateway.apis.anthropic.messages.request import CountBody, MessagesBody, PromptFields
+from gateway.apis.endpoint import AnyEndpoint
+from gateway.apis.fields.sampling import MAX_INT
+
+DEFAULT_LIMIT = 4096
+"""llama-server's limit of an answer whose request has none."""
+
+
+_Messages: TypeAlias = Annotated[list[AnyMessage], Field(max_length=MAX_MESSAGES)]
+
+
+def _messages(value: object) -> tuple[AnyMessage, ...]:
+    return () if value == [] else read_messages(value)
+
+
+class PermissivePrompt(PromptFields):
+    """Fields of the conversation. An empty one begins with the answer."""
+
+    model: str | None = None  # type: ignore[assignment]
+    messages: Annotated[tuple[AnyMessage, ...], BeforeValidator(_messages, json_schema_input_type=_Messages)]
+
+
+class PermissiveCountBody(PermissivePrompt, CountBody):
+    """The body of a request to llama-server that counts the tokens of a prompt."""
+
+
+class PermissiveMessagesBody(PermissivePrompt, MessagesBody):
+    """The body of a request to llama-server for a message."""
+
+    max_tokens: int = Field(DEFAULT_LIMIT, ge=0, le=MAX_INT)
+
+
+def prepare_permissive_count(body: PermissiveCountBody) -> PromptCall:
+    """Return the conversation in a body. Raises `RequestError` if its fields contradict each other."""
+    return prepare_count(body)
+
+
+def prepare_permissive_message(body: PermissiveMessagesBody) -> MessageCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    return prepare_message(body)
+
+
+def permissive(endpoint: AnyEndpoint) -> AnyEndpoint:
+    """Return an endpoint of Anthropic's API with the body that llama-server takes."""
+    if endpoint.body is CountBody:
+        return replace(endpoint, body=PermissiveCountBody, prepare=prepare_permissive_count)
+    return replace(endpoint, body=PermissiveMessagesBody, prepare=prepare_permissive_message)

@@ -1,0 +1,114 @@
+"""The application of Ray Serve: `serve run gateway.cluster.application:build model=FILE.gguf`."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ray import serve
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+
+from gateway.cli import read_settings
+from gateway.cluster import scaling
+from gateway.cluster.ingress.deployment import IngressReplica
+from gateway.cluster.ingress.router import ReplicaRouter
+from gateway.cluster.replica import ModelReplica
+from gateway.cluster.request import RESERVED
+from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, replaced, shares
+from gateway.residency.machine import machine_budget
+from gateway.settings import Settings
+
+REPORT_PERIOD = 0.5
+"""Seconds between two reports of a replica to the routers."""
+SHUTDOWN_MARGIN = 10.0
+"""Seconds after the grace period in which a replica closes its engine."""
+UPSCALE_DELAY, DOWNSCALE_DELAY, LOOK_BACK = 5.0, 120.0, 15.0
+"""Seconds for which a load must last until replicas are added or removed, and over which it is averaged."""
+HEALTH_PERIOD, HEALTH_TIMEOUT = 5.0, 10.0
+"""Seconds between two health checks, and those that one may take."""
+MOST_FORWARDED = 10_000
+"""Requests that one ingress may have at the same time. The models' own limits are lower."""
+
+
+def build(args: Mapping[str, Any]) -> serve.Application:
+    """Return the application for `serve run` and `serve deploy`.
+
+    Args:
+        args: settings by the names of their flags, such as `{"model": "a.gguf", "slots": 8}`, and `config`, a TOML
+            file. `LLAMA_GATEWAY_…` variables count, too.
+
+    Raises:
+        SettingsError: a setting is invalid.
+        ClusterSettingsError: a setting has no effect in a cluster.
+    """
+    return application(read_settings(["serve", *_flags(args)], os.environ))
+
+
+def application(settings: Settings) -> serve.Application:
+    """Return the application for some settings.
+
+    Raises:
+        ClusterSettingsError: a setting has no effect in a cluster.
+    """
+    check_for_cluster(settings)
+    budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
+    models = {name: _model(share) for name, share in shares(settings, budget).items()}
+    ingress = serve.deployment(
+        name=INGRESS,
+        max_ongoing_requests=MOST_FORWARDED,
+        max_surge_percent=100,  # it takes no CPU, so that the new one can start before the old one stops
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=settings.grace + SHUTDOWN_MARGIN,
+        graceful_shutdown_wait_loop_s=0.5,
+        health_check_period_s=HEALTH_PERIOD,
+        health_check_timeout_s=HEALTH_TIMEOUT,
+    )(IngressReplica)
+    return ingress.bind(settings, models)
+
+
+def _model(share: ModelShare) -> serve.Application:
+    settings = share.settings
+    deployment = serve.deployment(
+        name=share.name,
+        max_ongoing_requests=settings.slots + settings.queue_limit + RESERVED,
+        ray_actor_options={"num_cpus": share.cpus, "num_gpus": share.gpus, "memory": share.memory},
+        graceful_shutdown_timeout_s=settings.grace + SHUTDOWN_MARGIN,
+        graceful_shutdown_wait_loop_s=0.5,
+        health_check_period_s=HEALTH_PERIOD,
+        health_check_timeout_s=HEALTH_TIMEOUT,
+        request_router_config=RequestRouterConfig(
+            request_router_class=f"{ReplicaRouter.__module__}.{ReplicaRouter.__name__}",
+            request_routing_stats_period_s=REPORT_PERIOD,
+        ),
+        **_replicas(settings),
+    )
+    # Routers that do not know of each other may also use the reserved places. Then requests wait in the replica.
+    own = replaced(settings, {"queue_limit": settings.queue_limit + RESERVED})
+    return deployment(ModelReplica).bind(own)
+
+
+def _replicas(settings: Settings) -> dict[str, Any]:
+    """Return the options of the number of replicas."""
+    if settings.max_replicas in {None, settings.replicas}:
+        return {"num_replicas": settings.replicas}
+    autoscaling = AutoscalingConfig(
+        min_replicas=settings.replicas,
+        max_replicas=settings.max_replicas,
+        target_ongoing_requests=settings.slots,
+        upscale_delay_s=UPSCALE_DELAY,
+        downscale_delay_s=DOWNSCALE_DELAY,
+        look_back_period_s=LOOK_BACK,
+        policy=AutoscalingPolicy(policy_function=f"{scaling.__name__}:{scaling.policy.__name__}"),
+    )
+    return {"autoscaling_config": autoscaling}
+
+
+def _flags(args: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command line of some settings."""
+    for name, value in args.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            yield from [flag] if value else []
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield from (part for item in value for part in (flag, str(item)))
+        else:
+            yield from (flag, str(value))

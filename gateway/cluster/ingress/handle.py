@@ -1,0 +1,93 @@
+"""Replicas behind a handle of Ray Serve."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context, copy_context
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from typing_extensions import override
+
+from engine.errors import Unavailable
+from gateway.cluster.ingress import directory
+from gateway.cluster.ingress.replicas import Forwarded, ReplicaLostError, Replicas
+from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
+
+
+class HandledReplicas(Replicas):
+    """Replicas of one deployment."""
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        self._name = handle.deployment_name
+        self._any = handle.options(stream=True)
+        # A handle of its own, in which nothing waits: requests for one replica must not queue behind all others.
+        self._one = serve.get_deployment_handle(self._name, handle.app_name).options(stream=True)
+
+    @property
+    @override
+    def reports(self) -> Mapping[str, Mapping[str, Any]]:
+        return directory.replicas_of(self._name)
+
+    @override
+    @asynccontextmanager
+    async def forward(self, request: ForwardedRequest, placement: Placement) -> AsyncIterator[Forwarded]:
+        # Ray's router mixes up concurrent calls for one request. Those for different replicas must not look so.
+        context = Context() if placement.only else copy_context()
+        handle = self._one if placement.only else self._any
+        response = context.run(handle.forward.remote, request, placement)
+        forwarded = HandledRequest(response)
+        try:
+            yield forwarded
+        finally:
+            if not forwarded.ended:
+                response.cancel()
+
+
+class HandledRequest(Forwarded):
+    """A request in the hands of Ray."""
+
+    def __init__(self, response: DeploymentResponseGenerator[Any]) -> None:
+        self._response = response
+        self.ended = False
+        """True if the response is complete, or will never be."""
+
+    @override
+    async def accepted(self) -> str:
+        with self._translated():
+            first: Accepted = await anext(self._response)
+        return first.replica
+
+    @override
+    async def responses(self) -> AsyncIterator[Messages]:
+        with self._translated():
+            async for messages in self._response:
+                yield messages
+        self.ended = True
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Translate Ray's errors. One that the replica raised itself stays as it is."""
+        try:
+            yield
+        except asyncio.CancelledError as cancelled:
+            raise _first(cancelled) from None
+        except RayTaskError:
+            self.ended = True
+            raise
+        except RayError as lost:
+            self.ended = True
+            raise ReplicaLostError(type(lost).__name__) from lost
+        except DeploymentUnavailableError as gone:
+            self.ended = True
+            raise Unavailable("The model has no replica now.", code="no_replica") from gone
+
+
+def _first(cancelled: BaseException) -> BaseException:
+    """Return the cancellation that Ray replaced by one of its own, which no cancel scope recognises."""
+    while isinstance(cancelled.__context__, asyncio.CancelledError):
+        cancelled = cancelled.__context__
+    return cancelled

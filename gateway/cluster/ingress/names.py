@@ -1,0 +1,68 @@
+"""Names of the models of a cluster, and the name in a request, whatever its API."""
+
+from collections.abc import Sequence
+from urllib.parse import parse_qs, unquote
+
+import orjson
+from starlette.types import Scope
+
+from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.adapters import Adapter
+from gateway.serving.models import DEFAULT
+from gateway.settings.table import ServedModel
+
+_ONE_MODEL = "/v1/models/"
+
+
+class ModelNames:
+    """All names by which requests may mean the models of a cluster."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        """Take over the names. The first model is that of requests without a name."""
+        self._default = models[0].name
+        self._models = [model.name for model in models]
+        self._names: dict[str, str] = {}
+        for model in models:
+            for name in sorted(_names(model)):
+                self._names.setdefault(name, model.name)
+        self._names |= {name: model.name for model in models for name in (model.name, *model.aliases)}
+
+    def find(self, name: str | None) -> str:
+        """Return the model with a name. A model without others takes any name, and refuses the unknown itself.
+
+        Raises:
+            RefusedError: 404 for an unknown name.
+        """
+        if name is None or name == DEFAULT or len(self._models) == 1:
+            return self._default
+        if name not in self._names:
+            message = f"The model {name[:100]!r} does not exist. /v1/models has those of this server."
+            raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))
+        return self._names[name]
+
+
+def requested_model(scope: Scope, body: bytes) -> str | None:
+    """Return the model that a request names in its path, its query or its body; None if it names none.
+
+    What else is wrong with a request is for the replica to say.
+    """
+    path: str = scope["path"]
+    if path.startswith(_ONE_MODEL):
+        return unquote(path.removeprefix(_ONE_MODEL))
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    return query.get("model", [None])[0] or _in_body(body)
+
+
+def _in_body(body: bytes) -> str | None:
+    try:
+        fields = orjson.loads(body) if body else {}
+    except orjson.JSONDecodeError:
+        return None
+    name = fields.get("model") if isinstance(fields, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def _names(model: ServedModel) -> set[str]:
+    """Return the names of a model, and those of the model with each of its LoRA adapters."""
+    adapters = [Adapter(id_, *adapter) for id_, adapter in enumerate(model.settings.adapters)]
+    return model.names.union(*(adapter.names(model.names) for adapter in adapters))

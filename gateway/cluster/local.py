@@ -1,0 +1,69 @@
+"""A cluster on this machine alone: `llama-gateway serve --ray`."""
+
+import logging
+import os
+import signal
+import threading
+from types import FrameType
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from gateway.cluster.application import application
+from gateway.cluster.split import replaced
+from gateway.settings import Settings
+
+logger = logging.getLogger("gateway")
+
+APPLICATION = "llama-gateway"
+"""Name of the application in Ray."""
+OBJECT_STORE = 80 * 2**20
+"""Bytes of Ray's shared memory, which must be at least 75 MiB. Requests and answers are too small for it."""
+LOCAL = "127.0.0.1"
+
+
+def serve_locally(settings: Settings) -> None:
+    """Start a cluster, serve until a signal arrives, and stop everything. A second signal ends it at once.
+
+    Raises:
+        ClusterSettingsError: a setting has no effect in a cluster.
+    """
+    asked = threading.Event()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)
+        asked.set()
+
+    replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
+    cores = len(os.sched_getaffinity(0))
+    threads = settings.threads or max(1, cores // replicas)
+    app = application(replaced(settings, {"threads": threads}))
+    ray.init(
+        address="local",
+        num_cpus=max(cores, replicas * threads),  # more replicas than cores share them
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE,
+        _node_ip_address=LOCAL,
+        logging_level=logging.WARNING,
+    )
+    try:
+        serve.start(proxy_location="HeadOnly", http_options=_http(settings))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        serve.run(app, name=APPLICATION, route_prefix="/")
+        logger.info("listening on http://%s:%d, with %d replicas", settings.host, settings.port, settings.replicas)
+        asked.wait()
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+    logger.info("stopped")
+
+
+def _http(settings: Settings) -> HTTPOptions:
+    certificate, key = settings.tls_certificate, settings.tls_key or settings.tls_certificate
+    files = {} if certificate is None else {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)}
+    return HTTPOptions(host=settings.host, port=settings.port, **files)

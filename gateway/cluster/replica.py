@@ -1,0 +1,109 @@
+"""Replica of a model on Ray Serve: a whole gateway with its engine, which takes requests from the ingress."""
+
+from collections.abc import AsyncIterator
+
+import ray
+from ray import serve
+
+from engine import EngineMetrics, EngineState
+from engine.logs import configure
+from gateway.cluster.exchange import Exchange
+from gateway.cluster.host import Host
+from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
+from gateway.cluster.serving import open_replica
+from gateway.cluster.split import replaced
+from gateway.middleware.access_log import logger as access_logger
+from gateway.middleware.request_id import current_request_id, current_trace_id
+from gateway.settings import Settings
+
+_FAILED = {EngineState.FAILED, EngineState.STOPPED}
+
+
+class UnhealthyError(Exception):
+    """The replica cannot serve requests any more."""
+
+
+class ModelReplica:
+    """One gateway with the engine of one model. Ray Serve calls its methods, on the event loop of the gateway."""
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
+        """Open the gateway. Ends when the model is loaded, so that no request comes before.
+
+        Args:
+            settings: name one model. Without threads, the engine has as many as Ray reserves CPUs for the replica.
+        """
+        access_logger.disabled = settings.access_log == "off"
+        configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
+        self._id = serve.get_replica_context().replica_id.unique_id
+        self._host = Host(open_replica(_with_threads(settings)))
+        parts = await self._host.open()
+        self._gateway, self._engine = parts.gateway, parts.engine
+
+    async def __del__(self) -> None:
+        """Close the gateway and its engine. Ray calls this when all requests have ended."""
+        if hasattr(self, "_host"):
+            await self._host.close()
+
+    async def forward(
+        self,
+        request: ForwardedRequest,
+        placement: Placement,  # noqa: ARG002 - the router has used it
+    ) -> AsyncIterator[Accepted | Messages]:
+        """Serve one request: yield `Accepted`, then the messages of the response.
+
+        A reader that stops has left. The request's KV cells are then free before the next step.
+        """
+        exchange = Exchange(self._gateway.app, request)
+        try:
+            yield Accepted(self._id)
+            async for messages in exchange.responses():
+                yield messages
+        finally:
+            exchange.leave()
+
+    async def check_health(self) -> None:
+        """Report whether the replica can serve. Ray replaces one that cannot.
+
+        An engine that restarts after a crash is healthy: it will serve again, and the requests that wait for it would
+        be lost with the replica.
+
+        Raises:
+            UnhealthyError: the engine has failed for good, or the gateway has ended.
+        """
+        status = self._engine.status
+        if status.state in _FAILED:
+            raise UnhealthyError(status.detail)
+        if self._host.ended:
+            raise UnhealthyError("The gateway of this replica has ended.")
+
+    async def record_routing_stats(self) -> dict[str, float]:
+        """Return what routers need to know of this replica."""
+        metrics = self._metrics
+        return {
+            "ready": float(self._engine.status.state is EngineState.READY),
+            "slots": metrics.slots,
+            "running": metrics.held,
+            "waiting": metrics.waiting,
+            "active_tokens": metrics.active_tokens,
+        }
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the load of this replica, and its parts, for `gateway.cluster.scaling`."""
+        metrics, model = self._metrics, self._engine.model
+        cells = (model.cells or model.slots * model.context) if model is not None else 0
+        return {
+            "queue": (metrics.held + metrics.waiting) / max(metrics.slots, 1),
+            "tokens": metrics.active_tokens / max(cells, 1),
+        }
+
+    @property
+    def _metrics(self) -> EngineMetrics:
+        return self._engine.metrics or EngineMetrics()
+
+
+def _with_threads(settings: Settings) -> Settings:
+    """Return the settings with a number of threads. Replicas on one machine would all take all of its cores."""
+    if settings.threads is not None:
+        return settings
+    cpus = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
+    return replaced(settings, {"threads": max(1, int(cpus))})

@@ -1,0 +1,51 @@
+"""The gateway of a replica: one model with its engine, without a server."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from engine import Engine
+from gateway.app import Equipment, Gateway
+from gateway.engines import open_engines
+from gateway.serve import open_gateway
+from gateway.server.lag import LoopClock, running
+from gateway.settings import Settings
+from gateway.stores import open_keys, open_limiter, open_usage
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaParts:
+    """Open parts of a replica."""
+
+    gateway: Gateway
+    """The application and its objects."""
+    engine: Engine
+    """Engine of the model."""
+
+
+@asynccontextmanager
+async def open_replica(settings: Settings) -> AsyncIterator[ReplicaParts]:
+    """Open the gateway of one model. Waits until the model is loaded.
+
+    Args:
+        settings: name one model, which is not loaded on demand.
+
+    Raises:
+        LoadError: the model cannot be loaded.
+        StorageError: a store cannot be used.
+    """
+    keys, limiter, usage = await open_keys(settings), await open_limiter(settings), await open_usage(settings)
+    clock = LoopClock()
+    async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
+        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, clock=clock)
+        async with open_gateway(sources, settings, equipment) as gateway, running(clock):
+            (engine,) = (source.engine for source in sources.values() if source.engine is not None)
+            await engine.ready()
+            if keys is not None:
+                tasks.start_soon(keys.run)
+            yield ReplicaParts(gateway, engine)
+            tasks.cancel_scope.cancel()
+    if keys is not None:
+        await keys.close()

@@ -1,0 +1,102 @@
+"""Settings of the parts of a cluster: those of each model's replicas, and what a replica needs of its machine."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.residency.estimate import estimate
+from gateway.residency.memory import Memory
+from gateway.settings import Settings
+from gateway.settings.model import ModelSettings
+from gateway.settings.table import ServedModel
+
+INGRESS = "ingress"
+"""Name of the deployment that takes all requests."""
+
+_IGNORED = (
+    "unix_socket",
+    "metrics_port",
+    "metrics_host",
+    "tls_client_ca",
+    "embedding_model",
+    "idle_unload",
+    "allow_pull",
+)
+"""Settings that have no effect in a cluster, and that an operator would miss."""
+_NO_NAME = re.compile(r"[^\w.-]")
+
+
+class ClusterSettingsError(ValueError):
+    """The settings cannot be used in a cluster. The text is one line for the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShare:
+    """What a deployment has for one model."""
+
+    name: str
+    """Name of the deployment."""
+    settings: Settings
+    """Settings of each replica. They name only this model."""
+    cpus: int
+    """CPUs of a replica."""
+    gpus: int
+    """GPUs of a replica."""
+    memory: int
+    """Estimated bytes of host memory of a replica."""
+
+
+def check_for_cluster(settings: Settings) -> None:
+    """Check that no setting would be ignored.
+
+    Raises:
+        ClusterSettingsError: one would be.
+    """
+    for name in _IGNORED:
+        value = getattr(settings, name)
+        if value is not None and value is not False:
+            flag = "--" + name.replace("_", "-")
+            reason = "name the model with --model NAME=MODEL" if name == "embedding_model" else "it is for one machine"
+            raise ClusterSettingsError(f"{flag} has no effect in a cluster: {reason}")
+
+
+def shares(settings: Settings, budget: Memory) -> dict[str, ModelShare]:
+    """Return the deployments of the models, by the names of the models.
+
+    Args:
+        settings: name the models.
+        budget: memory that the replicas of a machine may take, and by which a context that is left open is chosen.
+    """
+    return {model.name: _share(settings, model, budget) for model in settings.served}
+
+
+def replaced(settings: Settings, values: Mapping[str, object]) -> Settings:
+    """Return the settings with other values, which have been checked already."""
+    own = {name: getattr(settings, name) for name in Settings.model_fields}
+    return Settings.model_construct(_fields_set=settings.model_fields_set | values.keys(), **own | dict(values))
+
+
+def _share(settings: Settings, model: ServedModel, budget: Memory) -> ModelShare:
+    own = {name: getattr(model.settings, name) for name in ModelSettings.model_fields}
+    names: dict[str, object] = {
+        "model": model.place,
+        "alias": ",".join((model.name, *model.aliases)),
+        "models": {},
+        "models_dir": None,
+    }
+    alone = replaced(settings, own | names)
+    estimated = estimate(alone.engine_config(), budget)
+    config = estimated.config
+    alone = replaced(alone, {"context": config.context, "prefix_store": config.prefix_store})
+    return ModelShare(
+        deployment_name(model.name),
+        alone,
+        cpus=config.threads or 1,
+        gpus=1 if estimated.need.gpu else 0,
+        memory=estimated.need.host,
+    )
+
+
+def deployment_name(model: str) -> str:
+    """Return the name of a model's deployment. Ray uses it in names of files."""
+    return f"model-{_NO_NAME.sub('-', model)}"

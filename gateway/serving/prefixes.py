@@ -1,0 +1,127 @@
+"""Reports of the prefixes that the engines hold, for routers in front of several gateways."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import anyio
+
+from engine import (
+    Engine,
+    GenerationRequest,
+    HeldPrefix,
+    Infill,
+    Prompt,
+    PromptText,
+    Unavailable,
+    adapter_set,
+)
+from gateway.routing.blocks import Blocks, PromptScope, text_blocks, token_blocks
+from gateway.routing.report import HeldBlocks, Report
+
+MOST_LABELS = 4096
+"""Latest requests of one model whose prompts have names. What is held of older ones is not reported."""
+MOST_BLOCKS = 2**16
+"""Blocks in a report. Those of the prompts that were used last come first."""
+
+
+@dataclass(slots=True)
+class _Prompts:
+    """The prompts of one request."""
+
+    blocks: tuple[Blocks, ...]
+    """Blocks of each prompt."""
+    tokens: Sequence[int] = ()
+    """Number of tokens of each prompt, once the engine has accepted the request."""
+
+
+class PromptLabels:
+    """Labels of the latest requests to one model, by which the engine names what it holds."""
+
+    def __init__(self, model: str, secret: bytes) -> None:
+        self._model = model
+        self._secret = secret
+        self._labels = count(1)
+        self._prompts: OrderedDict[int, _Prompts] = OrderedDict()
+
+    def label(self, request: GenerationRequest) -> GenerationRequest:
+        """Return the request with a label, unless none of its cells are shared."""
+        if not request.cache_prompt:
+            return request
+        scope = PromptScope(self._model, request.cache_partition, adapter_set(request.adapters or ()))
+        label = next(self._labels)
+        self._prompts[label] = _Prompts(tuple(_blocks(prompt, scope, self._secret) for prompt in request.prompts))
+        if len(self._prompts) > MOST_LABELS:
+            self._prompts.popitem(last=False)
+        return replace(request, label=label)
+
+    def count(self, request: GenerationRequest, tokens: Sequence[int]) -> None:
+        """Record the number of tokens of each prompt of a request."""
+        if request.label is not None and (prompts := self._prompts.get(request.label)):
+            prompts.tokens = tokens
+
+    def blocks(self, held: HeldPrefix) -> Blocks:
+        """Return the blocks of a held prefix: as large a part of the prompt's text as of its tokens."""
+        prompts = self._prompts.get(held.label)
+        if prompts is None or not prompts.tokens:
+            return ()
+        self._prompts.move_to_end(held.label)
+        blocks, tokens = prompts.blocks[held.prompt], prompts.tokens[held.prompt]
+        return blocks[: len(blocks) * min(held.tokens, tokens) // max(tokens, 1)]
+
+
+class HeldPrefixes:
+    """The blocks of prompts that the engines of this process hold."""
+
+    def __init__(self, secret: str) -> None:
+        """Hash prompts with the secret of all routers and replicas."""
+        self._secret = secret.encode()
+        self._engines: dict[str, tuple[PromptLabels, Callable[[], Engine | None]]] = {}
+        self._log = HeldBlocks(time.time_ns() // 1_000_000)
+        self._asking = anyio.Lock()
+
+    def add(self, model: str, engine: Callable[[], Engine | None]) -> PromptLabels:
+        """Return the labels of a model, which may replace an earlier one of its name.
+
+        `engine` returns its engine, or None without one.
+        """
+        labels = PromptLabels(model, self._secret)
+        self._engines[model] = labels, engine
+        return labels
+
+    async def report(self, since: int = 0) -> Report:
+        """Ask the engines for what they hold, and return the changes since a state: see `HeldBlocks`."""
+        async with self._asking:
+            self._log.update(await self._held())
+            return self._log.report(since)
+
+    async def _held(self) -> set[int]:
+        blocks: set[int] = set()
+        for labels, engine in list(self._engines.values()):
+            for prefix in await _prefixes(engine()):
+                blocks.update(labels.blocks(prefix))
+                if len(blocks) >= MOST_BLOCKS:
+                    return blocks
+        return blocks
+
+
+async def _prefixes(engine: Engine | None) -> Iterable[HeldPrefix]:
+    """Return what an engine holds: nothing while it does not run."""
+    try:
+        return () if engine is None else await engine.held_prefixes(MOST_LABELS)
+    except Unavailable:
+        return ()
+
+
+def _blocks(prompt: Prompt, scope: PromptScope, secret: bytes) -> Blocks:
+    match prompt:
+        case str():
+            return text_blocks(prompt, scope, secret)
+        case PromptText():
+            return text_blocks(prompt.text, scope, secret)
+        case Infill():
+            return ()  # the model's tokens around its parts are not known here
+        case _:
+            return token_blocks(prompt, scope, secret)

@@ -1,0 +1,147 @@
+"""A running cluster as its clients and its operator see it."""
+
+import http.client
+import json
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+GUARD = 100.0
+"""Seconds after which a test gives up waiting. Never a part of an assertion."""
+POLL = 0.02
+_SAMPLE = re.compile(r'^([a-z_:]+)\{replica="(\w+)",(?:.*finished_reason="(\w+)")?.*\} (\S+)$')
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that serves."""
+
+    port: int
+    """Port of the proxy."""
+    driver: subprocess.Popen[str]
+    """The process that started it."""
+
+    def update(self, **settings: object) -> None:
+        """Serve with these settings. Waits until the cluster does."""
+        assert self.driver.stdin is not None
+        assert self.driver.stdout is not None
+        self.driver.stdin.write(json.dumps(settings) + "\n")
+        self.driver.stdin.flush()
+        while (line := self.driver.stdout.readline()) != "serving\n":
+            assert line, "the cluster has ended"
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
+        """Return the status and the body of one response."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=GUARD)
+        try:
+            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def send(self, path: str, body: Mapping[str, Any]) -> socket.socket:
+        """Send a request, and return its connection, which the caller closes."""
+        data = json.dumps(body).encode()
+        sock = socket.create_connection(("127.0.0.1", self.port), GUARD)
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
+        sock.sendall(head.encode() + data)
+        return sock
+
+    def figures(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of each replica that is up, summed over all labels but the reason of the end."""
+        figures: dict[str, dict[str, float]] = {}
+        status, page = self.ask("/metrics")
+        assert status == 200, page
+        assert b"replica_up" in page, page
+        for line in page.decode().splitlines():
+            if found := _SAMPLE.match(line):
+                name, replica, reason, value = found.groups()
+                figures.setdefault(replica, defaultdict(float))[f"{name} {reason}" if reason else name] += float(value)
+        return figures
+
+    def total(self, name: str) -> float:
+        """Return one metric, summed over all replicas."""
+        return sum(figures.get(name, 0) for figures in self.figures().values())
+
+    def replica_processes(self) -> list[int]:
+        """Return the processes of the models' replicas."""
+        return [
+            pid for pid in _descendants(self.driver.pid) if b"ServeReplica" in _title(pid) and b":model-" in _title(pid)
+        ]
+
+    def kill_replica(self) -> int:
+        """Kill one replica of a model, and return its process id."""
+        pid = self.replica_processes()[0]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+
+@contextmanager
+def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
+    """Run a cluster on a free port. Its log is in a file."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0"}
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.driver", str(port)],
+            cwd=_ROOT,
+            env={**environment, "PYTHONPATH": str(_ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as driver,
+    ):
+        cluster = Cluster(port, driver)
+        try:
+            cluster.update(**settings)
+            yield cluster
+        finally:
+            assert driver.stdin is not None
+            driver.stdin.close()
+
+
+def eventually(condition: Any) -> Any:
+    """Wait until a condition holds, and return it."""
+    give_up = time.monotonic() + GUARD
+    while not (found := condition()):
+        assert time.monotonic() < give_up, "waited too long"
+        time.sleep(POLL)
+    return found
+
+
+def _descendants(root: int) -> list[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

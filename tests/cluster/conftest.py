@@ -1,0 +1,36 @@
+"""One cluster for all its tests."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+from tests.cluster.cluster import Cluster, running_cluster
+from tests.models import model_path
+
+SETTINGS: dict[str, object] = {
+    "model": str(model_path()),
+    "replicas": 2,
+    "slots": 4,
+    "queue-limit": 4,
+    "context": 16_384,
+    "threads": 1,
+    "step-target-ms": 20,
+    "speculation": "off",
+    "grace": 30,
+}
+"""Settings of the cluster: two replicas, each with four requests that run and four that wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip these tests, and no others, where Ray is not installed."""
+    if find_spec("ray") is None:
+        for item in (item for item in items if item.get_closest_marker("cluster")):
+            item.add_marker(pytest.mark.skip(reason='Ray is not installed: pip install -e ".[ray]"'))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    log = tmp_path_factory.mktemp("cluster") / "log"
+    with running_cluster(log, **SETTINGS) as running:
+        yield running

@@ -1,0 +1,44 @@
+"""A cluster of Ray for tests, driven by lines of JSON on standard input.
+
+    python -m tests.cluster.driver PORT
+
+Each line has the settings of a cluster, as `build` takes them. Answers with a line once it serves with them: the first
+time, and after each update. The end of the input is the end of the cluster.
+"""
+
+import json
+import logging
+import sys
+
+import ray
+from ray import serve
+
+from gateway.cluster.application import build
+from gateway.cluster.local import APPLICATION, LOCAL, OBJECT_STORE
+
+CPUS = 8
+"""CPUs that Ray believes in, so that replicas fit on a small machine while they are replaced."""
+
+
+def main() -> None:
+    """Run the cluster."""
+    ray.init(
+        address="local",
+        num_cpus=CPUS,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE,
+        _node_ip_address=LOCAL,
+        logging_level=logging.WARNING,
+    )
+    try:
+        serve.start(proxy_location="HeadOnly", http_options={"host": LOCAL, "port": int(sys.argv[1])})
+        for line in sys.stdin:
+            serve.run(build(json.loads(line)), name=APPLICATION, route_prefix="/")
+            print("serving", flush=True)  # noqa: T201 - the answer
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

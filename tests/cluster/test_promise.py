@@ -1,0 +1,186 @@
+"""A client that leaves frees what its replica held, whatever the request waited for, and a lost replica loses no more.
+
+The replicas' own counters are the witnesses.
+"""
+
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cluster.cluster import Cluster, eventually
+from tests.cluster.conftest import SETTINGS
+
+pytestmark = pytest.mark.cluster
+
+PATH = "/v1/completions"
+LONG_PROMPT = "abc" * 4000
+STREAMING = pytest.mark.parametrize("stream", [True, False], ids=["streaming", "whole"])
+ABORTED, WHOLE = "vllm:request_success_total abort", "vllm:request_success_total length"
+GENERATED, RUNNING, WAITING = "vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:num_requests_waiting"
+KV = "vllm:kv_cache_usage_perc"
+PLACES = 2 * (4 + 4)
+"""Requests that the replicas take: those of the slots, and of the queues."""
+
+
+def endless(**fields: object) -> dict[str, Any]:
+    """Return the body of a request that decodes for many seconds."""
+    return {"prompt": "Once", "max_tokens": 16_000, "ignore_eos": True, **fields}
+
+
+def is_idle(cluster: Cluster) -> bool:
+    return all(not figures[name] for figures in cluster.figures().values() for name in (KV, RUNNING, WAITING))
+
+
+@pytest.fixture(autouse=True)
+def _idle(cluster: Cluster) -> Iterator[None]:
+    """Begin and end each test without requests, and with both replicas."""
+    eventually(lambda: len(cluster.figures()) == SETTINGS["replicas"] and is_idle(cluster))
+    yield
+    eventually(lambda: is_idle(cluster))
+
+
+@STREAMING
+def test_a_disconnect_while_decoding_frees_the_cells(cluster: Cluster, stream: bool) -> None:
+    generated, aborted, whole = (cluster.total(name) for name in (GENERATED, ABORTED, WHOLE))
+    with cluster.send(PATH, endless(stream=stream)):
+        eventually(lambda: cluster.total(GENERATED) > generated)
+    eventually(lambda: is_idle(cluster))
+    assert cluster.total(ABORTED) == aborted + 1
+    assert cluster.total(WHOLE) == whole
+
+
+@STREAMING
+def test_a_disconnect_while_the_prompt_is_computed_frees_the_cells(cluster: Cluster, stream: bool) -> None:
+    generated, aborted = cluster.total(GENERATED), cluster.total(ABORTED)
+    prompt = f"{os.urandom(8).hex()} {LONG_PROMPT}"
+    with cluster.send(PATH, {"prompt": prompt, "max_tokens": 5, "stream": stream}):
+        eventually(lambda: cluster.total(KV) > 0)
+    eventually(lambda: is_idle(cluster))
+    assert cluster.total(ABORTED) == aborted + 1
+    assert cluster.total(GENERATED) == generated
+
+
+@STREAMING
+def test_a_disconnect_in_the_queue_of_a_replica_leaves_it(cluster: Cluster, stream: bool) -> None:
+    with full(cluster, stream=stream) as connections:
+        aborted = cluster.total(ABORTED)
+        for connection in connections:
+            connection.close()
+            if cluster.total(WAITING) < 8:
+                break
+        eventually(lambda: cluster.total(ABORTED) > aborted)
+
+
+@STREAMING
+def test_a_disconnect_in_the_queue_of_the_cluster_reaches_no_replica(cluster: Cluster, stream: bool) -> None:
+    aborted = cluster.total(ABORTED)
+    with full(cluster, stream=stream):
+        with ExitStack() as waiting:
+            for _ in range(4):
+                waiting.enter_context(cluster.send(PATH, endless(stream=stream)))
+            eventually(lambda: refused(cluster))
+        eventually(lambda: not refused(cluster))
+    eventually(lambda: is_idle(cluster))
+    assert cluster.total(ABORTED) == aborted + PLACES
+
+
+@contextmanager
+def full(cluster: Cluster, *, stream: bool) -> Iterator[list[socket.socket]]:
+    """Fill all slots and queues of the replicas inside the context."""
+    with ExitStack() as stack:
+        connections = []
+        for number in range(1, PLACES + 1):
+            connections.append(stack.enter_context(cluster.send(PATH, endless(stream=stream))))
+            eventually(lambda number=number: present(cluster) == number)
+        assert (cluster.total(RUNNING), cluster.total(WAITING)) == (8, 8)
+        yield connections
+
+
+def present(cluster: Cluster) -> float:
+    """Return the number of requests that the replicas have."""
+    return cluster.total(RUNNING) + cluster.total(WAITING)
+
+
+def refused(cluster: Cluster) -> bool:
+    """Return whether another request is refused, because four wait in the cluster's queue."""
+    with cluster.send(PATH, endless()) as connection:
+        if not select.select([connection], [], [], 0.5)[0]:
+            return False
+        assert connection.recv(100).startswith(b"HTTP/1.1 429")
+        return True
+
+
+def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None:
+    streams = [shown_stream(cluster) for _ in range(4)]
+    wholes: list[tuple[int, bytes]] = []
+    body = endless(max_tokens=800)
+    askers = [threading.Thread(target=lambda: wholes.append(cluster.ask(PATH, body))) for _ in range(4)]
+    for number, asker in enumerate(askers, 5):
+        asker.start()
+        eventually(lambda number=number: present(cluster) == number)
+
+    cluster.kill_replica()
+
+    for asker in askers:
+        asker.join()
+    assert [status for status, _ in wholes] == [200] * 4
+    assert {json.loads(answer)["usage"]["completion_tokens"] for _, answer in wholes} == {800}
+    ends = [rest_of(stream) for stream in streams]
+    failed = [end for end in ends if b'"error"' in end]
+    assert 0 < len(failed) < len(ends)
+    assert all(b'"code":"engine_died"' in end and b"[DONE]" not in end for end in failed)
+    assert all(b"[DONE]" in end for end in ends if end not in failed)
+
+
+def shown_stream(cluster: Cluster) -> socket.socket:
+    """Return the connection of a stream whose first event has come."""
+    stream = cluster.send(PATH, endless(stream=True, max_tokens=1500))
+    while b"data: {" not in stream.recv(65_536):
+        pass
+    return stream
+
+
+def rest_of(stream: socket.socket) -> bytes:
+    """Return the last bytes of a response."""
+    end = b""
+    with stream:
+        while not end.endswith(b"0\r\n\r\n") and (data := stream.recv(65_536)):
+            end = (end + data)[-1500:]
+    return end
+
+
+def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
+    answers: list[tuple[int, bytes]] = []
+    stop = threading.Event()
+
+    def ask(number: int) -> None:
+        while not stop.is_set():
+            body = {"prompt": "Once", "max_tokens": 50, "ignore_eos": True, "stream": bool(number % 2)}
+            answers.append(cluster.ask(PATH, body))
+
+    askers = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for asker in askers:
+        asker.start()
+    try:
+        before = set(cluster.figures())
+        cluster.update(**SETTINGS | {"max-tokens": 16_000})
+        updated = set(cluster.figures())
+        during = len(answers)
+        cluster.update(**SETTINGS | {"max-tokens": 16_000, "replicas": 1})
+        eventually(lambda: len(cluster.figures()) == 1)
+        eventually(lambda: len(answers) > during + 20)
+    finally:
+        stop.set()
+        for asker in askers:
+            asker.join()
+        cluster.update(**SETTINGS)
+    assert not before & updated
+    assert [(status, answer) for status, answer in answers if status != 200] == []
+    assert all(b"[DONE]" in answer or b'"finish_reason":"length"' in answer for _, answer in answers)

@@ -1,0 +1,46 @@
+"""The abort of a running step, which few devices support."""
+
+import pytest
+from typing_extensions import override
+
+from engine.llama.attention import FLASH
+from engine.llama.devices import Device, all_devices
+from engine.llama.memory.parameters import BATCH_ROWS, largest_step
+
+
+class Abortable(Device):
+    """A device that can abort a step."""
+
+    @property
+    @override
+    def aborts(self) -> bool:
+        return True
+
+
+class Unstoppable(Device):
+    """A device that cannot."""
+
+    @property
+    @override
+    def aborts(self) -> bool:
+        return False
+
+
+def test_the_cpu_can_abort_a_step() -> None:
+    assert [device.aborts for device in all_devices() if device.name == "CPU"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("devices", "slots", "tokens"),
+    [
+        ([], 4, BATCH_ROWS),
+        ([Abortable(1)], 4, BATCH_ROWS),
+        ([Unstoppable(1)], 4, FLASH.batch),
+        ([Abortable(1), Unstoppable(2)], 4, FLASH.batch),
+        ([Unstoppable(1)], 600, 600),
+    ],
+)
+def test_a_prompt_step_is_one_physical_batch_where_it_cannot_be_aborted(
+    devices: list[Device], slots: int, tokens: int
+) -> None:
+    assert largest_step(FLASH, slots, devices) == tokens

@@ -1,0 +1,139 @@
+"""`truncation: "auto"`: the first items go until the prompt fits, and never instructions or half of a call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine import text_of
+from gateway.apis.openai.responses.encoded import ItemOutline
+from gateway.apis.openai.responses.truncation import find_cuts
+from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
+from tests.gateway.application import app_of
+from tests.gateway.asgi import post
+from tests.gateway.fake_engine import FakeEngine
+
+CONTEXT = 300
+
+
+def cuts_of(conversation: str) -> list[int]:
+    """Return the cuts of a conversation: s u a r are messages and reasoning, a digit a call, `+digit` its output."""
+    roles = {"s": "system", "u": "user", "a": "assistant"}
+    items = [
+        ItemOutline("reasoning")
+        if word == "r"
+        else ItemOutline("message", roles[word])
+        if word in roles
+        else ItemOutline("function_call_output" if word[0] == "+" else "function_call", call_id=word[-1])
+        for word in conversation.split()
+    ]
+    return find_cuts(items)
+
+
+@pytest.mark.parametrize(
+    ("conversation", "cuts"),
+    [
+        ("u", []),
+        ("u a", [1]),
+        ("u a u", [2]),
+        ("u a u a u", [2, 4]),
+        ("s u a s u u", [1, 4, 5]),
+        ("u r a u", [3]),
+        ("u r 1 +1 a", [1, 4]),
+        ("u 1 2 +1 +2 3 +3", [1, 5]),
+        ("u 1 u +1 u", [4]),
+        ("u 1 +1 u 2 +2", [3, 4]),
+    ],
+)
+def test_a_conversation_may_begin_where_nothing_is_parted(conversation: str, cuts: Sequence[int]) -> None:
+    assert cuts_of(conversation) == cuts
+
+
+def small(answer: str = "x") -> FakeEngine:
+    engine = chatting(answering(answer))
+    assert engine.model is not None
+    engine.model = replace(engine.model, context=CONTEXT)
+    return engine
+
+
+def message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+TURNS = [message(role, f"{turn}" * 20) for turn in range(6) for role in ("user", "assistant")]
+
+
+async def answered(engine: FakeEngine, **fields: Any) -> tuple[str, dict[str, Any]]:
+    """Return the prompt of a request, and its answer."""
+    reply = await post(app_of(engine), PATH, {"truncation": "auto", **fields})
+    assert reply.status == 200, reply.content
+    answer: dict[str, Any] = reply.json
+    return text_of(engine.generations[-1].request.prompts[0]), answer  # type: ignore[arg-type]
+
+
+@pytest.mark.anyio
+async def test_the_first_turns_are_dropped_until_the_prompt_fits() -> None:
+    asked = [message("developer", "Rules."), *TURNS, message("user", "Now?")]
+    prompt, answer = await answered(small(), input=asked, instructions="Be brief.", max_output_tokens=20)
+    assert answer["truncation"] == "auto"
+    assert "Be brief." in prompt
+    assert "Rules." in prompt
+    assert "Now?" in prompt
+    assert [turn for turn in range(6) if f"{turn}" * 20 in prompt] == [5]
+    longer, _ = await answered(small(), input=asked, instructions="Be brief.", max_output_tokens=100)
+    assert not [turn for turn in range(6) if f"{turn}" * 20 in longer]
+
+
+@pytest.mark.anyio
+async def test_an_input_that_fits_stays_whole() -> None:
+    engine = small()
+    prompt, _ = await answered(engine, input=TURNS[:2])
+    assert prompt.count("0" * 20) == 2
+
+
+@pytest.mark.anyio
+async def test_a_call_and_its_output_are_dropped_together() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": "' + "x" * 150 + '"}'}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "3"}
+    late = [message("assistant", "It is 3."), message("user", "Sure?")]
+    prompt, _ = await answered(small(), input=[message("user", "Add."), call, output, *late], max_output_tokens=30)
+    assert "tool_call" not in prompt
+    assert "tool\n3" not in prompt
+    assert "Sure?" in prompt
+
+
+@pytest.mark.anyio
+async def test_a_stored_conversation_is_truncated_and_kept() -> None:
+    engine = small("y" * 30)
+    app = app_of(engine)
+    before: str | None = None
+    for turn in range(5):
+        fields = {"input": f"{turn}" * 30, "previous_response_id": before, "truncation": "auto"}
+        reply = await post(app, PATH, fields)
+        assert reply.status == 200, reply.content
+        before = reply.json["id"]
+    prompt = text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
+    assert "4" * 30 in prompt
+    assert "0" * 30 not in prompt
+
+
+@pytest.mark.anyio
+async def test_the_count_of_tokens_is_that_of_the_truncated_prompt() -> None:
+    fields = {"input": [*TURNS, message("user", "Now?")], "truncation": "auto"}
+    counted = (await post(app_of(small()), f"{PATH}/input_tokens", fields)).json["input_tokens"]
+    assert 0 < counted <= CONTEXT
+
+
+@pytest.mark.anyio
+async def test_the_work_grows_with_the_logarithm_of_the_items() -> None:
+    engine = small()
+    await answered(engine, input=[message(role, "a") for _ in range(512) for role in ("user", "assistant")])
+    assert len(engine.tokenized) <= 11
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("truncation", ["auto", "disabled"])
+async def test_what_cannot_be_truncated_goes_to_the_engine_as_it_is(truncation: str) -> None:
+    prompt, _ = await answered(small(), input=[message("user", "x" * 999)], truncation=truncation)
+    assert "x" * 999 in prompt

@@ -1,0 +1,153 @@
+"""The ingress: forwarding, replays after the loss of a replica, and answers for the whole cluster."""
+
+from typing import Any
+
+import anyio
+import httpx
+import orjson
+import pytest
+from starlette.types import ASGIApp
+
+from gateway.cli import read_settings
+from gateway.cluster.ingress.app import create_ingress
+from gateway.cluster.ingress.replicas import ReplicaLostError
+from tests.gateway.cluster.ingress.fakes import Answer, FakeReplicas, answering, body, failing, head
+from tests.models import model_path
+
+pytestmark = pytest.mark.anyio
+
+LOST = ReplicaLostError("ActorDiedError")
+EVENTS = "text/event-stream; charset=utf-8"
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Ray runs asyncio."""
+    return "asyncio"
+
+
+def ingress(**models: FakeReplicas) -> ASGIApp:
+    flags = [part for name in models for part in ("--model", f"{name}={model_path()}")]
+    return create_ingress(read_settings(["serve", *flags], {}), models)
+
+
+async def ask(app: ASGIApp, path: str, content: dict[str, Any] | None = None) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        return await client.request("GET" if content is None else "POST", path, json=content)
+
+
+async def replayed(*answers: Answer) -> tuple[httpx.Response, FakeReplicas]:
+    replicas = FakeReplicas(list(answers))
+    response = await ask(ingress(small=replicas), CHAT, {"messages": []})
+    assert not replicas.open
+    return response, replicas
+
+
+async def test_a_request_keeps_its_id_and_its_body() -> None:
+    replicas = FakeReplicas([answering(b"{}")])
+    response = await ask(ingress(small=replicas), CHAT, {"messages": []})
+    [(request, _)] = replicas.asked
+    headers = dict(request.scope["headers"])
+    assert (response.status_code, orjson.loads(request.body)) == (200, {"messages": []})
+    assert response.headers.get_list("x-request-id") == [headers[b"x-request-id"].decode()]
+
+
+async def test_the_model_chooses_the_replicas() -> None:
+    small, large = FakeReplicas([answering(b"1")]), FakeReplicas([answering(b"2")])
+    app = ingress(small=small, large=large)
+    answers = [(await ask(app, CHAT, {"model": name})).content for name in ("large", "small", "default")]
+    assert answers == [b"2", b"1", b"1"]
+    assert (await ask(app, "/v1/models/large")).content == b"2"
+    assert (await ask(app, "/props?model=large")).content == b"2"
+
+
+async def test_an_unknown_model_is_refused_in_the_shape_of_the_api() -> None:
+    app = ingress(small=FakeReplicas([]), large=FakeReplicas([]))
+    openai, anthropic = [await ask(app, path, {"model": "no"}) for path in (CHAT, "/v1/messages")]
+    assert (openai.status_code, openai.json()["error"]["code"]) == (404, "model_not_found")
+    assert (anthropic.status_code, anthropic.json()["type"]) == (404, "error")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [(), (head(),), (head(EVENTS), body(b": keep-alive\n\n", more=True))],
+    ids=["nothing", "a head", "a comment"],
+)
+async def test_a_request_that_has_shown_nothing_runs_again(shown: Any) -> None:
+    media = EVENTS if len(shown) > 1 else "application/json"
+    response, replicas = await replayed(failing(*shown, error=LOST), answering(b"data: whole\n\n", media))
+    assert response.status_code == 200
+    assert response.content.removeprefix(b": keep-alive\n\n") == b"data: whole\n\n"
+    assert len(replicas.asked) == 2
+
+
+async def test_a_stream_that_has_shown_text_ends_with_an_error() -> None:
+    response, replicas = await replayed(failing(head(EVENTS), body(b"data: 1\n\n", more=True), error=LOST))
+    first, last = response.content.removesuffix(b"\n\n").split(b"\n\n")
+    assert (first, orjson.loads(last.removeprefix(b"data: "))["error"]["code"]) == (b"data: 1", "engine_died")
+    assert len(replicas.asked) == 1
+
+
+async def test_lines_that_have_shown_text_end_with_an_error() -> None:
+    shown = (head("application/x-ndjson"), body(b"{}\n", more=True))
+    response, _ = await replayed(failing(*shown, error=LOST))
+    assert b"error" in response.content.splitlines()[-1]
+
+
+async def test_a_request_whose_replicas_are_lost_twice_is_an_error_to_retry() -> None:
+    response, replicas = await replayed(failing(error=LOST))
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_died")
+    assert response.headers["x-should-retry"] == "true"
+    assert len(replicas.asked) == 2
+
+
+async def test_a_replay_with_another_kind_of_response_ends_with_an_error() -> None:
+    keep_alive = failing(head(EVENTS), body(b": keep-alive\n\n", more=True), error=LOST)
+    response, _ = await replayed(keep_alive, answering(b"{}", status=400))
+    assert b'"code":"engine_died"' in response.content
+
+
+async def test_half_an_answer_that_is_no_stream_is_cut() -> None:
+    with pytest.raises(Exception, match="died"):
+        await replayed(failing(head(), body(b"{", more=True), error=LOST))
+
+
+async def test_a_client_that_leaves_ends_the_request() -> None:
+    async def never(_request: Any) -> Any:
+        await anyio.sleep_forever()
+        yield []
+
+    replicas = FakeReplicas([never])
+    with anyio.move_on_after(0.1):
+        await ask(ingress(small=replicas), CHAT, {})
+    assert (len(replicas.asked), replicas.open) == (1, 0)
+
+
+async def test_health_needs_a_ready_replica_of_each_model() -> None:
+    small, large = FakeReplicas([]), FakeReplicas([], {"two": {"ready": 0.0}})
+    app = ingress(small=small, large=large)
+    for path in ("/health", "/v1/health", "/readyz"):
+        assert (await ask(app, path)).status_code == 503
+    assert (await ask(app, "/livez")).status_code == 200
+    large.known["two"]["ready"] = 1.0
+    assert (await ask(app, "/health")).json() == {"status": "ok", "replicas": {"small": 1, "large": 1}}
+
+
+async def test_lists_have_the_models_of_all() -> None:
+    small = FakeReplicas([answering(b'{"object":"list","data":[{"id":"small"}]}')])
+    large = FakeReplicas([answering(b'{"object":"list","data":[{"id":"large"}]}')])
+    answer = (await ask(ingress(small=small, large=large), "/v1/models")).json()
+    assert answer == {"object": "list", "data": [{"id": "small"}, {"id": "large"}]}
+
+
+async def test_metrics_are_those_of_every_replica() -> None:
+    page = b'# HELP a A.\n# TYPE a counter\na{b="c"} 1.0\n# HELP d D.\n# TYPE d gauge\nd 2.0\n'
+    replicas = FakeReplicas([answering(page), answering(page), failing(error=LOST)], {"x": {}, "y": {}, "z": {}})
+    text = (await ask(ingress(small=replicas), "/metrics")).text
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert min(samples[:3]).startswith("llama_gateway_replica_up")
+    assert [line.endswith(" 1") for line in samples[:3]].count(True) == 2
+    assert len([line for line in samples if line.startswith('a{replica="')]) == 2
+    assert text.count("# HELP a A.") == text.count("# TYPE d gauge") == 1
+    assert {placement.only for _, placement in replicas.asked} == {True}

@@ -1,0 +1,153 @@
+"""Parts of a cluster that need no Ray: settings, scaling, waiting, hosting, one request on a replica."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+from engine.errors import Busy
+from gateway.cli import read_settings
+from gateway.cluster.exchange import Exchange
+from gateway.cluster.host import Host
+from gateway.cluster.ingress.waiting import WaitingRoom
+from gateway.cluster.request import ForwardedRequest
+from gateway.cluster.scaling import policy, replicas_for
+from gateway.cluster.split import ClusterSettingsError, check_for_cluster, shares
+from gateway.residency.memory import Memory
+from tests.models import model_path
+
+pytestmark = pytest.mark.anyio
+BUDGET = Memory(host=2**30)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Ray runs asyncio."""
+    return "asyncio"
+
+
+def test_each_model_has_settings_of_its_own() -> None:
+    flags = ("--model", f"a={model_path()}", "--model", f"b/c={model_path()}", "--threads", "3", "--slots", "5")
+    parts = shares(read_settings(["serve", *flags], {}), BUDGET)
+    assert [part.name for part in parts.values()] == ["model-a", "model-b-c"]
+    assert [[one.name for one in part.settings.served] for part in parts.values()] == [["a"], ["b/c"]]
+    for part in parts.values():
+        assert not part.settings.on_demand
+        assert (part.cpus, part.gpus, part.settings.slots) == (3, 0, 5)
+        assert part.settings.context is not None
+        assert 2**20 < part.memory < 2**30
+
+
+@pytest.mark.parametrize("flags", [("--unix-socket", "x"), ("--metrics-port", "1"), ("--idle-unload", "9")])
+def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]) -> None:
+    with pytest.raises(ClusterSettingsError, match=flags[0]):
+        check_for_cluster(read_settings(["serve", *flags], {}))
+
+
+def test_replicas_follow_the_load() -> None:
+    assert replicas_for([], 0) == replicas_for([0.0, 0.0], 0) == 1
+    assert replicas_for([0.8, 0.8], 0) == 2
+    assert replicas_for([1.0, 1.0], 0) == 3
+    assert replicas_for([2.0], 1.2) == 4
+
+
+@pytest.mark.parametrize(
+    ("queue", "tokens", "queued", "wanted"), [(0.5, 0.1, 0, 1), (0.1, 0.9, 0, 2), (1.0, 0.1, 4, 3), (None, None, 0, 7)]
+)
+def test_the_policy_takes_the_larger_load(queue: Any, tokens: Any, queued: int, wanted: int) -> None:
+    metrics = {} if queue is None else {"queue": {"one": queue}, "tokens": {"one": tokens}}
+    context = SimpleNamespace(
+        aggregated_metrics=metrics,
+        total_queued_requests=queued,
+        target_num_replicas=7,
+        config=SimpleNamespace(target_ongoing_requests=4),
+    )
+    assert policy(context) == (wanted, {})
+
+
+async def test_only_so_many_requests_wait() -> None:
+    room, free = WaitingRoom(1, 60), anyio.Event()
+
+    async def accepted() -> str:
+        await free.wait()
+        return "one"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(room.wait, accepted())
+        while not room.waiting:
+            await anyio.lowlevel.checkpoint()
+        with pytest.raises(Busy, match="Too many"):
+            await room.wait(accepted())
+        free.set()
+    assert room.waiting == 0
+
+
+async def test_a_request_waits_only_so_long() -> None:
+    with pytest.raises(Busy) as refused:
+        await WaitingRoom(1, 0.01).wait(anyio.sleep_forever())  # type: ignore[arg-type]
+    assert refused.value.code == "queue_timeout"
+
+
+async def test_a_context_is_left_by_the_task_that_entered_it() -> None:
+    tasks: list[int] = []
+
+    @asynccontextmanager
+    async def context() -> AsyncIterator[str]:
+        async with anyio.create_task_group():
+            tasks.append(anyio.get_current_task().id)
+            yield "open"
+            tasks.append(anyio.get_current_task().id)
+
+    host = Host(context())
+    assert (await host.open(), host.ended) == ("open", False)
+    await host.close()
+    assert (len(set(tasks)), len(tasks), host.ended) == (1, 2, True)
+
+
+async def test_a_context_that_cannot_be_entered_raises() -> None:
+    class Full(AbstractAsyncContextManager[None]):
+        @override
+        async def __aenter__(self) -> None:
+            raise OSError("no room")
+
+        @override
+        async def __aexit__(self, *_exception: object) -> None:
+            """Do nothing: it is never entered."""
+
+    host = Host(Full())
+    with pytest.raises(OSError, match="no room"):
+        await host.open()
+    assert host.ended
+
+
+async def test_a_reader_that_leaves_is_a_disconnect() -> None:
+    seen: list[str] = []
+    ended = anyio.Event()
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        seen.extend([(await receive())["type"], (await receive())["type"]])
+        ended.set()
+
+    exchange = Exchange(app, ForwardedRequest({"type": "http"}, b""))
+    async for messages in exchange.responses():
+        assert [message["type"] for message in messages] == ["http.response.start"]
+        break
+    exchange.leave()
+    await ended.wait()
+    assert seen == ["http.request", "http.disconnect"]
+
+
+async def test_a_failure_of_the_application_reaches_the_reader() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        raise ValueError("a defect")
+
+    exchange = Exchange(app, ForwardedRequest({"type": "http"}, b""))
+    with pytest.raises(ValueError, match="a defect"):
+        _ = [messages async for messages in exchange.responses()]

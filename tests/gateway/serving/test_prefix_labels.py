@@ -1,0 +1,34 @@
+"""Labels of the latest requests, with a bound."""
+
+from engine import GenerationRequest, HeldPrefix
+from gateway.routing.blocks import BLOCK_BYTES
+from gateway.serving.prefixes import MOST_LABELS, PromptLabels
+
+PROMPT = "x" * BLOCK_BYTES
+
+
+def labelled(labels: PromptLabels) -> int:
+    request = labels.label(GenerationRequest(id="r", prompts=(PROMPT,)))
+    labels.count(request, [100])
+    assert request.label is not None
+    return request.label
+
+
+def test_labels_are_forgotten_in_the_order_of_their_use() -> None:
+    labels = PromptLabels("m", b"")
+    first, second = labelled(labels), labelled(labels)
+    assert len(labels.blocks(HeldPrefix(first, 0, 100))) == 1
+    for _ in range(MOST_LABELS - 1):
+        last = labelled(labels)
+    assert labels.blocks(HeldPrefix(second, 0, 100)) == ()
+    assert len(labels.blocks(HeldPrefix(first, 0, 100))) == len(labels.blocks(HeldPrefix(last, 0, 100))) == 1
+
+
+def test_a_prompt_without_an_answer_of_the_engine_has_no_blocks() -> None:
+    labels = PromptLabels("m", b"")
+    request = labels.label(GenerationRequest(id="r", prompts=(PROMPT,)))
+    assert request.label is not None
+    assert labels.blocks(HeldPrefix(request.label, 0, 100)) == ()
+    labels.count(request, [100])
+    assert labels.blocks(HeldPrefix(request.label, 0, 99)) == ()
+    assert len(labels.blocks(HeldPrefix(request.label, 0, 150))) == 1
