@@ -116,7 +116,7 @@ class LedgerQueue:
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                if not await self._flush():
+                if not await self._flush() and self._changes:
                     logger.error("%d changes of the limits of keys are lost", len(self._changes))
                 await self._database.close()
 

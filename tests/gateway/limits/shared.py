@@ -31,10 +31,10 @@ async def until_settled(limiter: SharedLimiter) -> None:
 
 
 @asynccontextmanager
-async def benches(url: str, count: int = 1) -> AsyncIterator[list[Bench]]:
+async def benches(url: str, count: int = 1, lease: float = LEASE) -> AsyncIterator[list[Bench]]:
     """Open gateways on one database without ledgers, on one virtual clock."""
     clock = VirtualClock()
-    limiters = [limiter_on(PostgresDatabase(url), clock) for _ in range(count)]
+    limiters = [limiter_on(PostgresDatabase(url), clock, lease) for _ in range(count)]
     await limiters[0].create()
     with psycopg.connect(url) as connection:
         connection.execute("TRUNCATE limit_ledgers, limit_reservations")
