@@ -19,6 +19,8 @@ SLOTS = 32
 CLIENTS = (1, 8, 16, 24, 32)
 SEEDS = range(min(TIMES, 2))
 ANSWERS = 80
+TILE = 64
+"""Tokens of a prompt that attention on CPUs computes together."""
 WALK = 850
 """Cells per weight pass of a model of 0.6B weights at 4 bits."""
 
@@ -178,6 +180,8 @@ def test_prompts_that_take_turns_share_weight_passes_and_do_not_move_back_and_fo
     for _ in range(200):
         driver.step()
     passes = [chunks for chunks, plan in zip(driver.run.passes, driver.plans, strict=True) if not plan.decode]
-    assert {len(chunks) for chunks in passes[1:]} == {3, 4}, "a pass has room for four"
+    shallow, deep = passes[1:12], passes[40:]
+    assert {len(chunks) for chunks in shallow} == {3, 4}, "a pass has room for four"
+    assert {tuple(tokens for _, tokens in chunks) for chunks in deep} == {(TILE,)}, "deep prompts compute whole tiles"
     assert fmean(map(walks, passes)) < 1.05
     assert driver.run.copied < WALK

@@ -223,6 +223,8 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
     expected = {endpoint.status, *(endpoint.refusals & {HTTPStatus.NOT_IMPLEMENTED})}
     if endpoint.path == "/v1/stream":
         expected |= endpoint.refusals  # no stream is kept
+    if endpoint.path in {"/api/pull", "/api/delete"}:
+        expected |= {HTTPStatus.FORBIDDEN}  # without `--allow-pull`
 
     def check(case: AnyCase) -> None:
         body = case.body = with_plain_integers(case.body)

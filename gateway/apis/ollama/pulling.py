@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NotRequired
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
-from gateway.apis.fields.base import Fields
+from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
 from gateway.apis.ollama.endpoint import LINES
 from gateway.apis.ollama.errors import OllamaError, error_line
@@ -45,11 +45,12 @@ class PullStatus(JsonObject):
 class NamedBody(Fields):
     """The name of a model. Older clients write `name`."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [given("model"), given("name")]})
     model: str | None = Field(None, min_length=1)
     name: str | None = Field(None, min_length=1)
 
     @property
-    def given(self) -> str:
+    def given_name(self) -> str:
         """The name. Raises `RequestError` without one."""
         if (name := self.model or self.name) is None:
             raise RequestError("model: Field required", code="missing_required_parameter", param="model")
@@ -79,12 +80,12 @@ class PullCall:
 
 def prepare_pull(body: PullBody) -> PullCall:
     """Return the request in a body. Raises `RequestError` for a name that is none of the hub."""
-    return PullCall(_reference(body.given), body.stream)
+    return PullCall(_reference(body.given_name), body.stream)
 
 
 def prepare_delete(body: DeleteBody) -> str:
     """Return the name of the model in a body. Raises `RequestError` without one."""
-    return body.given
+    return body.given_name
 
 
 def _reference(name: str) -> HubReference:
