@@ -14,10 +14,10 @@ from typing_extensions import override
 from gateway.limits import ledger_queue
 from gateway.limits.shared_limiter import SharedLimiter
 from gateway.middleware.errors import RefusedError
-from gateway.settings import Settings
 from gateway.storage.database import Batches, Call, Rows, StorageError
 from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import open_limiter
+from tests.gateway.application import settings_for
 from tests.gateway.limits import killed_gateway
 from tests.gateway.limits.conformance import CASES, DAY, Case
 from tests.gateway.limits.shared import LEASE, benches, limiter_on, total, until_settled
@@ -49,9 +49,9 @@ async def test_the_limiter_in_postgresql_does_the_same_as_in_memory(url: str, ca
 
 
 async def test_the_store_of_the_keys_decides_who_shares_the_limits(url: str, tmp_path: Path) -> None:
-    assert await open_limiter(Settings()) is None
-    assert await open_limiter(Settings(keys=str(tmp_path / "keys.db"))) is None
-    limiter = await open_limiter(Settings(keys=url))
+    assert await open_limiter(settings_for()) is None
+    assert await open_limiter(settings_for(keys=str(tmp_path / "keys.db"))) is None
+    limiter = await open_limiter(settings_for(keys=url))
     assert limiter is not None
     async with limiter.open():
         assert isinstance(limiter, SharedLimiter)
