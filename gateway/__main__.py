@@ -35,7 +35,7 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
-from gateway.stores import open_keys, open_usage
+from gateway.stores import open_keys, open_limiter, open_usage
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ async def run(
     shutdown = anyio.Event()
     try:
         keys = await open_keys(settings)
+        limiter = await open_limiter(settings)
     except StorageError as error:
         return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
     try:
@@ -209,6 +210,7 @@ async def run(
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
             pulls = await pull_parts(settings, engines)
             parts = equipment(keys=keys, usage=usage, clock=clock, pulls=pulls)
+            parts = equipment(keys=keys, limiter=limiter, usage=usage, clock=clock)
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()

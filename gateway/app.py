@@ -27,6 +27,7 @@ from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
 from gateway.limits.headers import RateLimitHeaders
 from gateway.limits.limiter import Limiter
+from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.metrics.adapters import AdapterCollector
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition
@@ -66,6 +67,8 @@ class Equipment:
     """Prepares requests; unset to prepare them in this process."""
     clock: LoopClock = field(default_factory=LoopClock)
     """Measures the event loop's lag and the time of clients. It runs while the server serves."""
+    limiter: Limiter | None = None
+    """Counts the use of keys; unset to count it in this process alone."""
     spans: SpanWriter | None = None
     """Makes the spans of requests; unset if there are no traces."""
     pulls: PullParts | None = None
@@ -109,6 +112,7 @@ class Gateway:
             StorageError: the usage store cannot be used.
         """
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.limiter.open())
             if self.usage is not None:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
@@ -132,7 +136,8 @@ def create_gateway(
     equipment = equipment or Equipment()
     parts = _Parts(settings, equipment)
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
-    limiter, writer = Limiter(), None if equipment.usage is None else UsageWriter(equipment.usage)
+    limiter = equipment.limiter or MemoryLimiter()
+    writer = None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
     prefixes = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret)
     serving = Serving(parts.preparer, observers, limiter, prefixes)

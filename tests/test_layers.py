@@ -142,9 +142,11 @@ RULES: dict[str, set[str]] = {
         "gateway.keys.key",
         "gateway.middleware",
         "gateway.serving.records",
+        "gateway.storage",
         "engine",
         "anyio",
         "starlette",
+        "typing_extensions",
     },
     "gateway.usage": {
         "gateway.usage",

@@ -29,6 +29,10 @@ class Bucket:
         self._level = 0
         self._drained_at = 0
 
+    def show(self, level: int, now: int) -> None:
+        """Set the level, in units of 1 / `MINUTE`, to that of a bucket in another process."""
+        self._level, self._drained_at = level, now
+
     def remaining(self, limit: int, now: int) -> int:
         """Return the amount that can be taken at once."""
         return max(0, (limit * MINUTE - self._drain(limit, now)) // MINUTE)

@@ -50,10 +50,10 @@ class RateLimitHeaders:
 
 def rate_limit_headers(key: Key, limiter: Limiter) -> list[tuple[bytes, bytes]]:
     """Return the headers for the limits per minute of a key."""
-    ledger, tick = limiter.ledger(key.id), limiter.clock().tick
+    rates, tick = limiter.rates(key.id), limiter.clock().tick
     return [
-        *_headers(b"requests", ledger.requests, key.limits.requests_per_minute, tick),
-        *_headers(b"tokens", ledger.tokens, key.limits.tokens_per_minute, tick),
+        *_headers(b"requests", rates.requests, key.limits.requests_per_minute, tick),
+        *_headers(b"tokens", rates.tokens, key.limits.tokens_per_minute, tick),
     ]
 
 

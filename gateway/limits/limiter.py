@@ -1,21 +1,21 @@
 """Admission of requests within the limits of their keys, and the charge for what they computed."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
 
 from gateway.keys.key import KeyLimits
+from gateway.limits.bucket import Bucket
 from gateway.limits.budget import day, month
-from gateway.limits.ledger import Hold, KeyLedger
 from gateway.limits.moment import Moment
 from gateway.serving.records import RequestRecord
 
 Charged: TypeAlias = Callable[[float, float], Awaitable[Mapping[str, int]]]
 """Returns the charged tokens of each key id from one time to another, in seconds since 1970."""
 
-NO_KEY, NO_LIMITS = "", KeyLimits()
-"""Key id and limits of a request without a key."""
+NO_LIMITS = KeyLimits()
+"""Limits of a request without a key."""
 
 
 def charge_of(record: RequestRecord) -> int:
@@ -23,66 +23,73 @@ def charge_of(record: RequestRecord) -> int:
     return record.prompt_tokens - record.cached_tokens + record.completion_tokens
 
 
-@dataclass(slots=True)
-class Reservation:
-    """Tokens that an open request holds of its key's limits."""
+async def charged_in(charged: Charged, time: float) -> tuple[Counter[str], Counter[str]]:
+    """Return the charged tokens of each key in the day and in the month of a time. Asks for one day at a time."""
+    of_day, of_month = Counter[str](), Counter[str]()
+    start = month(time)[0]
+    while start <= time:
+        end = day(start)[1]
+        of_day = Counter(await charged(start, end))
+        of_month.update(of_day)
+        start = end
+    return of_day, of_month
 
-    limits: KeyLimits
-    """Limits of the key at the time of the admission."""
-    ledger: KeyLedger
-    """Ledger of the key."""
-    hold: Hold
-    """The tokens that it holds."""
-    clock: Callable[[], Moment]
-    """Returns the present."""
+
+class Reservation(Protocol):
+    """Tokens that an open request holds of its key's limits."""
 
     def correct(self, bound: int) -> None:
         """Replace the estimate by the bound that the engine's count of the prompt gives."""
-        self.ledger.correct(self.hold, self.limits, bound, self.clock())
+        ...
 
 
-@dataclass(slots=True)
-class Limiter:
+class Rates(Protocol):
+    """Use of a key's limits per minute, for headers."""
+
+    @property
+    def requests(self) -> Bucket:
+        """Requests of the last minute."""
+        ...
+
+    @property
+    def tokens(self) -> Bucket:
+        """Tokens of the last minute."""
+        ...
+
+
+class Limiter(Protocol):
     """Limits of all keys. A caller without a key has none.
 
     The limits are those of the caller's `Key`, so that changed ones apply to its next request.
     """
 
-    clock: Callable[[], Moment] = Moment.now
-    """Returns the present."""
-    _ledgers: dict[str, KeyLedger] = field(default_factory=dict, init=False)
+    @property
+    def clock(self) -> Callable[[], Moment]:
+        """Returns the present."""
+        ...
 
-    @contextmanager
-    def admitted(self, record: RequestRecord, bound: int) -> Iterator[Reservation]:
+    def admitted(self, record: RequestRecord, bound: int) -> AbstractAsyncContextManager[Reservation]:
         """Admit a request, and charge it on exit for what its record then says was computed.
+
+        Leaving the context does not wait.
 
         Args:
             record: record of the request; its counts must be complete on exit.
             bound: tokens that the request may need at most.
 
         Raises:
-            RefusedError: a limit of the caller's key is reached (429).
+            RefusedError: a limit of the caller's key is reached (429), or it cannot be known (503).
         """
-        key = record.caller.key
-        limits, ledger = (NO_LIMITS, self.ledger(NO_KEY)) if key is None else (key.limits, self.ledger(key.id))
-        reservation = Reservation(limits, ledger, ledger.admit(limits, bound, self.clock()), self.clock)
-        try:
-            yield reservation
-        finally:
-            ledger.settle(reservation.hold, limits, charge_of(record), self.clock())
+        ...
+
+    def rates(self, key_id: str) -> Rates:
+        """Return the use of a key, as far as this process knows it."""
+        ...
 
     async def restore(self, charged: Charged) -> None:
-        """Charge what the keys used in the current day and month, before the start. Asks for one day at a time."""
-        time = self.clock().time
-        start = month(time)[0]
-        while start <= time:
-            end = day(start)[1]
-            for key_id, tokens in (await charged(start, end)).items():
-                self.ledger(key_id).month.charge(tokens, time)
-                if time < end:
-                    self.ledger(key_id).day.charge(tokens, time)
-            start = end
+        """Charge what the keys used in the current day and month, before the start."""
+        ...
 
-    def ledger(self, key_id: str) -> KeyLedger:
-        """Return the ledger of a key."""
-        return self._ledgers.setdefault(key_id, KeyLedger())
+    def open(self) -> AbstractAsyncContextManager[None]:
+        """Count requests inside the context. They must have ended before it is left."""
+        ...

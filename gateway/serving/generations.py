@@ -153,16 +153,17 @@ class Generations:
             with (
                 self._counted((caller.credentials, request.id)),
                 self._recorder.generation(caller, request, operation) as recording,
-                self._limiter.admitted(recording.record, self._bound(request)) as reservation,
             ):
-                request = self._labelled(self._adapters(caller, request))
-                async with self._engine.generate(
-                    request,
-                    why=caller.why,
-                    patience=self._terms.patience,
-                    deadline=deadline,
-                    on_end=recording.summarize,
-                ) as generation:
+                async with (
+                    self._limiter.admitted(recording.record, self._bound(request)) as reservation,
+                    self._engine.generate(
+                        request := self._labelled(self._adapters(caller, request)),
+                        why=caller.why,
+                        patience=self._terms.patience,
+                        deadline=deadline,
+                        on_end=recording.summarize,
+                    ) as generation,
+                ):
                     caller.release_body()
                     recording.accept()
                     if self._labels is not None:

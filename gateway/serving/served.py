@@ -84,8 +84,6 @@ class Served:
             caller.release_body()
             recording.accept()
 
-        with (
-            self._recorder.embedding(caller, request) as recording,
-            self._limiter.admitted(recording.record, embedding_bound(request)),
-        ):
-            return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)
+        with self._recorder.embedding(caller, request) as recording:
+            async with self._limiter.admitted(recording.record, embedding_bound(request)):
+                return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)

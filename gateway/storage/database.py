@@ -51,3 +51,23 @@ class Database(Protocol):
     async def close(self) -> None:
         """Close the connection. A later call opens it again."""
         ...
+
+
+Call: TypeAlias = tuple[str, Sequence[Value]]
+"""A statement and its values."""
+
+
+class Batches(Protocol):
+    """A database that executes several statements in one round trip. Its methods are as in `Database`."""
+
+    async def create(self, statements: Sequence[str]) -> None:
+        """Execute statements that create what does not exist yet."""
+        ...
+
+    async def batch(self, calls: Sequence[Call]) -> list[Rows]:
+        """Execute statements as one transaction, and return the rows of each. Needs no round trip for each."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection. A later call opens it again."""
+        ...

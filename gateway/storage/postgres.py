@@ -10,7 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
-from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work
+from gateway.storage.database import Batches, Call, Database, Execute, Rows, StorageError, Value, Work
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def check_url(url: str) -> None:
         raise ValueError("this is not a valid URL of a PostgreSQL database") from None
 
 
-class PostgresDatabase(Database):
+class PostgresDatabase(Database, Batches):
     """Database on a server. It keeps one connection, and makes a new one after a failure."""
 
     def __init__(self, url: str) -> None:
@@ -55,6 +55,10 @@ class PostgresDatabase(Database):
         return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn)
 
     @override
+    async def batch(self, calls: Sequence[Call]) -> list[Rows]:
+        return await anyio.to_thread.run_sync(self._batch, calls, limiter=self._turn)
+
+    @override
     async def close(self) -> None:
         await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
 
@@ -72,6 +76,14 @@ class PostgresDatabase(Database):
             connection = self._connect()
             with connection.transaction():
                 return work(_executor(connection))
+
+    def _batch(self, calls: Sequence[Call]) -> list[Rows]:
+        """Execute all in a pipeline, which without BEGIN is one transaction."""
+        with self._reported():
+            connection = self._connect()
+            with connection.pipeline():
+                cursors = [connection.execute(_in_psycopg(statement), values) for statement, values in calls]
+            return [_rows(cursor) for cursor in cursors]
 
     def _connect(self) -> psycopg.Connection:
         if self._connection is None:
@@ -109,7 +121,14 @@ class PostgresDatabase(Database):
 
 def _executor(connection: psycopg.Connection) -> Execute:
     def execute(statement: str, values: Sequence[Value] = ()) -> Rows:
-        cursor = connection.execute(statement.replace("?", "%s").encode(), values)
-        return cursor.fetchall() if cursor.description else []
+        return _rows(connection.execute(_in_psycopg(statement), values))
 
     return execute
+
+
+def _in_psycopg(statement: str) -> bytes:
+    return statement.replace("?", "%s").encode()
+
+
+def _rows(cursor: psycopg.Cursor) -> Rows:
+    return cursor.fetchall() if cursor.description else []

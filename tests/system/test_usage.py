@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.usage.store import usage_store
 from tests.program import must_end, serving_program
 from tests.system.served import GUARD, Served, completion, serving
@@ -61,6 +62,12 @@ async def leave_queue(served: Served) -> None:
     await served.until_idle()
 
 
+def limiter_of(served: Served) -> MemoryLimiter:
+    limiter = served.gateway.limiter
+    assert isinstance(limiter, MemoryLimiter)
+    return limiter
+
+
 async def test_a_request_is_charged_for_what_was_computed_whatever_its_phase(tmp_path: Path) -> None:
     path = tmp_path / "usage.db"
     store = usage_store(str(path))
@@ -75,8 +82,8 @@ async def test_a_request_is_charged_for_what_was_computed_whatever_its_phase(tmp
         metrics = await served.until_idle()
         with anyio.fail_after(GUARD):
             await served.server.count_falls_to(0)
-        ledger = served.gateway.limiter.ledger("")
-        now = served.gateway.limiter.clock().time
+        ledger = limiter_of(served).ledger("")
+        now = limiter_of(served).clock().time
         charged = 10**9 - ledger.day.remaining(10**9, now)
         assert ledger.running == 0
     rows = rows_in(path)
@@ -108,7 +115,7 @@ async def test_budgets_are_restored_after_a_restart(tmp_path: Path) -> None:
         await store.create()
         async with serving(seconds_per_pass=PASS, usage=store) as served:
             assert (await served.answer(completion("whole", prompt="abc", max_tokens=7))).status == 200
-            ledger, now = served.gateway.limiter.ledger(""), served.gateway.limiter.clock().time
+            ledger, now = limiter_of(served).ledger(""), limiter_of(served).clock().time
             with anyio.fail_after(GUARD):
                 await served.server.count_falls_to(0)
             used.append((10**9 - ledger.day.remaining(10**9, now), 10**9 - ledger.month.remaining(10**9, now)))

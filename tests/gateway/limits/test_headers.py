@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.limits.headers import duration, rate_limit_headers
-from gateway.limits.limiter import Limiter
+from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.limits.moment import NANOSECONDS
 from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
 
@@ -27,10 +27,11 @@ def test_a_duration_is_written_as_openai_writes_it(seconds: float, text: str) ->
     assert duration(round(seconds * NANOSECONDS)) == text
 
 
-def test_the_headers_name_the_limits_what_remains_and_the_refill() -> None:
+@pytest.mark.anyio
+async def test_the_headers_name_the_limits_what_remains_and_the_refill() -> None:
     clock = VirtualClock()
-    limiter, key = Limiter(clock), key_with(requests_per_minute=60, tokens_per_minute=600)
-    with limiter.admitted(record_of(key), 200):
+    limiter, key = MemoryLimiter(clock), key_with(requests_per_minute=60, tokens_per_minute=600)
+    async with limiter.admitted(record_of(key), 200):
         clock.advance(0.5)
         assert rate_limit_headers(key, limiter) == [
             (b"x-ratelimit-limit-requests", b"60"),
@@ -42,9 +43,10 @@ def test_the_headers_name_the_limits_what_remains_and_the_refill() -> None:
         ]
 
 
-def test_a_debt_leaves_nothing_and_resets_later() -> None:
-    limiter, key = Limiter(VirtualClock()), key_with(tokens_per_minute=60)
-    with limiter.admitted(record_of(key, completion_tokens=360), 60):
+@pytest.mark.anyio
+async def test_a_debt_leaves_nothing_and_resets_later() -> None:
+    limiter, key = MemoryLimiter(VirtualClock()), key_with(tokens_per_minute=60)
+    async with limiter.admitted(record_of(key, completion_tokens=360), 60):
         pass
     headers = dict(rate_limit_headers(key, limiter))
     assert headers[b"x-ratelimit-remaining-tokens"] == b"0"
@@ -52,4 +54,4 @@ def test_a_debt_leaves_nothing_and_resets_later() -> None:
 
 
 def test_a_key_without_limits_per_minute_has_no_headers() -> None:
-    assert not rate_limit_headers(key_with(concurrent_requests=1, tokens_per_day=5), Limiter(VirtualClock()))
+    assert not rate_limit_headers(key_with(concurrent_requests=1, tokens_per_day=5), MemoryLimiter(VirtualClock()))

@@ -2,12 +2,15 @@
 
 import random
 from collections import Counter
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+
+import pytest
 
 from gateway.keys.key import Key
 from gateway.limits.budget import month
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Reservation
+from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
 from gateway.serving.records import Operation, Outcome, RequestRecord
@@ -48,12 +51,12 @@ class Model:
 
     key: Key
     caller: Caller
-    open: list[tuple[AbstractContextManager[Reservation], RequestRecord, int]] = field(default_factory=list)
+    open: list[tuple[AbstractAsyncContextManager[Reservation], RequestRecord, int]] = field(default_factory=list)
     reserved: int = 0
     days: Counter[int] = field(default_factory=Counter)
     refused: int = 0
 
-    def check(self, limiter: Limiter) -> None:
+    def check(self, limiter: MemoryLimiter) -> None:
         """Compare with the ledger. Its budgets are read against a limit so large that nothing is cut off."""
         ledger, now, huge = limiter.ledger(self.key.id), limiter.clock(), 10**15
         assert ledger.running == len(self.open)
@@ -67,11 +70,11 @@ def bound_of(draw: random.Random) -> int:
     return 1 + int(draw.random() * 3000)
 
 
-def admit(limiter: Limiter, model: Model, draw: random.Random) -> None:
+async def admit(limiter: MemoryLimiter, model: Model, draw: random.Random) -> None:
     record, bound = RequestRecord(caller=model.caller, model="tiny", operation=Operation.CHAT), bound_of(draw)
     context = limiter.admitted(record, bound)
     try:
-        reservation = context.__enter__()
+        reservation = await context.__aenter__()
     except RefusedError:
         model.refused += 1
         return
@@ -82,7 +85,7 @@ def admit(limiter: Limiter, model: Model, draw: random.Random) -> None:
     model.reserved += bound
 
 
-def end(limiter: Limiter, model: Model, draw: random.Random) -> None:
+async def end(limiter: MemoryLimiter, model: Model, draw: random.Random) -> None:
     context, record, bound = model.open.pop(int(draw.random() * len(model.open)))
     record.phase, compute = PHASES[int(draw.random() * len(PHASES))]
     record.outcome = Outcome.FINISHED if record.phase == "done" else Outcome.CANCELLED
@@ -93,27 +96,28 @@ def end(limiter: Limiter, model: Model, draw: random.Random) -> None:
     model.days[int(limiter.clock().time // DAY)] += charge
     error = RuntimeError("the request failed") if draw.random() < 0.1 else None
     if error is None:
-        context.__exit__(None, None, None)
+        await context.__aexit__(None, None, None)
     else:
-        assert not context.__exit__(type(error), error, None)
+        assert not await context.__aexit__(type(error), error, None)
 
 
 @thorough
-def test_100_000_random_requests_leave_no_drift() -> None:
+@pytest.mark.anyio
+async def test_100_000_random_requests_leave_no_drift() -> None:
     draw, clock = random.Random(13), VirtualClock()
-    limiter = Limiter(clock)
+    limiter = MemoryLimiter(clock)
     models = [Model(key, Caller(request_id="req", key=key)) for key in KEYS]
     for number in range(REQUESTS):
         model = draw.choice(models)
-        admit(limiter, model, draw)
+        await admit(limiter, model, draw)
         while model.open and (len(model.open) > 12 or draw.random() < 0.55):
-            end(limiter, model, draw)
+            await end(limiter, model, draw)
         clock.advance(draw.expovariate(1 / 30))
         if number % 100 == 0:
             model.check(limiter)
     for model in models:
         while model.open:
-            end(limiter, model, draw)
+            await end(limiter, model, draw)
         model.check(limiter)
         assert model.reserved == 0
     assert all(model.refused for model in models[1:])

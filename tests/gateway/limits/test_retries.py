@@ -45,8 +45,7 @@ def client_of(monkeypatch: pytest.MonkeyPatch, attempts: list[int]) -> Callable[
     monkeypatch.setattr("time.sleep", clock.advance)
 
     def make(key: Key) -> OpenAI:
-        limited = limited_by(key)
-        limited.gateway.limiter.clock = clock
+        limited = limited_by(key, clock=clock)
         http: Any = httpx.Client(transport=transport(limited.app, attempts))
         return OpenAI(base_url="http://x/v1", api_key="none", http_client=http)
 

@@ -36,20 +36,19 @@ NAMES = [f"x-ratelimit-{part}-{unit}" for unit in ("requests", "tokens") for par
 
 
 def ledger_of(limited: Limited, key: Key) -> KeyLedger:
-    return limited.gateway.limiter.ledger(key.id)
+    return limited.limiter.ledger(key.id)
 
 
 def used(limited: Limited, key: Key) -> int:
     """Return the tokens that the key has left of a budget of 10,000, and that none are reserved."""
     ledger = ledger_of(limited, key)
     assert ledger.running == 0
-    return 10_000 - ledger.day.remaining(10_000, limited.gateway.limiter.clock().time)
+    return 10_000 - ledger.day.remaining(10_000, limited.limiter.clock().time)
 
 
 @pytest.mark.parametrize("name", BODIES)
 async def test_no_route_passes_a_limit(name: str) -> None:
-    limited = limited_by(key_with(requests_per_minute=1))
-    limited.gateway.limiter.clock = VirtualClock()
+    limited = limited_by(key_with(requests_per_minute=1), clock=VirtualClock())
     path = name.partition(" ")[0]
     async with limited.gateway.running():
         first = await post(limited.app, path, BODIES[name])
@@ -79,8 +78,7 @@ async def test_every_route_is_charged_for_what_was_computed(name: str) -> None:
 
 
 async def test_the_headers_are_on_every_response_of_a_limited_key() -> None:
-    limited = limited_by(key_with(requests_per_minute=60, tokens_per_minute=6000))
-    limited.gateway.limiter.clock = VirtualClock()
+    limited = limited_by(key_with(requests_per_minute=60, tokens_per_minute=6000), clock=VirtualClock())
     for call in (
         await post(limited.app, "/v1/completions", {"prompt": "four", "max_tokens": 5}),
         await post(limited.app, "/v1/completions", {"prompt": "four", "stream": True}),
@@ -98,8 +96,7 @@ async def test_the_headers_are_on_every_response_of_a_limited_key() -> None:
 
 
 async def test_the_head_of_a_stream_counts_what_is_reserved() -> None:
-    limited = limited_by(key_with(tokens_per_minute=6000))
-    limited.gateway.limiter.clock = VirtualClock()
+    limited = limited_by(key_with(tokens_per_minute=6000), clock=VirtualClock())
     call = await post(limited.app, "/v1/completions", {"prompt": "four", "max_tokens": 96, "stream": True})
     assert call.header("x-ratelimit-remaining-tokens") == "5900"
 
@@ -146,7 +143,7 @@ async def test_a_client_that_leaves_gives_back_its_reservation() -> None:
         while not limited.engine.generations:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        assert ledger_of(limited, key).day.remaining(10_000, limited.gateway.limiter.clock().time) == 8000
+        assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 8000
         limited.engine.generations[0].put(Text(0, "a"))
         await call.sent(1)
         call.hang_up()
@@ -162,7 +159,7 @@ async def test_the_exact_count_of_the_prompt_replaces_the_estimate() -> None:
         while not limited.engine.generations:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        assert ledger_of(limited, key).day.remaining(10_000, limited.gateway.limiter.clock().time) == 10_000 - 112
+        assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 10_000 - 112
         limited.engine.generations[0].put(Finished(0, "a", FinishReason.STOP, 1, 0))
     assert used(limited, key) == 13
 
@@ -176,7 +173,7 @@ async def test_a_request_without_a_length_reserves_the_rest_of_a_slot() -> None:
         while not limited.engine.generations:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        remaining = ledger_of(limited, key).day.remaining(10_000, limited.gateway.limiter.clock().time)
+        remaining = ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time)
         assert remaining == 10_000 - MODEL.context
         call.hang_up()
 

@@ -9,7 +9,7 @@ import pytest
 import trio.testing
 
 from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text
-from gateway.limits.limiter import Limiter
+from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
 from gateway.serving.adapters import Adapters
 from gateway.serving.generations import Encode, Generations, GenerationSource, GenerationTerms
@@ -60,7 +60,7 @@ def source_of(engine: FakeEngine, encode: Encode = lambda _prompts, _events: [],
     """Return the source of a stream."""
     terms = GenerationTerms(**{"max_tokens": None, "queue_timeout": 1000, "patience": 1000, **changes})
     generations = Generations(
-        engine.as_engine(), Recorder("m", ()), Limiter(), terms=terms, adapters=Adapters((), ()).chosen
+        engine.as_engine(), Recorder("m", ()), MemoryLimiter(), terms=terms, adapters=Adapters((), ()).chosen
     )
     request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
     return generations.stream(Caller(request_id="req_1"), request, encode, operation=Operation.CHAT)

@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from datetime import date
 from typing import Any
 
+from gateway.usage.buffer import UsageBuffer
 from gateway.usage.row import UsageRow
 from gateway.usage.store import KeyUsage, UsageStore, usage_store
-from tests.gateway.limits.virtual import JANUARY_2026
+from tests.gateway.limits.virtual import JANUARY_2026, key_with, record_of
 
 DAY = 86_400.0
 
@@ -81,6 +82,20 @@ async def rows_that_are_written_twice_are_stored_once(place: str) -> None:
         assert await store.charged(0, 1e12) == {"key_1": 3}
 
 
+async def gateways_store_a_row_for_each_request_whatever_its_id(place: str) -> None:
+    """A client may choose the same request id twice, and a request that is sent again used the engine twice."""
+    record = record_of(key_with(), prompt_tokens=3)
+    buffers = [UsageBuffer(capacity=10) for _ in range(2)]
+    for buffer in buffers:
+        buffer.add(record, JANUARY_2026)
+        buffer.add(record, JANUARY_2026)
+    async with opened(place) as one, opened(place) as other:
+        for _ in range(2):  # as if the first answers were lost
+            await one.add(buffers[0].first(10))
+            await other.add(buffers[1].first(10))
+        assert await one.charged(0, 1e12) == {"key_1": 12}
+
+
 async def a_store_keeps_its_rows(place: str) -> None:
     async with opened(place) as store:
         await store.add([row(1, prompt_tokens=1)])
@@ -102,6 +117,7 @@ CASES: tuple[Case, ...] = (
     a_period_includes_its_start_and_not_its_end,
     charges_since_a_time_leave_out_reused_tokens,
     rows_that_are_written_twice_are_stored_once,
+    gateways_store_a_row_for_each_request_whatever_its_id,
     a_store_keeps_its_rows,
     a_whole_batch_with_any_text_is_stored,
 )

@@ -1,0 +1,244 @@
+"""Gateways on one database count as one, also when one of them dies or is cut off."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import psycopg
+import pytest
+from typing_extensions import override
+
+from gateway.limits import ledger_queue
+from gateway.limits.shared_limiter import SharedLimiter
+from gateway.middleware.errors import RefusedError
+from gateway.storage.database import Batches, Call, Rows, StorageError
+from gateway.storage.postgres import PostgresDatabase
+from gateway.stores import open_limiter
+from tests.gateway.application import settings_for
+from tests.gateway.limits import killed_gateway
+from tests.gateway.limits.conformance import CASES, DAY, Case
+from tests.gateway.limits.shared import LEASE, benches, limiter_on, total, until_settled
+from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
+from tests.postgres import programs, serving_postgres
+from tests.repeat import thorough
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).parents[3]
+REQUESTS = 200
+"""Requests of the process that is not killed."""
+KEY = key_with(tokens_per_day=1000, concurrent_requests=2, tokens_per_minute=600)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with serving_postgres(found) as place:
+        yield place
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_the_limiter_in_postgresql_does_the_same_as_in_memory(url: str, case: Case) -> None:
+    async with benches(url) as (bench,):
+        await case(bench)
+
+
+async def test_the_store_of_the_keys_decides_who_shares_the_limits(url: str, tmp_path: Path) -> None:
+    assert await open_limiter(settings_for()) is None
+    assert await open_limiter(settings_for(keys=str(tmp_path / "keys.db"))) is None
+    limiter = await open_limiter(settings_for(keys=url))
+    assert limiter is not None
+    async with limiter.open():
+        assert isinstance(limiter, SharedLimiter)
+
+
+async def test_two_gateways_count_as_one(url: str) -> None:
+    async with benches(url, 2) as (one, other):
+        async with one.opened(KEY, 100, prompt_tokens=30), other.opened(KEY, 200, prompt_tokens=40):
+            assert total(url) == (0, 300, 2)
+            assert (await one.refusal(KEY, 1)).param == "concurrent_requests"
+            assert (await other.refusal(key_with(tokens_per_day=1000), 701)).param == "tokens_per_day"
+            assert (await other.refusal(key_with(tokens_per_minute=600), 301)).param == "tokens_per_minute"
+        await one.settled()
+        await other.settled()
+        assert total(url) == (70, 0, 0)
+
+
+async def test_requests_of_a_silent_gateway_end_with_their_lease_and_are_charged_once(url: str) -> None:
+    async with (
+        benches(url, 2) as (silent, other),
+        silent.opened(KEY, 100, prompt_tokens=30),
+        silent.opened(KEY, 100, prompt_tokens=30),
+    ):
+        other.clock.advance(LEASE - 0.001)
+        assert (await other.refusal(KEY, 1)).param == "concurrent_requests"
+        other.clock.advance(0.001)
+        await other.use(KEY, 50, prompt_tokens=5)
+        assert total(url) == (205, 0, 0), "what the silent one reserved, and the charge of the other"
+        await other.use(KEY, 50, prompt_tokens=5)
+        assert total(url) == (210, 0, 0)
+
+
+async def test_a_gateway_that_was_cut_off_replaces_the_charge_of_its_lease(url: str) -> None:
+    async with benches(url, 2) as (late, other):
+        async with late.opened(KEY, 100, prompt_tokens=30):
+            other.clock.advance(LEASE)
+            await other.use(KEY, 50, prompt_tokens=5)
+            assert total(url) == (105, 0, 0)
+        await late.settled()
+        assert total(url) == (35, 0, 0)
+
+
+async def test_a_charge_of_an_earlier_day_stays_there(url: str) -> None:
+    async with benches(url, 2) as (late, other):
+        async with late.opened(KEY, 100, prompt_tokens=30):
+            other.clock.advance(LEASE)
+            await other.use(KEY, 50)
+            other.clock.advance(DAY)
+        await late.settled()
+        assert total(url) == (0, 0, 0)
+        assert await other.left(key_with(), 1000, "tokens_per_month") == 970
+
+
+class LostAnswers(PostgresDatabase):
+    """A database whose answers are lost after the work was done, some times in a row before each that arrives."""
+
+    def __init__(self, url: str, in_a_row: int) -> None:
+        super().__init__(url)
+        self._in_a_row = in_a_row
+        self._calls = 0
+
+    @override
+    async def batch(self, calls: Sequence[Call]) -> list[Rows]:
+        answers = await super().batch(calls)
+        self._calls += 1
+        if self._calls % (self._in_a_row + 1):
+            raise StorageError("the connection was lost")
+        return answers
+
+
+@pytest.mark.parametrize("in_a_row", [1, 2])
+async def test_a_change_whose_answer_was_lost_is_not_counted_twice(
+    url: str, monkeypatch: pytest.MonkeyPatch, in_a_row: int
+) -> None:
+    monkeypatch.setattr(ledger_queue, "RETRY_INTERVAL", 0.0)
+    free, refused = key_with(), 0
+    async with benches(url):
+        limiter = limiter_on(LostAnswers(url, in_a_row), VirtualClock())
+        async with limiter.open():
+            for key in [free] * 5 + [KEY] * 5:
+                try:
+                    async with limiter.admitted(record_of(key, prompt_tokens=3), 10):
+                        pass
+                except RefusedError:
+                    refused += 1
+                await until_settled(limiter)
+        assert total(url) == (3 * (10 - refused), 0, 0), "a refused one may have been admitted, and has given all back"
+    assert bool(refused) == (in_a_row > 1)
+
+
+class Down(Batches):
+    """A database that fails, or does not answer, until it is up."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self.up = False
+        self.calls: list[Call] = []
+        self._hangs = hangs
+
+    @override
+    async def create(self, statements: Sequence[str]) -> None:
+        """Do nothing."""
+
+    @override
+    async def batch(self, calls: Sequence[Call]) -> list[Rows]:
+        if not self.up and self._hangs:
+            await anyio.sleep_forever()
+        if not self.up:
+            raise StorageError("no route to host")
+        self.calls += calls
+        return [[(0,)] for _ in calls]
+
+    @override
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_without_its_database_a_key_with_limits_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, hangs: bool
+) -> None:
+    monkeypatch.setattr(ledger_queue, "PATIENCE", 0.0 if hangs else 1000.0)
+    database = Down(hangs=hangs)
+    limiter = limiter_on(database, VirtualClock())
+    with anyio.fail_after(10):
+        async with limiter.open():
+            for _ in range(2):
+                with pytest.raises(RefusedError) as caught:
+                    async with limiter.admitted(record_of(KEY), 10):
+                        pass
+            database.up = True
+    problem = caught.value.problem
+    assert (problem.status, problem.code, problem.headers["x-should-retry"]) == (503, "limits_unavailable", "true")
+
+
+async def test_without_its_database_other_keys_go_on_and_are_charged_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_queue, "RETRY_INTERVAL", 0.0)
+    monkeypatch.setattr(ledger_queue, "CAPACITY", 6)
+    database = Down()
+    limiter = limiter_on(database, VirtualClock())
+    async with limiter.open():
+        for _ in range(5):
+            async with limiter.admitted(record_of(key_with(), prompt_tokens=3), 10) as reservation:
+                reservation.correct(5)
+        async with limiter.admitted(record_of(None), 10):
+            await anyio.lowlevel.checkpoint()
+        database.up = True
+        await until_settled(limiter)
+    assert len(database.calls) >= 6, "of two requests; the others met a queue that was full"
+    settled = [values for statement, values in database.calls if "settle" in statement]
+    assert [values[2] for values in settled] == [3, 3]
+
+
+AUDIT = """CREATE TABLE audit (what TEXT);
+    CREATE FUNCTION audit() RETURNS TRIGGER LANGUAGE plpgsql AS
+    $$ BEGIN INSERT INTO audit VALUES (TG_OP); RETURN NULL; END $$;
+    CREATE TRIGGER audit AFTER INSERT OR DELETE ON limit_reservations FOR EACH ROW EXECUTE FUNCTION audit()"""
+
+
+@thorough
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_totals_are_exact_when_one_of_two_processes_is_killed(url: str) -> None:
+    async with benches(url):
+        pass
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(AUDIT)
+        hammer_and_kill(url)
+        with anyio.fail_after(20):
+            while total(url)[2]:
+                connection.execute("SELECT limits_lock('key_1', NULL)")
+                await anyio.sleep(0.05)
+        rows = connection.execute("SELECT what, count(*) FROM audit GROUP BY what").fetchall()
+        ((expired,),) = connection.execute("SELECT count(*) FROM limit_reservations").fetchall()
+    changes: dict[str, int] = dict(rows)
+    assert changes["INSERT"] == changes["DELETE"] + expired
+    assert changes["DELETE"] >= REQUESTS
+    charged = changes["DELETE"] * killed_gateway.CHARGE + expired * killed_gateway.BOUND
+    assert total(url) == (charged, 0, 0)
+
+
+def hammer_and_kill(url: str) -> None:
+    """Send requests for one key from two processes, kill one of them meanwhile, and wait for the other."""
+    command = [sys.executable, "-m", killed_gateway.__name__, url]
+    with (
+        subprocess.Popen([*command, "0"], cwd=ROOT, stdout=subprocess.PIPE) as killed,
+        subprocess.Popen([*command, str(REQUESTS)], cwd=ROOT, stdout=subprocess.PIPE) as other,
+    ):
+        assert killed.stdout is not None
+        killed.stdout.readline()
+        killed.kill()
+        assert other.wait(60) == 0
