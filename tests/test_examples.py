@@ -16,7 +16,7 @@ from tests.gateway.application import apis
 from tests.program import GUARD, ROOT, Embedded
 
 EXAMPLES = ROOT / "examples"
-TOLD = {
+PRINTED = {
     "curl.sh": [
         r'{"status":"ok","restarts":0}',
         r'"content":"17\+25=42"',
@@ -114,13 +114,13 @@ def test_the_curl_example_has_every_route() -> None:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*TOLD, *ELSEWHERE}
+    assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == {*PRINTED, *ELSEWHERE}
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", PRINTED)
 def test_every_example_runs_and_prints_correct_results(embedded: Embedded, name: str) -> None:
-    told = run(name, embedded.root)
-    assert [words for words in TOLD[name] if not re.search(words, told)] == [], told
+    printed = run(name, embedded.root)
+    assert [words for words in PRINTED[name] if not re.search(words, printed)] == [], printed
     while any(slot["is_processing"] for slot in httpx.get(f"{embedded.root}/slots", trust_env=False).json()):
         pass
 

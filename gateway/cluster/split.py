@@ -32,7 +32,7 @@ class ClusterSettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ModelShare:
-    """What a deployment has for one model."""
+    """Settings and resources of one model's deployment."""
 
     name: str
     """Name of the deployment."""

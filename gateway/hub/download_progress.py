@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DownloadProgress:
-    """How much of a model is on this machine, and of the file that is downloaded now."""
+    """Bytes of a model on this machine, and of the file that is downloaded now."""
 
     share: float
     """Share of the model that is on this machine, from 0 to 1."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 BLOCK_BYTES = 256
 """Bytes of a block: about 64 tokens of text. A router has no tokenizer, so that blocks are cut by bytes."""
 MOST_BLOCKS = 1024
-"""Blocks of a prompt that have hashes. Prompts that begin alike for so long need not be told apart."""
+"""Blocks of a prompt that have hashes. Prompts that begin alike for so long need not be distinguished."""
 _HASH_BYTES = 8
 
 Blocks: TypeAlias = Sequence[int]

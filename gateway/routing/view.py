@@ -8,7 +8,7 @@ from gateway.routing.report import Report
 
 
 class ReplicaView:
-    """What a router knows of a replica.
+    """A router's view of a replica.
 
     A block is held if the latest report says so, or if a request with it was routed there and has not expired.
     """

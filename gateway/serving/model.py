@@ -27,7 +27,7 @@ Serve: TypeAlias = Callable[["Model", Engine], Served]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What lists of models show of a model besides its name. It changes nothing."""
+    """Labels that lists of models show beside a name. They have no effect."""
 
     aliases: tuple[str, ...]
     """Names that the operator gave it."""

@@ -25,7 +25,7 @@ from tests.benchmarks.stream_cost import cpu_seconds
 
 @dataclass
 class Load:
-    """What is asked in one round."""
+    """Load of one round."""
 
     conversations: int
     """Number of conversations."""
@@ -43,7 +43,7 @@ class Load:
 
 @dataclass
 class Totals:
-    """What a round took."""
+    """Cost of one round."""
 
     seconds: float = 0.0
     """Time of all conversations."""

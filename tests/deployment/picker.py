@@ -23,7 +23,7 @@ SPECS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """What the picker knows of one server."""
+    """The picker's view of one server."""
 
     waiting: int
     running: int

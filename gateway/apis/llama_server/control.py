@@ -23,7 +23,7 @@ class ControlBody(Fields):
 
 
 class Controlled(JsonObject):
-    """Whether the answer could be controlled. `message` has the reason if it could not."""
+    """True if the answer could be controlled. `message` has the reason if it could not."""
 
     success: bool
     message: NotRequired[str]

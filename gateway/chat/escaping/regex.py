@@ -22,7 +22,7 @@ _ATOM = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ANY = {False: r"[^\n]", True: r"[\s\S]"}
-"""What a dot matches, without and with the flag `s`."""
+"""Class that a dot matches, without and with the flag `s`."""
 _LETTERS = re.compile(r"\\p\{?[LN]\w*\}?")
 
 

@@ -35,7 +35,7 @@ class Replicas(Protocol):
 
     @property
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each replica reported last, by its id."""
+        """Last report of each replica, by its id."""
 
     def forward(self, request: ForwardedRequest, placement: Placement) -> AbstractAsyncContextManager[Forwarded]:
         """Send a request to a replica. It is cancelled there when the context is left."""

@@ -89,7 +89,7 @@ class Slot:
 
     @property
     def prefix(self) -> Prefix | None:
-        """What others may reuse."""
+        """Blocks that other requests may reuse."""
         return Prefix(self.holder.wanted.conversation, self.holder.computed) if self.holder else self.cached
 
 

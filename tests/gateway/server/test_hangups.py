@@ -106,14 +106,14 @@ async def test_a_hang_up_right_after_a_complete_request_cancels_it() -> None:
 
 async def test_pipelined_requests_of_a_client_that_left_are_not_run() -> None:
     paths: list[str] = []
-    told, ended = anyio.Event(), anyio.Event()
+    notified, ended = anyio.Event(), anyio.Event()
 
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         """Complete the response although the client is gone."""
         paths.append(scope["path"])
         while (await receive())["type"] != "http.disconnect":
             pass
-        told.set()
+        notified.set()
         await hello(scope, body_once(Body()), send)
         ended.set()
 
@@ -121,7 +121,7 @@ async def test_pipelined_requests_of_a_client_that_left_are_not_run() -> None:
         client = site.client()
         client.write(get("/first") + get("/second"))
         client.half_close()
-        await told.wait()
+        await notified.wait()
         await ended.wait()
         await site.server.count_falls_to(0)
     assert paths == ["/first"]

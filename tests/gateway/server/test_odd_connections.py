@@ -142,20 +142,20 @@ async def test_an_application_that_never_reads_the_body_leaks_no_connection() ->
 
 
 async def test_an_unread_body_ends_the_connection() -> None:
-    closed, told = anyio.Event(), anyio.Event()
+    closed, notified = anyio.Event(), anyio.Event()
 
     async def slow(_scope: Scope, receive: Receive, _send: Send) -> None:
         await closed.wait()
         assert (await receive())["type"] == "http.request"
         assert (await receive())["type"] == "http.disconnect"
-        told.set()
+        notified.set()
 
     async with serving(slow, ServerLimits(unread=1000, unread_timeout=0.05)) as site:
         client = site.client()
         client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n" + b"x" * 2000)
         assert await client.is_closed()
         closed.set()
-        await told.wait()
+        await notified.wait()
 
 
 @pytest.mark.parametrize("begun", [False, True])

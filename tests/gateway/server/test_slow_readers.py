@@ -40,23 +40,23 @@ async def test_the_write_timeout_cancels_the_request() -> None:
 
 
 async def test_a_slow_reader_is_reported_as_a_disconnect() -> None:
-    told = anyio.Event()
+    notified = anyio.Event()
 
     async def listen(receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        told.set()
+        notified.set()
 
     async def flood(_scope: Scope, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listen, receive)
             await send(OK)
-            while not told.is_set():
+            while not notified.is_set():
                 await send(chunk(b"x" * 65536))
 
     async with serving(flood, ServerLimits(write_timeout=0.1)) as site:
         site.client(receive_buffer=4096).write(get())
-        await told.wait()
+        await notified.wait()
         await site.server.count_falls_to(0)
 
 
