@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -32,13 +31,27 @@ _MOST_MATCHED_NAMES = 2_000
 """Property names matched against patterns: some 0.1 ms each."""
 
 _NO_CONDITIONS = {"allOf", "$ref", "$defs", "definitions", "title", "description", "default", "examples", "deprecated"}
-_LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
-_TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/(?:\\.|[^/\\\n])+/|%json\s*')
-_RULE = re.compile(r"^\s*[?!]?\w+(?:\.-?\d+)?(?:\[[^\]\n]*\])?\s*:", re.MULTILINE)
+_TOKEN = re.compile(
+    r"""(?P<text>"(?:\\.|[^"\\\n])*")
+    |(?P<comment>(?://|\#)[^\n]*)
+    |(?P<regex>/(?:\\.|[^/\\])+/)
+    |(?P<special><[^<>\s]+>)
+    |(?P<json>%json\s*)
+    |(?P<open>"[^\n]*|/[\s\S]*)""",
+    re.VERBOSE,
+)
+"""Part of a Lark grammar. A literal without an end takes the rest: if each quote in it were tried as a beginning, that
+would be quadratic."""
+_GBNF_LITERAL = re.compile(
+    r"""(?P<text>"(?:\\.|[^"\\\n])*")
+    |(?P<class>\[(?:\\.|[^\]\\\n])*\])
+    |(?P<open>["\[][^\n]*)""",
+    re.VERBOSE,
+)
+"""The same for GBNF."""
+_RULE = re.compile(r"^[^\S\n]*[?!]?\w+(?:\.-?\d+)?(?:\[[^\]\n]*\])?\s*:", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d]\w*")
 _REPETITION = re.compile(r"[?*+{~]")
-_TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
-_CLASS = re.compile(r"\[(?:\\.|[^\]\\\n])*\]")
 
 
 class GrammarError(Exception):
@@ -70,14 +83,17 @@ def check_lark(source: str) -> None:
     """Check a Lark grammar and the JSON schemas in it.
 
     Raises:
-        GrammarError: it has an intersection, is too large, or has such schemas.
+        GrammarError: it has an intersection or a literal without an end, is too large, or has such schemas.
     """
     schemas = list(inline_schemas(source))
     ends = [0, *(inline.end for inline in schemas)]
     begins = [*(inline.begin for inline in schemas), len(source)]
     rules = " ".join(source[end:begin] for end, begin in zip(ends, begins, strict=True))
-    check_regex(*(literal for literal in _LITERAL.findall(rules) if literal.startswith("/")))
-    rules = _LITERAL.sub("", rules)
+    found = list(_TOKEN.finditer(rules))
+    if any(token["open"] for token in found):
+        raise GrammarError("a text or a regular expression in it has no end")
+    check_regex(*(token["regex"] for token in found if token["regex"]))
+    rules = _TOKEN.sub(lambda token: token["special"] or token["json"] or "", rules)
     if "&" in rules:
         raise GrammarError("it uses &, whose cost has no bound")
     if len(_RULE.findall(rules)) > _MOST_RULES:
@@ -94,10 +110,13 @@ def check_gbnf(source: str) -> None:
     """
     if source.count("::=") > _MOST_GBNF_RULES:
         raise GrammarError(f"it has more than {_MOST_GBNF_RULES} rules")
-    rules, classes = _CLASS.subn("", _TEXT.sub("", source))
-    if classes > _MOST_CLASSES:
+    if sum(_classes(literal) for literal in _GBNF_LITERAL.finditer(source)) > _MOST_CLASSES:
         raise GrammarError(f"it has more than {_MOST_CLASSES} classes of characters")
-    _check_size(rules)
+    _check_size(_GBNF_LITERAL.sub(lambda literal: literal["open"] or "", source))
+
+
+def _classes(literal: re.Match[str]) -> int:
+    return literal["open"].count("[") if literal["open"] else bool(literal["class"])
 
 
 def _check_size(rules: str) -> None:
@@ -113,14 +132,22 @@ def _check_size(rules: str) -> None:
 
 
 def inline_schemas(source: str) -> Iterator[InlineSchema]:
-    """Yield the JSON schemas in a Lark grammar. Those that are not JSON are left to the compiler."""
+    """Yield the JSON schemas in a Lark grammar, up to one that is not JSON, which the compiler refuses.
+
+    Raises:
+        GrammarError: a number is too long to be read.
+    """
     end = 0
     while found := _TOKEN.search(source, end):
         end = begin = found.end()
-        if found[0].startswith("%json"):
-            with suppress(ValueError, RecursionError):
+        if found["json"]:
+            try:
                 schema, end = json.JSONDecoder().raw_decode(source, begin)
-                yield InlineSchema(schema, begin, end)
+            except (json.JSONDecodeError, RecursionError):
+                return
+            except ValueError as error:
+                raise GrammarError("a number in its JSON schemas has too many digits") from error
+            yield InlineSchema(schema, begin, end)
 
 
 def check_schema(schema: object) -> None:

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -119,7 +120,8 @@ def write_state(path: Path, state: SlotState) -> int:
             file.writelines(data)
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long cannot be removed, either
+            part.unlink()
         raise _file_error("written", error) from error
     return sum(map(len, data))
 

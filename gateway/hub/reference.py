@@ -13,6 +13,8 @@ _REFERENCE = re.compile(
 )
 _FORBIDDEN = ("--", "..", "//", "/./")
 """The hub has no repository with the first two in its name; the others are no parts of a path there."""
+_MOST_BYTES = 240
+"""Bytes of a reference. File systems have names of up to 255, and the cache's contain a repository's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class HubReference:
         match = _REFERENCE.fullmatch(text)
         if match is None or any(part in text for part in _FORBIDDEN):
             raise ValueError("should be hf:user/repo, hf:user/repo:quant or hf:user/repo/file.gguf")
+        if len(text.encode(errors="replace")) > _MOST_BYTES:
+            raise ValueError(f"should be hf:user/repo of at most {_MOST_BYTES} bytes")
         return cls(match["repository"], match["quant"], match["file"])
 
     @property

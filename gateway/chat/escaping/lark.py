@@ -45,9 +45,11 @@ _TOKEN = re.compile(
     |(?P<regex>/(?![/*])(?:[^/\\\n]|\\.)+/[a-z]*)
     |(?P<alias>->\s*\w+)
     |(?P<terminal>\b_*[A-Z]\w*(?:\.\d+(?=\s*:))?)
-    |(?P<foreign>%\w+|<[^>\n]*>|~(?!\s*\d)|&|^\s*\w+\[[^\]\n]*\])""",
+    |(?P<foreign>%\w+|<[^<>\n]*>?|~(?!\s*\d)|&|^[^\S\n]*\w+\[[^\]\n]*\]?)
+    |(?P<open>"[^\n]*|/[^\n]*)""",
     re.VERBOSE | re.MULTILINE,
 )
+"""Each part also matches without its end: if each quote in it were tried as a beginning, that would be quadratic."""
 
 
 def escaped_lark(escaping: Escaping, source: str) -> str:
@@ -73,6 +75,8 @@ def escaped_lark(escaping: Escaping, source: str) -> str:
                 return escaped_regex(escaping, pattern, flags)
             case "terminal":
                 return _rule(given)
+            case "open":
+                raise _refused(f"{given[:100]} has no end")
             case _:
                 raise _refused(f"this model's calls cannot have {given.strip()[:100]}")
 

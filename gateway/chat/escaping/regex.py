@@ -18,7 +18,7 @@ _ATOM = re.compile(
     |(?P<quantifier>[*+?]\??|\{\d+(?:,\d*)?\}\??)
     |(?P<begin>\((?:\?:)?)
     |(?P<mark>[)|])
-    |(?P<foreign>.)""",
+    |(?P<foreign>\[.*|.)""",
     re.VERBOSE | re.DOTALL,
 )
 _ANY = {False: r"[^\n]", True: r"[\s\S]"}

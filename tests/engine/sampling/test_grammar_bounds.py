@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from engine import MOST_GRAMMAR_CHARACTERS
 from engine.sampling.grammar_bounds import (
     GrammarError,
     check_gbnf,
@@ -127,3 +128,40 @@ def test_costly_gbnf_grammars_are_refused(source: str, words: str) -> None:
 def test_schemas_are_found_only_where_the_compiler_finds_them() -> None:
     source = 'start: "%json {" %json {"const": "%json {}"} /%json {}/ // %json {"a\n | %json true %json {'
     assert [inline.schema for inline in inline_schemas(source)] == [{"const": "%json {}"}, True]
+
+
+HALF_MOST = MOST_GRAMMAR_CHARACTERS // 2
+"""As many pairs of characters as a grammar may have. Steps quadratic in them would take longer than any test may."""
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('start: "' + '\\"' * HALF_MOST, "no end"),
+        ("start: /" + "\\/" * HALF_MOST, "no end"),
+        ("start: " + "[a" * HALF_MOST, "names"),
+        ("start: " + "%json " * (HALF_MOST // 3), "names"),
+        ("start: %json " + "9" * HALF_MOST, "digits"),
+    ],
+)
+def test_hostile_lark_grammars_are_refused_in_linear_time(source: str, words: str) -> None:
+    with pytest.raises(GrammarError, match=words):
+        check_lark(source)
+
+
+def test_hostile_grammars_are_checked_in_linear_time() -> None:
+    check_lark('start: "a"' + "\n " * HALF_MOST)
+    check_lark('start: "a"' + " \n" * HALF_MOST)
+    check_lark("start: " + "<a" * (HALF_MOST // 32))
+    check_gbnf('root ::= "' + '\\"' * HALF_MOST)
+    with pytest.raises(GrammarError, match="classes"):
+        check_gbnf("root ::= " + "[\\[" * HALF_MOST)
+
+
+def test_slashes_and_quotes_in_comments_and_special_tokens_begin_no_literal() -> None:
+    check_lark('start: </call> "&" <"> "&" # a "\n// a /\n')
+
+
+def test_a_regular_expression_may_have_lines() -> None:
+    with pytest.raises(GrammarError, match="regular expressions"):
+        check_lark(f"start: /{'a' * 16_383}\nb/")

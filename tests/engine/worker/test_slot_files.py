@@ -100,6 +100,7 @@ def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path
         assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
     assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / "missing" / "file").code == "file_error"
+    assert failed(client, SAVE, 0, tmp_path / ("a" * 255)).code == "file_error"
     assert failed(client, ERASE, 99).code == "invalid_value"
     assert generated(client, 2).cached == len(PROMPT) - 1
 

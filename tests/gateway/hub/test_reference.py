@@ -26,6 +26,7 @@ def test_a_reference_is_read_and_written(text: str, reference: HubReference, nam
         *("hf:user/../etc/passwd.gguf", "hf:user/repo/../../a.gguf", "hf:us--er/repo", "hf:user/repo//a.gguf"),
         *("hf:user/repo:Q4 K", "hf:-user/repo", "hf:user/repo:Q4_0/a.gguf", "hf:usér/repo", "hf:user/repo\n"),
         *("hf:user/repo/./a.gguf", "hf:https://huggingface.co/user/repo"),
+        *(f"hf:{'u' * 233}/repo", f"hf:user/{'r' * 5_000}", f"hf:user/repo/{'é' * 120}.gguf"),
     ],
 )
 def test_other_texts_are_refused(text: str) -> None:

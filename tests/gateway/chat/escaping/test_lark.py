@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from engine import Grammar, GrammarKind
-from gateway.chat.escaping.characters import IN_JSON, before
+from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError
+from gateway.chat.escaping.characters import IN_JSON, Escaping, before
 from gateway.chat.escaping.lark import escaped_lark
 from tests.gateway.chat.formats.matching import Vocabulary
 
@@ -67,3 +67,29 @@ def test_a_text_before_a_tag_matches_and_ends_there(source: str, right: list[str
     escaped = Grammar(GrammarKind.LARK, f'start: %lark {{\n{escaped_lark(before(tag), source)}\n}} "{tag}"')
     for text in (*right, *wrong):
         assert VOCABULARY.allows(escaped, text + tag) is (text in right), text
+
+
+HALF_MOST = MOST_GRAMMAR_CHARACTERS // 2
+"""As many pairs of characters as a grammar may have. Steps quadratic in them would take longer than any test may."""
+
+
+@pytest.mark.parametrize("escaping", [IN_JSON, before("</end>")])
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('start: "' + '\\"' * HALF_MOST, "no end"),
+        ("start: /" + "\\/" * HALF_MOST, "no end"),
+        ("start: " + "<" * HALF_MOST, "cannot have <"),
+        ("a" + "[ " * HALF_MOST, r"cannot have a\["),
+        ("start: /" + "[" * HALF_MOST + "/", "regular expression"),
+        ("start: /" + "[a" * HALF_MOST + "/", "regular expression"),
+    ],
+)
+def test_hostile_grammars_are_refused_in_linear_time(source: str, words: str, escaping: Escaping) -> None:
+    with pytest.raises(RequestError, match=words):
+        escaped_lark(escaping, source)
+
+
+@pytest.mark.parametrize("escaping", [IN_JSON, before("</end>")])
+def test_empty_lines_are_read_in_linear_time(escaping: Escaping) -> None:
+    assert escaped_lark(escaping, "\n " * HALF_MOST) == "\n " * HALF_MOST
