@@ -187,6 +187,7 @@ def test_waiting_requests_add_no_work_to_an_arrival_or_a_cancel(kind: str, clien
     assert_same(work(FEW), work(MANY))
 
 
+@thorough
 @pytest.mark.parametrize("clients", CLIENTS)
 def test_waiting_requests_add_no_work_when_a_slot_changes_hands(clients: str) -> None:
     def work(waiting: int) -> Work:

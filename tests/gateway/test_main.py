@@ -14,11 +14,10 @@ import pytest
 from gateway import __version__
 from gateway.__main__ import warn_of_strangers
 from gateway.keys.ring import KeyRing
+from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import program, program_of_users, said
-
-BACKENDS = ["trio", "asyncio"]
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
@@ -70,7 +69,7 @@ def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> 
     assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: file is not a database"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TRIO_FIRST)
 def test_a_usage_store_that_cannot_be_read_is_one_line_and_2(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "usage.db"
     with closing(sqlite3.connect(path)) as database:
@@ -79,7 +78,7 @@ def test_a_usage_store_that_cannot_be_read_is_one_line_and_2(tmp_path: Path, bac
     assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: no such column: key_id"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TRIO_FIRST)
 def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "cut.gguf"
     path.write_bytes(model_path().read_bytes()[:100_000])
@@ -89,7 +88,7 @@ def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -
     assert not any("Traceback" in line or "listening" in line for line in lines)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TRIO_FIRST)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
     with program_of_users("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
@@ -167,7 +166,7 @@ def test_a_unix_socket_of_another_server_is_one_line_and_4(tmp_path: Path) -> No
     assert (code, lines) == (4, [f"llama-gateway: cannot listen on {path}: Address already in use"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", TRIO_FIRST)
 def test_it_serves_tls_and_a_unix_socket_and_reloads(tmp_path: Path, backend: str) -> None:
     files = files_in(tmp_path)
     unix = tmp_path / "gateway.sock"

@@ -14,6 +14,7 @@ import pytest
 from engine import embedded_model
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
 from tests.program import ROOT, program, said
+from tests.repeat import thorough
 
 MODEL = f"hf:{REPOSITORY}:Q4_K_M"
 
@@ -66,6 +67,7 @@ def test_a_signal_ends_a_download_that_the_next_start_continues(hub: LocalHub) -
     assert [request.partition("=")[2] for request in hub.requests if request.startswith("/storage")][1] > "1"
 
 
+@thorough
 def test_ctrl_c_ends_a_pull_that_the_next_one_continues(hub: LocalHub) -> None:
     hub.held.clear()
     command = [sys.executable, "-m", "gateway", "pull", MODEL]

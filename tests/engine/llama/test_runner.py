@@ -28,6 +28,7 @@ from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
 from tests.architectures.models import family_model
 from tests.c_calls import count_calls
 from tests.models import model_path
+from tests.repeat import thorough
 
 SLOTS, CONTEXT = 3, 2048
 LONG = 1100
@@ -109,7 +110,7 @@ def last_cell(runner: LlamaRunner, seq_id: int) -> int:
     return int(llama_cpp.llama_memory_seq_pos_max(runner._context._memory, seq_id))
 
 
-@pytest.mark.parametrize("chunk", [1, 64, 511, 600])
+@pytest.mark.parametrize("chunk", [1, 64, *(pytest.param(chunk, marks=thorough) for chunk in (511, 600))])
 def test_a_long_prompt_in_chunks_is_the_prompt_at_once(runner: LlamaRunner, chunk: int) -> None:
     length = LONG if chunk > 1 else 40
     expected = generate(runner, sequence(0, prompt(length)), 8)
@@ -242,7 +243,14 @@ def run_aborted(runner: LlamaRunner, wanted: StepPlan, begun: threading.Event) -
     return result
 
 
-@pytest.mark.parametrize("done", [0.0, 0.5, 0.95], ids=["at once", "halfway", "near the end"])
+@pytest.mark.parametrize(
+    "done",
+    [
+        pytest.param(0.0, id="at once", marks=thorough),
+        pytest.param(0.5, id="halfway"),
+        pytest.param(0.95, id="near the end", marks=thorough),
+    ],
+)
 def test_an_abort_amid_any_physical_batch_is_repaired(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, done: float
 ) -> None:
