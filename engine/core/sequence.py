@@ -109,8 +109,7 @@ class Sequence:
             checkpoints: numbers of prompt tokens after which its state is worth saving, ascending.
             window: what is discarded when the slot is full; unset if `limit` makes sure that it never is.
         """
-        self.request = request
-        self.choice = choice
+        self.request, self.choice = request, choice
         self.adapters = adapter_set(request.adapters or ())
         self._partition = partition_of(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
@@ -124,13 +123,11 @@ class Sequence:
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
         self.checkpoints = checkpoints
-        drafts = self.seed is None if request.speculative is None else request.speculative
-        self.drafter = NgramDrafter(prediction or []) if drafts else None
+        self.drafter = _drafter_of(request, self.seed, prediction or [])
         self._limit = limit
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
-        limited = request.indent or request.line_seconds is not None
-        self._lines = LineLimits(request.indent, request.line_seconds) if limited else None
+        self._lines = _line_limits_of(request)
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
         self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
@@ -334,6 +331,18 @@ def _seed_of(request: GenerationRequest, choice: int) -> int | None:
     """Return the seed of a choice; None for a random one."""
     seed = request.sampling.seed
     return None if seed is None else (seed + choice) % _SEED_RANGE
+
+
+def _drafter_of(request: GenerationRequest, seed: int | None, prediction: list[int]) -> NgramDrafter | None:
+    """Return the drafter of a choice, if it may have drafts. By default a choice with a seed has none."""
+    drafts = seed is None if request.speculative is None else request.speculative
+    return NgramDrafter(prediction) if drafts else None
+
+
+def _line_limits_of(request: GenerationRequest) -> LineLimits | None:
+    """Return the limits of lines, if the request has any."""
+    limited = request.indent or request.line_seconds is not None
+    return LineLimits(request.indent, request.line_seconds) if limited else None
 
 
 def partition_of(name: str, adapters: AdapterSet = ()) -> str:

@@ -126,7 +126,7 @@ class Downloads:
             running.watchers -= 1
             if not running.watchers and not running.ended:
                 running.scope.cancel()
-                self._forget(reference, running)  # whoever comes now begins another one
+                self._forget(reference, running)  # a later request begins another one
 
     def _begin(self, reference: HubReference, tasks: TaskGroup) -> _Running:
         if len(self._running) >= MAX_DOWNLOADS:

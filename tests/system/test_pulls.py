@@ -68,7 +68,7 @@ def test_pulls_survive_cuts_and_restarts_but_not_wrong_checksums(hub: LocalHub) 
         assert client.pull(MODEL, stream=False).status == "success"
     with opened() as client:
         assert names(client) == ["tiny:latest", MODEL]
-        told = run("ollama_sdk_pull.py", str(client._client.base_url), MODEL).splitlines()
-        assert (told[0], told[-2:]) == ("pulling manifest", ["success", "17+25=42"])
+        printed = run("ollama_sdk_pull.py", str(client._client.base_url), MODEL).splitlines()
+        assert (printed[0], printed[-2:]) == ("pulling manifest", ["success", "17+25=42"])
         with pytest.raises(ollama.ResponseError, match="does not exist"):
             client.delete(MODEL)

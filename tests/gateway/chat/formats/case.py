@@ -20,7 +20,7 @@ class Case:
     family: str
     name: str
     text: str
-    told: Sequence[Delta]
+    deltas: Sequence[Delta]
     thinking: bool = False
 
     def __str__(self) -> str:

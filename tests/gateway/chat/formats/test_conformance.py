@@ -89,7 +89,7 @@ def _cuts(text: str) -> list[list[str]]:
 def test_a_text_has_the_same_deltas_at_any_cut(case: Case) -> None:
     chosen = choose(TEMPLATES[case.family])
     for pieces in _cuts(case.text):
-        assert parse(chosen, pieces, thinking=case.thinking) == case.told, pieces
+        assert parse(chosen, pieces, thinking=case.thinking) == case.deltas, pieces
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -152,14 +152,14 @@ def _closed(text: str) -> bool:
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_without_tools_every_call_is_content(family: str) -> None:
     for case in CASES:
-        if case.family == family and any(isinstance(delta, CallBegan) for delta in case.told):
-            told = parse(choose(TEMPLATES[family]), [case.text], tools=(), thinking=case.thinking)
-            assert not any(isinstance(delta, CallBegan | CallArguments) for delta in told), case
+        if case.family == family and any(isinstance(delta, CallBegan) for delta in case.deltas):
+            parsed = parse(choose(TEMPLATES[family]), [case.text], tools=(), thinking=case.thinking)
+            assert not any(isinstance(delta, CallBegan | CallArguments) for delta in parsed), case
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_deep_nesting_raises_no_exception(family: str) -> None:
-    case = next(case for case in CASES if case.family == family and case.told and "call" in case.name)
+    case = next(case for case in CASES if case.family == family and case.deltas and "call" in case.name)
     for opening in ("[", '{"a":', "{", "<tool_call>", "(("):
         whole = parse(choose(TEMPLATES[family]), [case.text[: len(case.text) // 2] + opening * 2_000])
         _check_calls(whole)

@@ -7,25 +7,25 @@ from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, stream
 
 
-def _told(family: str, *pieces: str, thinking: bool = False) -> list[list[object]]:
+def _streamed(family: str, *pieces: str, thinking: bool = False) -> list[list[object]]:
     parser = choose(TEMPLATES[family]).parser(tools=SIGNATURES, thinking=thinking)
     return [list(step) for step in stream(parser, pieces)]
 
 
 def test_content_waits_only_while_it_may_begin_a_call() -> None:
-    told = _told("hermes", "a <", "b <tool", "box> c")
-    assert told == [[ContentDelta("a")], [ContentDelta(" <b")], [ContentDelta(" <toolbox> c")], []]
+    deltas = _streamed("hermes", "a <", "b <tool", "box> c")
+    assert deltas == [[ContentDelta("a")], [ContentDelta(" <b")], [ContentDelta(" <toolbox> c")], []]
 
 
 def test_blanks_wait_for_what_follows_them() -> None:
-    assert _told("hermes", "a\n", "\nb\n") == [[ContentDelta("a")], [ContentDelta("\n\nb")], [ContentDelta("\n")]]
+    assert _streamed("hermes", "a\n", "\nb\n") == [[ContentDelta("a")], [ContentDelta("\n\nb")], [ContentDelta("\n")]]
 
 
 def test_arguments_are_streamed_once_the_name_is_known() -> None:
-    told = _told(
+    deltas = _streamed(
         "hermes", '<tool_call>{"name": "get_weather", ', '"arguments": {"ci', 'ty": "Os', "lo", '"}}</tool_call>'
     )
-    assert told == [
+    assert deltas == [
         [],
         [CallBegan(0, "get_weather"), CallArguments(0, '{"ci')],
         [CallArguments(0, 'ty": "Os')],
@@ -36,10 +36,10 @@ def test_arguments_are_streamed_once_the_name_is_known() -> None:
 
 
 def test_strings_of_other_notations_are_streamed() -> None:
-    told = _told(
+    deltas = _streamed(
         "qwen-coder", "<function=get_weather>", "\n<parameter=city>\nO", "s\n", "lo\n</para", "meter></function>"
     )
-    assert told == [
+    assert deltas == [
         [CallBegan(0, "get_weather"), CallArguments(0, "{")],
         [CallArguments(0, '"city": "O')],
         [CallArguments(0, "s")],
@@ -50,7 +50,7 @@ def test_strings_of_other_notations_are_streamed() -> None:
 
 
 def test_a_string_between_tags_is_streamed() -> None:
-    told = _told(
+    deltas = _streamed(
         "minimax",
         '<minimax:tool_call><invoke name="get_weather"><parameter name="ci',
         'ty">O',
@@ -58,7 +58,7 @@ def test_a_string_between_tags_is_streamed() -> None:
         "lo</",
         "parameter>",
     )
-    assert told == [
+    assert deltas == [
         [CallBegan(0, "get_weather"), CallArguments(0, "{")],
         [CallArguments(0, '"city": "O')],
         [CallArguments(0, "s")],
@@ -69,20 +69,20 @@ def test_a_string_between_tags_is_streamed() -> None:
 
 
 def test_a_value_of_another_type_waits_for_its_end() -> None:
-    told = _told("glm", "<tool_call>get_weather<arg_key>days</arg_key><arg_value>1", "2</arg_value>")
-    assert told[:2] == [
+    deltas = _streamed("glm", "<tool_call>get_weather<arg_key>days</arg_key><arg_value>1", "2</arg_value>")
+    assert deltas[:2] == [
         [CallBegan(0, "get_weather"), CallArguments(0, '{"days": ')],
         [CallArguments(0, "12")],
     ]
 
 
 def test_reasoning_is_streamed() -> None:
-    told = _told("hermes", "Hm", ", so", "</think>", "\n\nYes", thinking=True)
-    assert told == [[ReasoningDelta("Hm")], [ReasoningDelta(", so")], [], [ContentDelta("Yes")], []]
+    deltas = _streamed("hermes", "Hm", ", so", "</think>", "\n\nYes", thinking=True)
+    assert deltas == [[ReasoningDelta("Hm")], [ReasoningDelta(", so")], [], [ContentDelta("Yes")], []]
 
 
 def test_an_answer_in_json_is_held_back_only_until_its_first_key() -> None:
-    assert _told("llama", '{"a', 'nswer": 1', "}") == [[], [ContentDelta('{"answer": 1')], [ContentDelta("}")], []]
+    assert _streamed("llama", '{"a', 'nswer": 1', "}") == [[], [ContentDelta('{"answer": 1')], [ContentDelta("}")], []]
 
 
 @pytest.mark.parametrize("piece", ["", "\n"])
