@@ -1,5 +1,6 @@
 """Choice of the replica that holds the longest prefix of a prompt, unless it is much busier than the others."""
 
+import logging
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,8 @@ from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
 from gateway.cluster.request import Placement
 from gateway.routing.blocks import Blocks
 from gateway.routing.router import PrefixRouter, Routed
+
+logger = logging.getLogger(__name__)
 
 PERIOD = 1.0
 """Seconds between the answers of the replicas to what they hold, and the next question."""
@@ -102,6 +105,8 @@ class ModelRouter:
                 tasks.start_soon(self._ask, replica)
 
     async def _ask(self, replica: str) -> None:
+        if replica not in self._router.replicas:
+            return  # it has left since
         _, since = self._router.known(replica)
         try:
             with anyio.move_on_after(PATIENCE):
@@ -163,7 +168,10 @@ class PrefixPlacer(Placer):
     async def run(self) -> None:
         """Ask the replicas of all models again and again, until cancelled."""
         while True:
-            async with anyio.create_task_group() as tasks:
-                for router in self._routers.values():
-                    tasks.start_soon(router.refresh)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for router in self._routers.values():
+                        tasks.start_soon(router.refresh)
+            except Exception:
+                logger.exception("the replicas cannot be asked for what they hold")
             await anyio.sleep(PERIOD)

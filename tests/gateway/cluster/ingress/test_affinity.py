@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import ExitStack
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -152,3 +153,22 @@ async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> Non
     assert f'llama_gateway_routed_requests_total{{{label},reason="load"}} 2\n' in text
     assert f'llama_gateway_routed_blocks{{replica="a",{label}}} ' in text
     assert 'llama_gateway_replica_up{replica="b"} 0\n' in text
+
+
+async def test_a_defect_does_not_end_the_questions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.cluster.ingress.affinity.PERIOD", 0)
+    replicas = replicas_of("a", "b")
+    whole = replicas.holding.pop("a")
+    whole.update({1, 2})
+    replicas.holding["a"] = cast("HeldBlocks", None)
+    placer = PrefixPlacer({NAME: replicas}, {NAME: SLOTS}, PromptReader(settings_for(), b""))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(placer.run)
+        while "cannot be asked" not in caplog.text:
+            await anyio.lowlevel.checkpoint()
+        replicas.holding["a"] = whole
+        while not placer.figures[NAME].held.get("a"):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
