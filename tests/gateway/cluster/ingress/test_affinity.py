@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from gateway.cluster.ingress.affinity import LINGER, ModelRouter, PrefixPlacer
-from gateway.cluster.ingress.app import create_ingress
 from gateway.cluster.ingress.figures import own_metrics
+from gateway.cluster.ingress.opening import open_ingress
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Placement
@@ -22,6 +22,7 @@ from tests.gateway.cluster.ingress.fakes import FakeReplicas, answering, failing
 pytestmark = pytest.mark.anyio
 
 SLOTS = 2
+KEY = "sk-a"
 BLOCKS = (11, 12, 13)
 TEXT = "Once upon a time. " * 30
 READY = {"ready": 1.0}
@@ -120,17 +121,20 @@ async def test_a_request_that_another_replica_has_taken_counts_there() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # Ray runs it
 async def test_the_ingress_sends_the_next_turn_to_the_same_replica_and_a_replay_to_another() -> None:
-    settings, replicas = settings_for(), replicas_of(*"abcd")
-    reader = PromptReader(settings, b"")
-    placer = PrefixPlacer({NAME: replicas}, {NAME: SLOTS}, reader)
-    app = create_ingress(settings, {NAME: replicas}, reader.apis, placer)
-    reader.describe(NAME, replicas.described)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        for turn in range(1, 9):
-            await client.post("/v1/completions", json={"prompt": TEXT * turn})
-        replicas.answers += [*[answering(b"{}")] * 7, failing(error=ReplicaLostError("died")), answering(b"{}")]
-        response = await client.post("/v1/completions", json={"prompt": TEXT * turn})
-    assert response.status_code == 200
+    replicas = replicas_of(*"abcd")
+    replicas.holding["d"].update({1})
+    async with (
+        open_ingress(settings_for(api_key=(KEY,)), {NAME: replicas}, b"") as app,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+    ):
+        while f'replica="d",model_name="{NAME}"}} 1' not in (await client.get("/metrics")).text:
+            await anyio.lowlevel.checkpoint()
+        replicas.asked.clear()
+        replicas.answers[:] = [*[answering(b"{}")] * 8, failing(error=ReplicaLostError("died")), answering(b"{}")]
+        for turn in range(1, 10):
+            headers = {"authorization": f"Bearer {KEY}"}
+            response = await client.post("/v1/completions", json={"prompt": TEXT * turn}, headers=headers)
+            assert response.status_code == 200
     *turns, lost, again = (placement.replica for _, placement in replicas.asked)
     assert {*turns, lost} == {lost} != {again}
 
