@@ -116,6 +116,8 @@ class ModelRouter:
                 self._router.receive(replica, await self._replicas.held(replica, since))
         except ReplicaLostError:
             return
+        except Exception:
+            logger.exception("a replica cannot be asked for what it holds")
 
     def _update(self) -> None:
         """Take over the replicas and their load, if there are new reports."""
@@ -168,10 +170,7 @@ class PrefixPlacer(Placer):
     async def run(self) -> None:
         """Ask the replicas of all models again and again, until cancelled."""
         while True:
-            try:
-                async with anyio.create_task_group() as tasks:
-                    for router in self._routers.values():
-                        tasks.start_soon(router.refresh)
-            except Exception:
-                logger.exception("the replicas cannot be asked for what they hold")
+            async with anyio.create_task_group() as tasks:
+                for router in self._routers.values():
+                    tasks.start_soon(router.refresh)
             await anyio.sleep(PERIOD)

@@ -159,7 +159,7 @@ async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> Non
     assert 'llama_gateway_replica_up{replica="b"} 0\n' in text
 
 
-async def test_a_defect_does_not_end_the_questions(
+async def test_a_defect_of_one_replica_does_not_end_the_questions(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("gateway.cluster.ingress.affinity.PERIOD", 0)
