@@ -1,0 +1,38 @@
+"""Opening of the shared stores."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from gateway.apis.openai.shared_store.conversations import SharedConversations
+from gateway.apis.openai.shared_store.entries import Bounds
+from gateway.apis.openai.shared_store.presence import Presence
+from gateway.apis.openai.shared_store.responses import SharedResponses
+from gateway.apis.openai.shared_store.schema import SCHEMA
+from gateway.apis.openai.shared_store.storage import Storage
+from gateway.apis.openai.stores import Stores
+from gateway.storage.place import open_database
+
+
+async def open_shared_stores(url: str, bounds: Bounds) -> Stores:
+    """Return the stores in a PostgreSQL database, which all gateways with its URL share.
+
+    Raises:
+        StorageError: the database cannot be used.
+    """
+    database = open_database(url)
+    await database.create(SCHEMA)
+    presence = Presence(Storage(open_database(url)), bounds)
+    storage = Storage(database)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        try:
+            async with presence.open():
+                yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await storage.close()
+
+    return Stores(SharedResponses(storage, presence, bounds), SharedConversations(storage, presence, bounds), opened)
