@@ -1,6 +1,6 @@
 """All stores of responses and conversations do the same: those in memory, and in PostgreSQL where it is installed."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -11,7 +11,6 @@ from gateway.apis.openai.responses.store.pages import Page
 from tests.gateway.apis.openai.stores import conversation_cases, response_cases
 from tests.gateway.apis.openai.stores.bench import Bench, MemoryBench, SharedBench
 from tests.gateway.apis.openai.stores.conversation_cases import Step, every_page_is_that_of_a_list
-from tests.postgres import programs, serving_postgres
 
 pytestmark = pytest.mark.anyio
 CASES = (*response_cases.CASES, *conversation_cases.CASES)
@@ -25,15 +24,6 @@ PAGES = st.builds(
     include=st.just([]),
 )
 STEPS: st.SearchStrategy[Step] = st.lists(NAMES, max_size=3) | NAMES | PAGES
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as place:
-        yield place
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
