@@ -57,13 +57,13 @@ def say_nothing(_generation: FakeGeneration) -> None:
 
 
 @asynccontextmanager
-async def nodes(url: str, *engines: FakeEngine, lease: float = 0.3) -> AsyncIterator[list[Node]]:
+async def nodes(url: str, *engines: FakeEngine) -> AsyncIterator[list[Node]]:
     """Run gateways on one empty database."""
     with anyio.fail_after(20):
         async with AsyncExitStack() as stack:
             opened = []
             for engine in engines:
-                stores = await open_shared_stores(url, BOUNDS, lease=lease)
+                stores = await open_shared_stores(url, BOUNDS)
                 gateway = gateway_of(engine, equipment=Equipment(stores=stores))
                 await stack.enter_async_context(stores.open())
                 await stack.enter_async_context(gateway.background.open())
