@@ -541,6 +541,15 @@ def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reaso
     assert complaint("--usage", place).endswith(f": {reason}")
 
 
+def test_responses_are_shared_in_postgresql_only(tmp_path: Path) -> None:
+    assert read_settings(["serve"], {}).responses_store is None
+    place = "postgresql://user:word@example.org/texts"
+    settings = read_settings(["serve", "--responses-store", place], {})
+    assert (settings.responses_store, "word" in repr(settings)) == (place, False)
+    complained = complaint("--responses-store", str(tmp_path / "texts.db"))
+    assert complained.endswith(": this is no URL that begins with postgresql://")
+
+
 def test_a_model_of_the_hub_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read_settings(["serve", "--model", "hf:someone/some-GGUF:Q8_0"], {})
     assert settings.model == HubReference("someone/some-GGUF", "Q8_0")
