@@ -7,7 +7,8 @@ from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.shared_store.schema import LOCK
 from gateway.storage.database import Execute
 
-OWNERS = "SELECT owner, count(*), sum(bytes) FROM stored_entries GROUP BY owner ORDER BY max(used)"
+OWNERS = """SELECT owner, entries, bytes FROM stored_owners o
+    ORDER BY (SELECT max(used) FROM stored_entries e WHERE e.owner = o.owner)"""
 OLDEST = "SELECT id, bytes FROM stored_entries WHERE owner = ? ORDER BY used LIMIT 100"
 USE = """UPDATE stored_entries SET used = nextval('stored_uses') WHERE id IN
     (SELECT id FROM stored_entries WHERE id = ANY(?) AND owner = ? FOR UPDATE SKIP LOCKED)"""
@@ -66,7 +67,7 @@ def make_room(execute: Execute, entry: bytes, size: int, bounds: Bounds) -> None
     if size > bounds.bytes:
         _remove(execute, [entry])
         return
-    owners = {owner: (int(count), int(total)) for owner, count, total in execute(OWNERS)}
+    owners = {owner: (count, total) for owner, count, total in execute(OWNERS)}
     while _overflows(owners.values(), bounds):
         largest = max(owners, key=lambda owner: _part(owners[owner], bounds))
         share = 1 / len(owners)

@@ -85,7 +85,7 @@ class SharedBench(Bench):
     async def open(self, *, max_entries: int = 100, max_bytes: int = 10**7, max_recalled_bytes: int = 10**6) -> Stores:
         stores = await open_shared_stores(self.url, Bounds(max_entries, max_bytes, max_recalled_bytes))
         self._opened.append(stores)
-        self.rows("TRUNCATE stored_entries, stored_running, stored_gateways CASCADE")
+        self.rows("TRUNCATE stored_entries, stored_owners, stored_running, stored_gateways CASCADE")
         return stores
 
     @override
@@ -94,7 +94,7 @@ class SharedBench(Bench):
 
     @override
     async def is_empty(self) -> bool:
-        tables = ("stored_entries", "stored_responses", "stored_conversations", "stored_items")
+        tables = ("stored_entries", "stored_owners", "stored_responses", "stored_conversations", "stored_items")
         return not any(self.rows(f"TABLE {table}") for table in tables)
 
     async def close(self) -> None:
