@@ -199,6 +199,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "control_vector": str(model),
     }
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
+    stores["responses_store"] = "postgresql://localhost/texts"
     values = {**VALUES, **files, **stores}
     assert values.keys() == flag_fields().keys() - {"kv_unified"}  # which --context-shift excludes
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]

@@ -150,17 +150,12 @@ class BackgroundResponses:
 
     async def _keep(self, work: ResponseWork) -> None:
         """Store an ended response. Waits for a store that fails, but not for ever: no client waits for it here."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
+        for _ in range(ATTEMPTS):
+            with suppress(RefusedError):
                 await self._store.put(work.owner, work.answer.stored(work.inputs))
-            except RefusedError as failure:
-                logger.warning("cannot store the response %s: %s", work.answer.id, failure)
-                if attempt == ATTEMPTS:
-                    logger.error("the response %s is lost", work.answer.id)  # noqa: TRY400 - no defect of this program
-                else:
-                    await anyio.sleep(PAUSE)
-            else:
                 return
+            await anyio.sleep(PAUSE)
+        logger.error("the response %s is lost: it could not be stored", work.answer.id)
 
     def _forget(self, work: ResponseWork) -> None:
         """Remove a response that no longer runs. Has no effect if it was removed before."""

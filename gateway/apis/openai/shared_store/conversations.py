@@ -147,10 +147,13 @@ class SharedConversations(ConversationStore):
     @override
     async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
         entry, name = id_of(conversation_id), secrets.token_hex(8)
+        begun = False
 
         def work(execute: Execute, _head: Conversation) -> Sequence[EncodedItem]:
+            nonlocal begun
             items = self._read(execute, entry)
             self._presence.renew(execute)
+            begun = True
             execute(BEGIN, (name, self._presence.gateway, entry))
             return items
 
@@ -161,7 +164,8 @@ class SharedConversations(ConversationStore):
         try:
             return turn, await self._use(owner, conversation_id, work, turn=name)
         except BaseException:
-            turn.abandon()  # it may have begun
+            if begun:
+                turn.abandon()
             raise
 
     def _end(self, execute: Execute, owner: str, entry: bytes, turn: str, items: Sequence[EncodedItem]) -> None:
@@ -198,10 +202,10 @@ class SharedConversations(ConversationStore):
         def run(execute: Execute) -> T:
             if changes:
                 lock(execute)
-            use(execute, owner, [id_of(conversation_id)])
             found = execute(HEAD, (id_of(conversation_id), owner))
             if not found:
                 raise conversation_not_found(conversation_id)
+            use(execute, owner, [id_of(conversation_id)])
             ((head, current),) = found
             if turn is not None and current not in {None, turn} and not self._presence.is_abandoned(current):
                 raise locked()

@@ -14,7 +14,9 @@ from gateway.storage.database import Execute
 DEAD = "NOT EXISTS (SELECT 1 FROM stored_gateways g WHERE g.id = gateway AND g.expires_at > clock_timestamp())"
 ANY = f"SELECT 1 FROM stored_running WHERE id = ANY(?) OR {DEAD} LIMIT 1"  # noqa: S608 - constants
 TAKE = f"DELETE FROM stored_running WHERE id = ANY(?) OR {DEAD} RETURNING owner, response"  # noqa: S608 - constants
-FORGET = "DELETE FROM stored_gateways WHERE expires_at < clock_timestamp()"
+FORGET = """DELETE FROM stored_gateways WHERE id IN
+    (SELECT id FROM stored_gateways WHERE expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED)"""
+"""Never waits: a gateway that is locked renews its lease."""
 LOST = {"code": "server_error", "message": "The server that ran this response has ended."}
 
 

@@ -58,7 +58,6 @@ class Presence:
         self._bounds = bounds
         self._lease = lease
         self._announced: dict[bytes, _Announced] = {}
-        self._left_over: set[bytes] = set()
         self._abandoned: set[str] = set()
         self._wake = anyio.Event()
 
@@ -114,29 +113,25 @@ class Presence:
 
     async def _run(self) -> None:
         while True:
-            await self._beat()
+            with suppress(RefusedError):  # it is reported
+                await self._beat()
             with anyio.move_on_after(POLL_INTERVAL if self._announced else self._lease / 3):
                 await self._wake.wait()
                 self._wake = anyio.Event()
 
     async def _beat(self) -> None:
-        abandoned, left_over = set(self._abandoned), set(self._left_over)
-        visible = [name for name, announced in self._announced.items() if announced.visible]
+        visible = {name for name, announced in self._announced.items() if announced.visible}
 
-        def work(execute: Execute) -> dict[bytes, bool]:
+        def renew(execute: Execute) -> dict[bytes, bool]:
             self.renew(execute)
-            if abandoned:
-                execute(RELEASE, (list(abandoned),))
-            fail_orphans(execute, left_over, self._bounds)
             return dict(execute(OWN, (self.gateway,)))
 
-        try:
-            found = await self._storage.run(work)
-        except RefusedError:
-            return  # it is reported
-        self._abandoned -= abandoned
-        self._left_over = found.keys() - self._announced.keys()
-        self._cancel({name for name, cancelled in found.items() if cancelled} | (set(visible) - found.keys()))
+        if self._abandoned:
+            await self.released()
+        found = await self._storage.run(renew)
+        self._cancel({name for name, cancelled in found.items() if cancelled} | (visible - found.keys()))
+        left_over = found.keys() - self._announced.keys()
+        await self._storage.run(lambda execute: fail_orphans(execute, left_over, self._bounds))
 
     def _cancel(self, responses: Collection[bytes]) -> None:
         for response in responses:

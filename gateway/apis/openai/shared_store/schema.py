@@ -4,6 +4,9 @@ An entry is a response that has ended, or a conversation. Its items go with it. 
 owner, because to count them for each change would take long if there are many. Whatever changes the number or the sizes
 of entries holds one lock, so that the limits hold for all gateways together. Ids are bytes, because clients choose
 those of items, and a text of PostgreSQL takes no zero.
+
+Transactions lock in one order, so that none waits for another in a circle: the store, a conversation, a gateway. What
+only marks an entry as used never waits.
 """
 
 SCHEMA = (

@@ -1,7 +1,8 @@
 """Gateways that share their responses and conversations in one database, also when one of them dies."""
 
+import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,13 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import RequestError
+from gateway.apis.openai.responses.store.pages import Page
 from gateway.apis.openai.shared_store import presence
 from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.opening import open_shared_stores
+from gateway.apis.openai.stores import Stores
 from gateway.app import Equipment, Gateway
+from gateway.middleware.errors import RefusedError
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
@@ -196,3 +200,44 @@ async def test_the_limits_count_for_all_gateways_together(url: str) -> None:
     async with second.open():
         """Close it."""
     await bench.close()
+
+
+@pytest.mark.thorough
+async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None:
+    bench = SharedBench(url)
+    chance = random.Random(1)
+    gateways = [await bench.open(max_entries=12) for _ in range(3)]
+    conversations = [await created(gateways[0], owner=OWNER) for _ in range(3)]
+
+    async def change(number: int, stores: Stores) -> None:
+        conversation = chance.choice(conversations)
+        with suppress(RequestError, RefusedError):
+            match chance.randrange(6):
+                case 0:
+                    await stores.responses.put(OWNER, response(f"{number}", item("same")))
+                case 1:
+                    await stores.conversations.page(OWNER, conversation, Page())
+                case 2:
+                    await stores.conversations.add(OWNER, conversation, items(f"{number}"))
+                case 3:
+                    await stores.responses.announce(OWNER, response(f"{number}", background=True), lambda: None)
+                    await stores.responses.put(OWNER, response(f"{number}", background=True))
+                    stores.responses.forget(f"{number}")
+                case _:
+                    turn, _ = await stores.conversations.begin(OWNER, conversation)
+                    await (turn.end(items(f"{number}")) if number % 3 else turn.cancel())
+
+    async def client(first: int, stores: Stores) -> None:
+        for number in range(first, first + 40):
+            await change(number, stores)
+
+    async with AsyncExitStack() as stack:
+        for stores in gateways:
+            await stack.enter_async_context(stores.open())
+        async with anyio.create_task_group() as tasks:
+            for number, stores in enumerate(2 * gateways):
+                tasks.start_soon(client, 1000 * number, stores)
+    ((circles,),) = bench.rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    assert circles == 0
+    counted = bench.rows("SELECT owner, count(*), sum(bytes) FROM stored_entries GROUP BY owner")
+    assert counted == bench.rows("SELECT * FROM stored_owners")
