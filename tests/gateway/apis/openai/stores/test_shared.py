@@ -216,7 +216,7 @@ async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None
                 case 0:
                     await stores.responses.put(OWNER, response(f"{number}", item("same")))
                 case 1:
-                    await stores.conversations.page(OWNER, conversation, Page())
+                    await stores.conversations.page(OWNER, conversation, Page(limit=5))
                 case 2:
                     await stores.conversations.add(OWNER, conversation, items(f"{number}"))
                 case 3:
