@@ -1,7 +1,7 @@
 """Responses that run in the background, without a waiting client."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -149,13 +149,10 @@ class BackgroundResponses:
             running.finished.set()
 
     async def _keep(self, work: ResponseWork) -> None:
-        """Store an ended response. Waits for a store that fails, but not for ever: no client waits for it here."""
-        for _ in range(ATTEMPTS):
-            with suppress(RefusedError):
-                await self._store.put(work.owner, work.answer.stored(work.inputs))
-                return
-            await anyio.sleep(PAUSE)
-        logger.error("the response %s is lost: it could not be stored", work.answer.id)
+        try:
+            await _patiently(lambda: self._store.put(work.owner, work.answer.stored(work.inputs)))
+        except RefusedError as refused:
+            logger.error("the response %s is lost: %s", work.answer.id, refused)  # noqa: TRY400 - no defect of ours
 
     def _forget(self, work: ResponseWork) -> None:
         """Remove a response that no longer runs. Has no effect if it was removed before."""
@@ -191,10 +188,20 @@ class BackgroundResponses:
             await self._start(running.work)
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
-            await running.work.end_turn()
+            await _patiently(running.work.end_turn)
         if deadline.cancelled_caught:
             _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)
+
+
+async def _patiently(change: Callable[[], Awaitable[None]]) -> None:
+    """Change a store. Waits for one that fails, but not for ever: no client waits here. Raises its last error."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(RefusedError):
+            await change()
+            return
+        await anyio.sleep(PAUSE)
+    await change()
 
 
 def _close(running: _Running, reason: str, cause: Cause) -> None:

@@ -149,7 +149,8 @@ async def test_a_stream_that_cannot_be_stored_ends_with_an_error(url: str) -> No
 async def test_a_background_response_waits_for_the_database_at_its_end(url: str) -> None:
     engine = chatting(lambda _generation: None)
     async with stores_on(url) as (database, stores), app_on(stores, engine) as app:
-        made = (await post(app, PATH, {"input": "Hi", "background": True})).json
+        conversation = (await post(app, "/v1/conversations", {})).json["id"]
+        made = (await post(app, PATH, {"input": "Hi", "background": True, "conversation": conversation})).json
         database.away = True
         engine.generations[0].put(Finished(0, "Hello", FinishReason.STOP, 1, 0))
         await anyio.wait_all_tasks_blocked()
@@ -157,6 +158,8 @@ async def test_a_background_response_waits_for_the_database_at_its_end(url: str)
         while (reply := (await get(app, f"{PATH}/{made['id']}")).json)["status"] != "completed":
             await anyio.lowlevel.checkpoint()
         assert reply["output"][0]["content"][0]["text"] == "Hello"
+        kept = (await get(app, f"/v1/conversations/{conversation}/items")).json["data"]
+        assert [item["role"] for item in kept] == ["assistant", "user"]
 
 
 async def test_a_change_whose_answer_was_lost_is_made_once(url: str) -> None:
