@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import anyio
 import orjson
 from typing_extensions import override
 
@@ -267,8 +266,7 @@ class _SharedTurn(Turn):
     async def cancel(self) -> None:
         if not self._over:
             self.abandon()
-            with anyio.CancelScope(shield=True):
-                await self._presence.released()
+            await self._presence.released()
 
     @override
     def abandon(self) -> None:

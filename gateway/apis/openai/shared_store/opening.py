@@ -3,8 +3,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import anyio
-
 from gateway.apis.openai.shared_store.conversations import SharedConversations
 from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.presence import LEASE, Presence
@@ -37,7 +35,6 @@ async def open_shared_stores(url: str, bounds: Bounds, *, lease: float = LEASE) 
             async with presence.open():
                 yield
         finally:
-            with anyio.CancelScope(shield=True):
-                await storage.close()
+            await storage.close()
 
     return Stores(SharedResponses(storage, presence, bounds), SharedConversations(storage, presence, bounds), opened)

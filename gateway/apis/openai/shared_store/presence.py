@@ -104,12 +104,11 @@ class Presence:
                 yield
                 tasks.cancel_scope.cancel()
         finally:
-            with anyio.CancelScope(shield=True):
-                try:
-                    await self._storage.run(self._leave)
-                except RefusedError:
-                    logger.warning("stored responses and conversations stay locked for %g seconds", self._lease)
-                await self._storage.close()
+            try:
+                await self._storage.run(self._leave)
+            except RefusedError:
+                logger.warning("stored responses and conversations stay locked for %g seconds", self._lease)
+            await self._storage.close()
 
     async def _run(self) -> None:
         while True:

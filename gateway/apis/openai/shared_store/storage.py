@@ -9,14 +9,14 @@ from typing import TypeVar
 import anyio
 
 from gateway.middleware.errors import SERVER, Problem, RefusedError, retry_after
-from gateway.storage.database import Database, StorageError, Work
+from gateway.storage.database import Database, Execute, StorageError, Work
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Maximum time that a request waits for the work of others in the database, in seconds."""
+"""Maximum time that a request waits for the database, in seconds."""
 RETRY_INTERVAL = 1.0
 """Seconds after a failure in which nothing is tried."""
 UNAVAILABLE = Problem(
@@ -40,17 +40,28 @@ class Storage:
         self._failed_at: float | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """Run one transaction, and return its result.
+        """Run one transaction, and return its result. Is not interrupted, and takes at most `PATIENCE`.
+
+        What has not ended by then has no effect, unless the database is just about to store it.
 
         Raises:
             RefusedError: 503, the database cannot be used.
         """
         if self._failed_at is not None and time.monotonic() < self._failed_at + RETRY_INTERVAL:
             raise RefusedError(UNAVAILABLE)
+        given_up = False
+
+        def in_time(execute: Execute) -> T:
+            result = work(execute)
+            if given_up:
+                raise StorageError("the work took too long")
+            return result
+
         try:
-            with anyio.fail_after(PATIENCE):
-                result = await _twice(lambda: self._database.write(work))
+            with anyio.fail_after(PATIENCE, shield=True):
+                result = await _twice(lambda: self._database.read(in_time))  # `write` would wait for the thread
         except (StorageError, TimeoutError) as failure:
+            given_up = True
             self._report_failure(str(failure) or f"there was no answer within {PATIENCE:g} seconds")
             raise RefusedError(UNAVAILABLE) from failure
         self._report_success()
@@ -62,8 +73,9 @@ class Storage:
             await self.run(lambda execute: execute("SELECT 1"))
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._database.close()
+        """Close the connection. Leaves one behind whose database does not answer. Is not interrupted."""
+        with anyio.move_on_after(PATIENCE, shield=True):
+            await self._database.close()
 
     def _report_failure(self, failure: str) -> None:
         if self._failed_at is None:

@@ -1,5 +1,6 @@
 """A database that is away, or whose answers are lost: clear refusals, and nothing is stored twice."""
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from gateway.apis.openai.shared_store.responses import SharedResponses
 from gateway.apis.openai.shared_store.storage import Storage
 from gateway.apis.openai.stores import Stores
 from gateway.app import Equipment
-from gateway.storage.database import StorageError, Work
+from gateway.storage.database import Execute, StorageError, Work
 from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, found, ids, item, items, response
@@ -41,11 +42,20 @@ class Flaky(PostgresDatabase):
     away = False
     lost = 0
 
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.answers = threading.Event()
+        self.answers.set()
+
     @override
-    async def write(self, work: Work[T]) -> T:
+    async def read(self, work: Work[T]) -> T:
+        def run(execute: Execute) -> T:
+            self.answers.wait(20)
+            return work(execute)
+
         if self.away:
             raise StorageError("the database is away")
-        result = await super().write(work)
+        result = await super().read(run)
         if self.lost:
             self.lost -= 1
             raise StorageError("the connection was lost")
@@ -190,3 +200,18 @@ async def test_a_turn_that_cannot_be_ended_now_ends_later(url: str) -> None:
         turn.abandon()
         database.away = False
         await (await stores.conversations.begin(OWNER, conversation))[0].cancel()
+
+
+async def test_a_database_that_does_not_answer_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stores_on(url) as (database, stores), app_on(stores, chatting(answering("Hello"))) as app:
+        conversation = (await post(app, "/v1/conversations", {})).json["id"]
+        database.answers.clear()
+        with monkeypatch.context() as impatient:
+            impatient.setattr(storage, "PATIENCE", 0.05)
+            for _ in range(2):
+                reply = await post(app, PATH, {"input": "Hi", "conversation": conversation})
+                assert refusal(reply) == (503, "store_unavailable", "true")
+        database.answers.set()
+        assert (await post(app, PATH, {"input": "Hi", "conversation": conversation})).status == 200
+        kept = (await get(app, f"/v1/conversations/{conversation}/items")).json["data"]
+        assert len(kept) == 2, "what was given up had no effect"
