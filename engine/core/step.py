@@ -137,6 +137,8 @@ class StepResult:
     """Duration of the step."""
     scores: tuple[tuple[Score, ...], ...] = ()
     """For each chunk that scores, in the plan's order: the scores of `Chunk.scored`. Empty unless DONE."""
+    whole_rows: int = 0
+    """Number of rows whose logits of the whole vocabulary were copied to the host."""
 
 
 class Runner(Protocol):

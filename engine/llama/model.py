@@ -21,6 +21,7 @@ from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention
+from engine.llama.backend_sampling.choice import choose_backend_sampling
 from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
@@ -63,6 +64,8 @@ class LlamaModel:
     """True if a sequence has only a recurrent state, and no cells of tokens."""
     window: int
     """Tokens of the sliding window; 0 without one."""
+    backend_sampling: bool | None
+    """True if the device selects the best tokens of each row; None if this is measured first."""
     adapters: LoraAdapters
     """The LoRA adapters."""
     control: ControlVector | None
@@ -97,7 +100,9 @@ class LlamaModel:
             needs_flash = config.hardware.split_mode == "tensor"
             self.attention = choose_attention(needs_flash or config.flash_attention, max(keys))
             check_cell_types(config, keys, values, self.attention, window=self.window)
-            self.memory = self._plan_memory(handle, config, load, params, _rooms(handle, config, load, log, available))
+            self.backend_sampling = choose_backend_sampling(config, load.placement)
+            sampled = replace(config, backend_sampling=self.backend_sampling is not False)
+            self.memory = self._plan_memory(handle, sampled, load, params, _rooms(handle, config, load, log, available))
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
             self.traits = self._traits(handle, config, load.placement.devices)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)

@@ -6,6 +6,7 @@ from typing import Final
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.drafts.speculation import LENGTHS
 from engine.core.step import SCORED_AT_ONCE
 from engine.llama.attention import Attention
 from engine.llama.devices import Device
@@ -51,6 +52,7 @@ def context_params(
     params.n_seq_max = config.slots
     params.n_batch, params.n_ubatch = BATCH_ROWS, physical_batch(attention, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
+    params.n_outputs_max_per_seq = 1 + LENGTHS[-1]  # of sequences with a sampler
     params.flash_attn_type = attention.kind
     params.type_k, params.type_v = CELL_TYPES[config.kv_type_k].number, CELL_TYPES[config.kv_type_v].number
     params.kv_unified = config.kv_unified
