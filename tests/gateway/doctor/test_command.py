@@ -64,6 +64,7 @@ def test_the_real_machine_and_the_embedded_model(run: Run) -> None:
     assert (printed["model"]["architecture"], printed["model"]["tool_format"]) == ("llama", "hermes")
     assert (printed["serving"]["slots"], printed["serving"]["context"]) == (3, 512)
     assert printed["serving"]["kv_bytes"] == 3 * 512 * printed["model"]["bytes_per_token"]
+    assert printed["serving"]["backend_sampling"] is False
     assert [finding for finding in printed["findings"] if finding["level"] == "problem"] == []
     assert RepackCache().works() is True
 
@@ -77,6 +78,7 @@ def test_the_text_has_all_parts(examined: list[EngineConfig | None], run: Run) -
     assert "  slots           8 of 4,096 tokens each\n" in out
     assert "  context         4,096 tokens trained, 1 KiB of KV cells each\n" in out
     assert "  chat template   in the file, tools as plain\n" in out
+    assert "  sampling        on the CPU\n" in out
     assert examined == [EngineConfig(model=TINY)]
 
 
