@@ -1,6 +1,7 @@
 """One step: the contract between the scheduler, which decides, and a runner, which computes."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -94,6 +95,19 @@ class StepPlan:
     def tokens(self) -> int:
         """Number of tokens to compute, draft tokens included."""
         return sum([chunk.count for chunk in self.chunks]) + self.drafted
+
+    def weight_passes(self) -> Iterator["StepPlan"]:
+        """Yield the plan in parts that need a weight pass each where each slot has cells of its own.
+
+        A part has neighbouring slots with equally many rows.
+        """
+        part: list[Chunk] = []
+        for chunk in self.chunks:
+            if part and (chunk.rows, chunk.seq_id) != (part[-1].rows, part[-1].seq_id + 1):
+                yield replace(self, chunks=tuple(part))
+                part = []
+            part.append(chunk)
+        yield replace(self, chunks=tuple(part))
 
     @property
     def depth(self) -> int:

@@ -250,6 +250,11 @@ class LlamaContext:
         llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
 
+    @property
+    def aborted(self) -> bool:
+        """True after `abort` and before the next `arm`."""
+        return self._abort.is_set
+
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""
         self._abort.set()

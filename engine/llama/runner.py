@@ -59,6 +59,7 @@ class LlamaRunner(Runner):
         )
         self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}
+        self._in_parts = not (model.aborts or config.kv_unified)
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context, self._best = _open_context(model, config, resources)
@@ -161,6 +162,30 @@ class LlamaRunner(Runner):
             EngineFault: the model can no longer be trusted.
             ValueError: the plan is invalid.
         """
+        return self._run_parts(plan) if self._in_parts and not plan.drafted else self._run(plan)
+
+    def _run_parts(self, plan: StepPlan) -> StepResult:
+        """Run a step that the device cannot abort. An abort waits for one weight pass.
+
+        Draft tokens make rows of unlike length, which llama.cpp cuts into fewer passes.
+        """
+        seconds = 0.0
+        results: list[StepResult] = []
+        for part in plan.weight_passes():
+            if self._context.aborted:
+                self._undo(plan)
+                return StepResult(Outcome.ABORTED, (), seconds)
+            results.append(result := self._run(part))
+            seconds += result.seconds
+            if result.outcome is not Outcome.DONE:
+                self._undo(plan)
+                return StepResult(result.outcome, (), seconds)
+        draws = tuple(draw for result in results for draw in result.draws)
+        scores = tuple(score for result in results for score in result.scores)
+        return StepResult(Outcome.DONE, draws, seconds, scores, sum(result.whole_rows for result in results))
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        """Run one step by one call to llama.cpp."""
         self._fill(plan)
         self._context.use_adapters(plan.adapters)
         if self._best:

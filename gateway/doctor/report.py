@@ -106,6 +106,8 @@ def _serving(serving: ServingReport) -> Rows:
     yield "memory", f"{gigabytes(model.size)} weights, {gigabytes(serving.cache_bytes)} KV cache"
     if model.generates:
         yield "sampling", _SELECTION[serving.backend_sampling]
+        after = "at once" if serving.aborts else f"after a step of at most {serving.largest_step} tokens"
+        yield "cancel", f"ends a prompt {after}"
     yield "prefix store", f"at most {gigabytes(serving.prefix_store)}"
 
 
@@ -140,5 +142,7 @@ def _serving_object(serving: ServingReport) -> dict[str, Any]:
         "kv_bytes": serving.cache_bytes,
         "prefix_store_bytes": serving.prefix_store,
         "backend_sampling": serving.backend_sampling,
+        "aborts_steps": serving.aborts,
+        "largest_step": serving.largest_step,
         "context_by_slots": {str(slots): context for slots, context in serving.contexts.items()},
     }

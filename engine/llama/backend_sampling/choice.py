@@ -18,5 +18,5 @@ def choose_backend_sampling(config: EngineConfig, placement: Placement) -> bool 
             logger.warning("--backend-sampling has no effect: llama.cpp cannot do it with --split-mode tensor")
         return False
     if config.backend_sampling is None:
-        return None if placement.devices and placement.gpu_layers else False
+        return None if placement.offloads else False
     return config.backend_sampling

@@ -1,6 +1,5 @@
 """The parameters of the context that generates."""
 
-from collections.abc import Iterable
 from typing import Final
 
 import llama_cpp
@@ -9,7 +8,6 @@ from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
 from engine.core.step import SCORED_AT_ONCE
 from engine.llama.attention import Attention
-from engine.llama.devices import Device
 from engine.llama.memory.cell_types import CELL_TYPES
 
 CELL_BLOCK: Final = 256
@@ -28,12 +26,13 @@ def physical_batch(attention: Attention, slots: int) -> int:
     return max(attention.batch, slots)
 
 
-def largest_step(attention: Attention, slots: int, offloaded_to: Iterable[Device]) -> int:
+def largest_step(attention: Attention, slots: int, *, aborts: bool) -> int:
     """Return the maximum number of tokens of a prompt step.
 
-    Where a device cannot abort, it is that of a physical batch: a cancelled prompt is computed to the end of its step.
+    Where a step cannot be aborted, it is that of a physical batch: a cancelled prompt is computed to the end of its
+    step.
     """
-    return BATCH_ROWS if all(device.aborts for device in offloaded_to) else physical_batch(attention, slots)
+    return BATCH_ROWS if aborts else physical_batch(attention, slots)
 
 
 def context_params(
