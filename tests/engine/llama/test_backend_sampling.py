@@ -28,6 +28,7 @@ from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Reasoning, Sampling
 from engine.sampling.sampler import best_are_enough
+from tests.c_calls import Handles
 from tests.models import model_path
 
 SLOTS, PATIENCE = 4, 3
@@ -302,6 +303,18 @@ def test_the_measurement_leaves_empty_slots(model: LlamaModel) -> None:
     with opened(model, choice=True) as runner:
         runner.probe()
         assert given(runner)
+
+
+def test_each_sampler_is_freed_once(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    handles = Handles(monkeypatch)
+    with opened(model, choice=True) as runner:
+        runner.probe()
+        for seq_id, logprobs in enumerate((None, 1)):
+            generate(runner, 2, sequence(seq_id, TOP_K, logprobs=logprobs))
+        assert not given(runner)
+        generate(runner, PATIENCE + 1, sequence(2, TOP_K))
+        assert given(runner)
+    assert (handles.alive, handles.mistakes) == ({}, [])
 
 
 def test_a_device_without_the_operations_leaves_the_draws_to_the_host(
