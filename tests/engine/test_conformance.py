@@ -107,6 +107,7 @@ def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
     runner.arm()
     result = runner.run(plan)
     assert result.outcome is Outcome.DONE
+    assert result.whole_rows in {0, sum(chunk.sample for chunk in plan.chunks)}
     assert result.seconds > 0
     draws = iter(result.draws)
     drawn = []

@@ -20,8 +20,8 @@ from engine.sampling.native_calls import short
 from engine.sampling.sampler import best_are_enough
 
 PATIENCE: Final = 256
-"""Steps. A change of the samplers allocates the buffers of the graph again: 13 ms on two cores for a model of 28
-layers. So at most one step in so many has samplers attached before it, and detached."""
+"""Steps. A change of the samplers makes the graph and its buffers again, 20 to 50 ms of CPU for a model of 28 layers.
+So they are attached and detached at most once in so many steps."""
 _TRIALS = 5
 
 _get_ids = short(llama_cpp.llama_get_sampled_candidates_ith)

@@ -33,19 +33,28 @@ from tests.models import model_path
 
 SLOTS, PATIENCE = 4, 3
 CONFIG = EngineConfig(model=str(model_path()), slots=SLOTS, context=256, threads=1, backend_sampling=True)
-GREEDY = Sampling(temperature=0.0)
-TOP_K = Sampling(temperature=0.9, top_k=40, top_p=0.95, min_p=0.02)
+
+
+def greedy(**fields: Any) -> Sampling:
+    return Sampling(temperature=0.0, **fields)
+
+
+def top_k(count: int = 40, **fields: Any) -> Sampling:
+    return Sampling(temperature=0.9, top_k=count, top_p=0.95, min_p=0.02, **fields)
+
+
+GREEDY, TOP_K = greedy(), top_k()
 ENOUGH = {
     "greedy": GREEDY,
-    "greedy without an end": replace(GREEDY, ignore_eos=True),
+    "greedy without an end": greedy(ignore_eos=True),
     "top_k": TOP_K,
     "all of the best": Sampling(temperature=2.0, top_k=BEST),
     "other samplers behind": Sampling(
         top_k=30, typical_p=0.9, xtc_probability=0.5, xtc_threshold=0.05, temperature=1.5, dynatemp_range=0.5
     ),
     "another order": Sampling(top_k=20, min_p=0.05, temperature=1.3, samplers=("top_k", "temperature", "min_p")),
-    "no end yet": replace(TOP_K, min_tokens=20),
-    "no end": replace(TOP_K, top_k=3, ignore_eos=True),
+    "no end yet": top_k(min_tokens=20),
+    "no end": top_k(3, ignore_eos=True),
 }
 NEED_ALL = {
     "all tokens": Sampling(temperature=1.0),
@@ -53,8 +62,8 @@ NEED_ALL = {
     "min_p alone": Sampling(min_p=0.1),
     "too many": Sampling(temperature=1.0, top_k=BEST + 1),
     "too many without the end": Sampling(top_k=BEST, ignore_eos=True),
-    "a bias": replace(GREEDY, logit_bias=((5, 100.0),)),
-    "a penalty": replace(GREEDY, repeat_penalty=1.3),
+    "a bias": greedy(logit_bias=((5, 100.0),)),
+    "a penalty": greedy(repeat_penalty=1.3),
     "a penalty behind": Sampling(top_k=20, presence_penalty=0.5, samplers=("top_k", "penalties", "temperature")),
     "another first": Sampling(top_k=20, top_n_sigma=1.0),
 }
