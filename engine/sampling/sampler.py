@@ -172,7 +172,10 @@ def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
         count: number of these tokens.
         hidden: number of tokens that may have to be suppressed.
     """
-    active = active_samplers(sampling)
+    try:
+        active = active_samplers(sampling)
+    except ValueError:  # which the draw reports
+        return False
     if sampling.logit_bias or penalties.NAMES.intersection(active):
         return False
     if is_greedy(sampling, active):

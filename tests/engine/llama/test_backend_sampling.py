@@ -14,7 +14,7 @@ from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Removal
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence, State
-from engine.core.step import Chunk, Outcome, StepPlan, StepResult
+from engine.core.step import Chunk, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault
 from engine.hardware import Hardware
@@ -273,7 +273,8 @@ def test_rows_without_finite_logits_fail_alone(
     monkeypatch.setattr(BestTokens, "read", broken)
     chunks = tuple(Chunk(sequence(at), 9, sample=True) for at in range(2))
     (failed,), (drawn,) = runners[0].run(StepPlan(chunks, decode=False)).draws
-    assert "no finite logits" in getattr(failed, "message", "")
+    assert isinstance(failed, DrawFailure)
+    assert "no finite logits" in failed.message
     assert isinstance(drawn, Token)
 
 
@@ -344,6 +345,15 @@ def test_enough(sampling: Sampling) -> None:
 @pytest.mark.parametrize("sampling", NEED_ALL.values(), ids=NEED_ALL)
 def test_not_enough(sampling: Sampling) -> None:
     assert not best_are_enough(sampling, BEST, hidden=2 if sampling.ignore_eos else 0)
+
+
+def test_an_unknown_sampler_fails_only_its_own_draw(runners: tuple[LlamaRunner, LlamaRunner]) -> None:
+    chunks = tuple(
+        Chunk(sequence(at, Sampling(samplers=names)), 9, sample=True) for at, names in enumerate([("none",), None])
+    )
+    (failed,), (drawn,) = runners[0].run(StepPlan(chunks, decode=False)).draws
+    assert isinstance(failed, DrawFailure)
+    assert isinstance(drawn, Token)
 
 
 @pytest.mark.parametrize(
