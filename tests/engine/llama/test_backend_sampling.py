@@ -28,8 +28,10 @@ from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Reasoning, Sampling
 from engine.sampling.sampler import best_are_enough
+from tests.architectures.models import family_model
 from tests.c_calls import Handles
 from tests.models import model_path
+from tests.repeat import thorough
 
 SLOTS, PATIENCE = 4, 3
 CONFIG = EngineConfig(model=str(model_path()), slots=SLOTS, context=256, threads=1, backend_sampling=True)
@@ -284,6 +286,22 @@ def test_a_step_without_candidates_is_a_fault(
     monkeypatch.setattr(best_tokens, "_get_count", lambda *_: 0)
     with pytest.raises(EngineFault, match="no candidates"):
         step(runners[0], sequence(0))
+
+
+@thorough
+@pytest.mark.parametrize("family", ["jamba", "gemma-2", "qwen-3.5", "lfm-2", "mamba", "deepseek-2"])
+def test_other_architectures_draw_the_same_from_prompts_of_unequal_length(family: str) -> None:
+    own = replace(CONFIG, model=str(family_model(family)))
+    drawn = []
+    with LlamaModel(own, lambda _share: None) as other:
+        for choice in (True, False):
+            other.backend_sampling = choice
+            with LlamaRunner(other, own) as runner:
+                rows = [sequence(0), sequence(1, TOP_K), sequence(2)]
+                for at, row in enumerate(rows):
+                    del row.tokens[3 + at :]
+                drawn.append((*generate(runner, 12, *rows),))
+    assert drawn == [(drawn[1][0], 0), (drawn[0][0], 36)]
 
 
 @pytest.mark.parametrize("faster", [True, False])
