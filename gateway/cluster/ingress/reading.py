@@ -12,6 +12,7 @@ from engine import DescribedEngine, EngineError, GenerationRequest, ModelInfo, R
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.openai.stores import stores_in_memory
 from gateway.apis.routing import Router
 from gateway.app import create_apis
 from gateway.limits.limiter import NO_LIMITS
@@ -74,8 +75,9 @@ class PromptReader:
         sources = {name: OpenEngine(engine) for name, engine in self._engines.items()}
         models = create_models(sources, settings, Serving(preparer, (), MemoryLimiter()))
         streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
-        metrics = MetricsEndpoints(Exposition(()))
-        _, self.apis = create_apis(models, settings, HealthEndpoints(models), metrics, streams, None, None)
+        stores = stores_in_memory(max_entries=0, max_bytes=0, max_recalled_bytes=0)
+        health, metrics = HealthEndpoints(models), MetricsEndpoints(Exposition(()))
+        _, self.apis = create_apis(models, settings, stores, health, metrics, streams, None, None)
         """APIs of the replicas."""
         self._router = Router(self.apis, preparer)
 
