@@ -10,7 +10,6 @@ pytestmark = pytest.mark.anyio
 
 async def test_it_passes_requests_on_and_serves_nothing() -> None:
     engine, request = DescribedEngine(), GenerationRequest(id="r", prompts=("a",))
-    assert engine.model is None
     engine.describe(MODEL)
     assert engine.model is MODEL
     with pytest.raises(RunsElsewhereError) as elsewhere:
