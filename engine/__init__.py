@@ -14,6 +14,7 @@ from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
 from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
+from engine.described import DescribedEngine, RunsElsewhereError
 from engine.embedded import path as embedded_model
 from engine.environment import without_secrets
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
@@ -56,6 +57,7 @@ __all__ = [
     "Busy",
     "CheckupError",
     "ClientTurns",
+    "DescribedEngine",
     "DeviceReport",
     "Download",
     "EmbeddingInput",
@@ -90,6 +92,7 @@ __all__ = [
     "RepackCache",
     "RequestError",
     "RequestSummary",
+    "RunsElsewhereError",
     "Sampling",
     "ServingReport",
     "SlotAction",

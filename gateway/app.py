@@ -73,6 +73,8 @@ class Equipment:
     """Keeps responses and conversations; unset to keep them in this process's memory."""
     pulls: PullParts | None = None
     """Lets clients pull models, if it is given."""
+    prefixes: HeldPrefixes | None = None
+    """Reports the held prefixes to this process; unset to report them at /prefixes, if the settings have a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Gateway:
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
     prefixes: HeldPrefixes | None
-    """Reports the prefixes that the engines hold; unset without a secret for them."""
+    """Reports the prefixes that the engines hold, if that is wanted."""
     pulls: Pulls | None
     """Models that clients pull; unset if they may not. Open while the application serves."""
 
@@ -142,7 +144,8 @@ def create_gateway(
     limiter = equipment.limiter or MemoryLimiter()
     writer = None if equipment.usage is None else UsageWriter(equipment.usage)
     observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
-    prefixes = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret)
+    shown = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret.encode())
+    prefixes = equipment.prefixes or shown
     serving = Serving(parts.preparer, observers, limiter, prefixes)
     models = create_models(engines, settings, serving)
     make = partial(create_model, settings=settings, serving=serving)
@@ -159,9 +162,9 @@ def create_gateway(
         max_bytes=settings.stored_bytes,
         max_recalled_bytes=settings.body_limit,
     )
-    background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, prefixes, pulls)
+    background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, shown, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
-    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), prefixes),), limiter, journal, None)
+    metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), shown),), limiter, journal, None)
     return Gateway(
         app,
         apis,

@@ -1,12 +1,13 @@
 """A real GGUF of random weights for machines without a trained model: llama's architecture, in F32."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-LAYERS, WIDTH, HEADS, FFN, CONTEXT, VOCABULARY = 2, 64, 4, 128, 2048, 512
+VOCABULARY = 512
 _SPACE = "\u2581"  # how SentencePiece writes a space
 _LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 _PAIRS = [first + second for first in _LETTERS for second in "aeiou"]
@@ -16,28 +17,42 @@ _PIECES = [_SPACE, *_LETTERS, *map(str.upper, _LETTERS), *".,!?", *(_SPACE + let
 _PIECES += [_SPACE + pair for pair in _PAIRS][: VOCABULARY - SPECIAL - len(_PIECES)]
 
 
-def write_random_model(path: Path) -> None:
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the model."""
+
+    layers: int = 2
+    width: int = 64
+    heads: int = 4
+    ffn: int = 128
+    context: int = 2048
+
+
+SMALL = Shape()
+
+
+def write_random_model(path: Path, shape: Shape = SMALL) -> None:
     """Write the file. Its greedy text is letters: every other token has a logit of 0, and one letter is above."""
     writer = gguf.GGUFWriter(str(path), "llama")
-    _describe(writer)
+    _describe(writer, shape)
     write_vocabulary(writer)
-    _weights(writer)
+    _weights(writer, shape)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def _describe(writer: gguf.GGUFWriter) -> None:
+def _describe(writer: gguf.GGUFWriter, shape: Shape) -> None:
     writer.add_name("random")
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_rope_dimension_count(shape.width // shape.heads)
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
 
 
@@ -56,23 +71,23 @@ def write_vocabulary(writer: gguf.GGUFWriter) -> None:
     writer.add_add_bos_token(True)
 
 
-def _weights(writer: gguf.GGUFWriter) -> None:
+def _weights(writer: gguf.GGUFWriter, shape: Shape) -> None:
     rng = np.random.default_rng(0)
 
-    def random(*shape: int) -> NDArray[np.float32]:
-        return rng.standard_normal(shape, dtype=np.float32) / np.float32(np.sqrt(shape[-1]))
+    def random(*sizes: int) -> NDArray[np.float32]:
+        return rng.standard_normal(sizes, dtype=np.float32) / np.float32(np.sqrt(sizes[-1]))
 
-    output = random(VOCABULARY, WIDTH)
+    output = random(VOCABULARY, shape.width)
     output[:SPECIAL] = 0
-    writer.add_tensor("token_embd.weight", random(VOCABULARY, WIDTH) * 8)
+    writer.add_tensor("token_embd.weight", random(VOCABULARY, shape.width) * 8)
     writer.add_tensor("output.weight", output)
-    writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
-    for layer in range(LAYERS):
+    writer.add_tensor("output_norm.weight", np.ones(shape.width, np.float32))
+    for layer in range(shape.layers):
         block = f"blk.{layer}."
         for name in ("attn_norm", "ffn_norm"):
-            writer.add_tensor(f"{block}{name}.weight", np.ones(WIDTH, np.float32))
+            writer.add_tensor(f"{block}{name}.weight", np.ones(shape.width, np.float32))
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            writer.add_tensor(f"{block}{name}.weight", random(WIDTH, WIDTH))
-        writer.add_tensor(f"{block}ffn_gate.weight", random(FFN, WIDTH))
-        writer.add_tensor(f"{block}ffn_up.weight", random(FFN, WIDTH))
-        writer.add_tensor(f"{block}ffn_down.weight", random(WIDTH, FFN))
+            writer.add_tensor(f"{block}{name}.weight", random(shape.width, shape.width))
+        writer.add_tensor(f"{block}ffn_gate.weight", random(shape.ffn, shape.width))
+        writer.add_tensor(f"{block}ffn_up.weight", random(shape.ffn, shape.width))
+        writer.add_tensor(f"{block}ffn_down.weight", random(shape.width, shape.ffn))

@@ -60,6 +60,7 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
+    "engine.described": {"engine.client", *VOCABULARY, "typing_extensions"},
     "engine.protocol.pipes": {"anyio"},
     "engine.core": {"engine.core", *VOCABULARY},
     "engine.core.kv.pooled_ledger": {"engine.core", *VOCABULARY, "typing_extensions"},

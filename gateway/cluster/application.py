@@ -2,11 +2,13 @@
 
 import logging
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+from ray.serve.schema import LoggingConfig
 
 from gateway.cli import read_settings
 from gateway.cluster import scaling
@@ -28,6 +30,8 @@ UPSCALE_DELAY, DOWNSCALE_DELAY, LOOK_BACK = 5.0, 120.0, 15.0
 """Seconds for which a load must last until replicas are added or removed, and over which it is averaged."""
 HEALTH_PERIOD, HEALTH_TIMEOUT = 5.0, 10.0
 """Seconds between two health checks, and those that one may take."""
+SECRET_BYTES = 16
+"""Bytes of the secret without which hashes of prompts cannot be guessed from prompts."""
 MOST_FORWARDED = 10_000
 """Requests that one ingress may have at the same time. The models' own limits are lower."""
 
@@ -56,7 +60,8 @@ def application(settings: Settings) -> serve.Application:
     if forgets_responses(settings):
         logger.warning("stored responses and conversations are those of one replica: --responses-store shares them")
     budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
-    models = {name: _model(share) for name, share in shares(settings, budget).items()}
+    secret = secrets.token_bytes(SECRET_BYTES)  # of one application: an update replaces all of its parts
+    models = {name: _model(share, secret) for name, share in shares(settings, budget).items()}
     ingress = serve.deployment(
         name=INGRESS,
         max_ongoing_requests=MOST_FORWARDED,
@@ -67,10 +72,10 @@ def application(settings: Settings) -> serve.Application:
         health_check_period_s=HEALTH_PERIOD,
         health_check_timeout_s=HEALTH_TIMEOUT,
     )(IngressReplica)
-    return ingress.bind(settings, models)
+    return ingress.bind(settings, models, secret)
 
 
-def _model(share: ModelShare) -> serve.Application:
+def _model(share: ModelShare, secret: bytes) -> serve.Application:
     settings = share.settings
     deployment = serve.deployment(
         name=share.name,
@@ -84,11 +89,12 @@ def _model(share: ModelShare) -> serve.Application:
             request_router_class=f"{ReplicaRouter.__module__}.{ReplicaRouter.__name__}",
             request_routing_stats_period_s=REPORT_PERIOD,
         ),
+        logging_config=LoggingConfig(enable_access_log=False),  # the gateway has its own; and ingresses ask often
         **_replicas(settings),
     )
     # Routers that do not know of each other may also use the reserved places. Then requests wait in the replica.
     own = replaced(settings, {"queue_limit": settings.queue_limit + RESERVED})
-    return deployment(ModelReplica).bind(own)
+    return deployment(ModelReplica).bind(own, secret)
 
 
 def _replicas(settings: Settings) -> dict[str, Any]:

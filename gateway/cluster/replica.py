@@ -1,11 +1,13 @@
 """Replica of a model on Ray Serve: a whole gateway with its engine, which takes requests from the ingress."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import ray
 from ray import serve
 
-from engine import EngineMetrics, EngineState
+from engine import EngineMetrics, EngineState, ModelInfo
 from engine.logs import configure
 from gateway.cluster.exchange import Exchange
 from gateway.cluster.host import Host
@@ -14,6 +16,8 @@ from gateway.cluster.serving import open_replica
 from gateway.cluster.split import replaced
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
+from gateway.routing.report import Report
+from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 
 _FAILED = {EngineState.FAILED, EngineState.STOPPED}
@@ -26,16 +30,19 @@ class UnhealthyError(Exception):
 class ModelReplica:
     """One gateway with the engine of one model. Ray Serve calls its methods, on the event loop of the gateway."""
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
+    async def __init__(self, settings: Settings, secret: bytes) -> None:  # type: ignore[misc]  # Ray awaits it
         """Open the gateway. Ends when the model is loaded, so that no request comes before.
 
         Args:
             settings: name one model. Without threads, the engine has as many as Ray reserves CPUs for the replica.
+            secret: that of the hashes of prompts, for all parts of the application.
         """
         access_logger.disabled = settings.access_log == "off"
         configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
         self._id = serve.get_replica_context().replica_id.unique_id
-        self._host = Host(open_replica(_with_threads(settings)))
+        self._requests = Counter[str]()
+        self._prefixes = HeldPrefixes(secret)
+        self._host = Host(open_replica(_with_threads(settings), self._prefixes))
         parts = await self._host.open()
         self._gateway, self._engine = parts.gateway, parts.engine
 
@@ -47,19 +54,29 @@ class ModelReplica:
     async def forward(
         self,
         request: ForwardedRequest,
-        placement: Placement,  # noqa: ARG002 - the router has used it
+        placement: Placement,
     ) -> AsyncIterator[Accepted | Messages]:
         """Serve one request: yield `Accepted`, then the messages of the response.
 
         A reader that stops has left. The request's KV cells are then free before the next step.
         """
         exchange = Exchange(self._gateway.app, request)
+        self._requests[placement.router] += 1
         try:
             yield Accepted(self._id)
             async for messages in exchange.responses():
                 yield messages
         finally:
+            self._requests[placement.router] -= 1
             exchange.leave()
+
+    async def describe(self, placement: Placement) -> ModelInfo | None:  # noqa: ARG002 - Ray's router has used it
+        """Return the description of the model."""
+        return self._engine.model
+
+    async def prefixes(self, since: int, placement: Placement) -> Report:  # noqa: ARG002
+        """Return the changes since a state of the blocks that this replica holds: see `HeldBlocks`."""
+        return await self._prefixes.report(since)
 
     async def check_health(self) -> None:
         """Report whether the replica can serve. Ray replaces one that cannot.
@@ -76,7 +93,7 @@ class ModelReplica:
         if self._host.ended:
             raise UnhealthyError("The gateway of this replica has ended.")
 
-    async def record_routing_stats(self) -> dict[str, float]:
+    async def record_routing_stats(self) -> dict[str, Any]:
         """Return what routers need to know of this replica."""
         metrics = self._metrics
         return {
@@ -85,6 +102,7 @@ class ModelReplica:
             "running": metrics.held,
             "waiting": metrics.waiting,
             "active_tokens": metrics.active_tokens,
+            "requests": {router: number for router, number in self._requests.items() if router and number},
         }
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -40,6 +40,8 @@ class Placement:
     """Id of the replica; empty for any."""
     only: bool = False
     """True if no other replica can answer. Such a request also has a place on a replica that is full."""
+    router: str = ""
+    """Name of the router that counts the request, among those of all ingresses; empty if none does."""
 
 
 RESERVED = 8

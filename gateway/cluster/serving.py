@@ -11,6 +11,7 @@ from gateway.app import Equipment, Gateway
 from gateway.engines import open_engines
 from gateway.serve import open_gateway
 from gateway.server.lag import LoopClock, running
+from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 from gateway.stores import open_keys, open_limiter, open_responses, open_usage
 
@@ -26,11 +27,12 @@ class ReplicaParts:
 
 
 @asynccontextmanager
-async def open_replica(settings: Settings) -> AsyncIterator[ReplicaParts]:
+async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncIterator[ReplicaParts]:
     """Open the gateway of one model. Waits until the model is loaded.
 
     Args:
         settings: name one model, which is not loaded on demand.
+        prefixes: reports the prefixes that the engine holds.
 
     Raises:
         LoadError: the model cannot be loaded.
@@ -40,7 +42,7 @@ async def open_replica(settings: Settings) -> AsyncIterator[ReplicaParts]:
     stores = await open_responses(settings)
     clock = LoopClock()
     async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
-        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock)
+        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock, prefixes=prefixes)
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()

@@ -21,6 +21,7 @@ _IGNORED = (
     "embedding_model",
     "idle_unload",
     "allow_pull",
+    "prefix_secret",
 )
 """Settings that have no effect in a cluster, and that an operator would miss."""
 _NO_NAME = re.compile(r"[^\w.-]")

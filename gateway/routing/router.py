@@ -100,26 +100,34 @@ class PrefixRouter(Generic[ReplicaT]):
         """
         self._expire(now)
         replica, held = self._choose(blocks, without)
-        view = self._views[replica]
-        view.open += 1
-        self._requests += 1
-        self._index.add(replica, view.expect(blocks))
-        return Routed(replica, held, blocks, view)
+        return self._begin(replica, held, blocks)
+
+    def move(self, routed: Routed[ReplicaT], replica: ReplicaT) -> Routed[ReplicaT]:
+        """Return a request that another replica than the chosen one has taken, counted there."""
+        if replica == routed.replica or replica not in self._views:
+            return routed
+        self._leave(routed)
+        self._forget(routed)
+        held = next((length for length, holders in self._index.longest(routed.blocks) if replica in holders), 0)
+        return self._begin(replica, held, routed.blocks)
 
     def end(self, routed: Routed[ReplicaT], now: float) -> None:
         """Record the end of a request, whatever it was."""
-        routed.view.open -= 1
-        if self._knows(routed):
-            self._requests -= 1
+        self._leave(routed)
         self._ended.append((now + self._linger, routed))
         self._expire(now)
 
     def count(self, replica: ReplicaT, requests: int) -> None:
         """Record how many requests a replica has, those of other routers included."""
         if view := self._views.get(replica):
-            self._requests -= view.requests
-            view.count(requests)
-            self._requests += view.requests
+            self.count_others(replica, requests - view.open)
+
+    def count_others(self, replica: ReplicaT, requests: int) -> None:
+        """Record how many requests of other routers a replica has, if it counts those of each router."""
+        if view := self._views.get(replica):
+            self._requests -= view.others
+            view.others = max(requests, 0)
+            self._requests += view.others
 
     def receive(self, replica: ReplicaT, report: Report) -> bool:
         """Take over a report. Return False if it cannot be, because it begins after the latest known state.
@@ -141,6 +149,10 @@ class PrefixRouter(Generic[ReplicaT]):
         """Return the epoch and the sequence number of the latest report of a replica."""
         view = self._views[replica]
         return view.epoch, view.sequence
+
+    def held(self, replica: ReplicaT) -> int:
+        """Return the number of blocks that a replica holds."""
+        return len(self._views[replica].blocks())
 
     def holders(self, block: int) -> Sequence[ReplicaT]:
         """Return the replicas that hold a block."""
@@ -165,10 +177,24 @@ class PrefixRouter(Generic[ReplicaT]):
 
     def _expire(self, now: float) -> None:
         while self._ended and self._ended[0][0] <= now:
-            _, routed = self._ended.popleft()
-            gone: Iterable[int] = routed.view.expire(routed.blocks)
-            if self._knows(routed):
-                self._index.remove(routed.replica, gone)
+            self._forget(self._ended.popleft()[1])
+
+    def _begin(self, replica: ReplicaT, held: int, blocks: Blocks) -> Routed[ReplicaT]:
+        view = self._views[replica]
+        view.open += 1
+        self._requests += 1
+        self._index.add(replica, view.expect(blocks))
+        return Routed(replica, held, blocks, view)
+
+    def _leave(self, routed: Routed[ReplicaT]) -> None:
+        routed.view.open -= 1
+        if self._knows(routed):
+            self._requests -= 1
+
+    def _forget(self, routed: Routed[ReplicaT]) -> None:
+        gone: Iterable[int] = routed.view.expire(routed.blocks)
+        if self._knows(routed):
+            self._index.remove(routed.replica, gone)
 
     def _knows(self, routed: Routed[ReplicaT]) -> bool:
         """Return whether the replica of a request has not left since."""

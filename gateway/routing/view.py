@@ -18,27 +18,24 @@ class ReplicaView:
         """Requests that the replica runs at the same time."""
         self.open = 0
         """Requests of this router that it has and that have not ended."""
+        self.others = 0
+        """Requests of other routers that it has, as it has reported."""
         self.epoch = 0
         """Epoch of the latest report."""
         self.sequence = 0
         """Sequence number of the state in the latest report."""
-        self._others = 0
         self._reported: set[int] = set()
         self._expected: Counter[int] = Counter()
 
     @property
     def requests(self) -> int:
         """Requests that it has, running and waiting, those of other routers included."""
-        return self.open + self._others
+        return self.open + self.others
 
     @property
     def busy(self) -> float:
         """Requests that it has for each slot."""
         return self.requests / self.slots
-
-    def count(self, requests: int) -> None:
-        """Record the reported number of requests that the replica has."""
-        self._others = max(requests - self.open, 0)
 
     def holds(self, block: int) -> bool:
         """Return whether a block is held."""

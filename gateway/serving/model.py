@@ -91,9 +91,9 @@ class Model:
         return None if engine is None or engine.file is None else Path(engine.file)
 
     def _identify(self) -> tuple[int, str]:
-        """Return the time and the identity of the file as it was when it was first seen."""
+        """Return the time and the identity of the file as it was when it was first seen; none without it."""
         if self._identity is None:
-            if (file := self.file) is None:
+            if (file := self.file) is None or not file.exists():
                 return 0, ""
             state = file.stat()
             self._identity = int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"

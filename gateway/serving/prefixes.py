@@ -50,9 +50,8 @@ class PromptLabels:
         """Return the request with a label, unless none of its cells are shared."""
         if not request.cache_prompt:
             return request
-        scope = PromptScope(self._model, request.cache_partition, adapter_set(request.adapters or ()))
         label = next(self._labels)
-        self._prompts[label] = _Prompts(tuple(_blocks(prompt, scope, self._secret) for prompt in request.prompts))
+        self._prompts[label] = _Prompts(blocks_of(request, self._model, self._secret))
         if len(self._prompts) > MOST_LABELS:
             self._prompts.popitem(last=False)
         return replace(request, label=label)
@@ -75,9 +74,9 @@ class PromptLabels:
 class HeldPrefixes:
     """The blocks of prompts that the engines of this process hold."""
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: bytes) -> None:
         """Hash prompts with the secret of all routers and replicas."""
-        self._secret = secret.encode()
+        self._secret = secret
         self._engines: dict[str, tuple[PromptLabels, Callable[[], Engine | None]]] = {}
         self._log = HeldBlocks(time.time_ns() // 1_000_000)
         self._asking = anyio.Lock()
@@ -113,6 +112,12 @@ async def _prefixes(engine: Engine | None) -> Iterable[HeldPrefix]:
         return () if engine is None else await engine.held_prefixes(MOST_LABELS)
     except Unavailable:
         return ()
+
+
+def blocks_of(request: GenerationRequest, model: str, secret: bytes) -> tuple[Blocks, ...]:
+    """Return the blocks of each prompt of a request to a model, as the engine gets it."""
+    scope = PromptScope(model, request.cache_partition, adapter_set(request.adapters or ()))
+    return tuple(_blocks(prompt, scope, secret) for prompt in request.prompts)
 
 
 def _blocks(prompt: Prompt, scope: PromptScope, secret: bytes) -> Blocks:

@@ -1,6 +1,7 @@
 """Deployment of Ray Serve that takes all requests, and forwards them to the replicas of their models."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 from ray import serve
 from ray.exceptions import RayError
@@ -8,8 +9,8 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.logs import configure
-from gateway.cluster.ingress.app import create_ingress
 from gateway.cluster.ingress.handle import HandledReplicas
+from gateway.cluster.ingress.opening import open_ingress
 from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.settings import Settings
 
@@ -18,29 +19,42 @@ from gateway.settings import Settings
 class IngressReplica:
     """One ingress. It needs no model, and little memory."""
 
-    def __init__(self, settings: Settings, handles: Mapping[str, DeploymentHandle]) -> None:
+    def __init__(self, settings: Settings, handles: Mapping[str, DeploymentHandle], secret: bytes) -> None:
         """Create the application.
 
         Args:
             settings: name all models.
             handles: handles of the models' deployments, by the names of the models.
+            secret: that of the hashes of prompts.
         """
         configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
         self._settings = settings
         self._handles = handles
+        self._secret = secret
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application. Ray calls this once."""
         replicas = {model: HandledReplicas(handle) for model, handle in self._handles.items()}
-        app = create_ingress(self._settings, replicas)
+        return WithLifespan(open_ingress(self._settings, replicas, self._secret))
 
-        async def with_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "lifespan":
-                await _live(receive, send)
-            else:
-                await app(scope, _without_errors(receive), send)
 
-        return with_lifespan
+class WithLifespan:
+    """An application that is open between ASGI's lifespan events. Ray sends them, and raises what the start raises."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[ASGIApp]) -> None:
+        self._opening = opening
+        self._app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Open and close the application, or serve one request."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, _without_errors(receive), send)
+            return
+        await receive()
+        async with self._opening as self._app:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
 
 def _without_errors(receive: Receive) -> Receive:
@@ -53,10 +67,3 @@ def _without_errors(receive: Receive) -> Receive:
             return {"type": "http.disconnect"}
 
     return next_message
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    """Answer ASGI's lifespan events. There is nothing to start and to stop."""
-    while (message := await receive())["type"] != "lifespan.shutdown":
-        await send({"type": f"{message['type']}.complete"})
-    await send({"type": "lifespan.shutdown.complete"})

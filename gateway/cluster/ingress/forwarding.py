@@ -2,19 +2,20 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineFault
 from gateway.cluster.ingress.names import requested_model
+from gateway.cluster.ingress.placing import Placer
 from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
 from gateway.cluster.ingress.reply import ConflictError, ReplayableReply
 from gateway.cluster.ingress.waiting import WaitingRoom
-from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
+from gateway.cluster.request import ForwardedRequest, forwarded
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, caller_of
+from gateway.routing.blocks import Blocks
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +24,6 @@ ATTEMPTS = 2
 
 FindModel: TypeAlias = Callable[[str | None], str]
 """Returns the model that a client's name means. Raises `RefusedError` for an unknown name."""
-Place: TypeAlias = Callable[[str, ForwardedRequest, Replicas], AbstractContextManager[Placement]]
-"""Chooses the replica for a request to a model. The context ends when the replica has done with the request."""
-
-
-def anywhere(_model: str, _request: ForwardedRequest, _replicas: Replicas) -> AbstractContextManager[Placement]:
-    """Leave the choice to the router of the replicas."""
-    return nullcontext(ANYWHERE)
 
 
 class Forwarder:
@@ -42,7 +36,7 @@ class Forwarder:
         *,
         queue_limit: int,
         queue_timeout: float,
-        place: Place = anywhere,
+        placer: Placer,
     ) -> None:
         """Create the application.
 
@@ -51,12 +45,12 @@ class Forwarder:
             find: finds the model of a request.
             queue_limit: requests to each model that may wait for a replica.
             queue_timeout: seconds that a request may wait for a replica.
-            place: chooses the replica.
+            placer: chooses the replicas.
         """
         self._replicas = replicas
         self._find = find
         self._rooms = {model: WaitingRoom(queue_limit, queue_timeout) for model in replicas}
-        self._place = place
+        self._placer = placer
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Forward one request, and its response."""
@@ -64,10 +58,12 @@ class Forwarder:
         body = caller.body.take()
         model = self._find(requested_model(scope, body))
         request = forwarded(scope, body, caller.request_id)
+        blocks = await self._placer.blocks(model, scope, body)
         reply = ReplayableReply(send, caller)
+        tried: set[str] = set()
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                await self._forward(model, request, reply)
+                await self._forward(model, request, reply, blocks, tried)
             except (ReplicaLostError, ConflictError) as lost:
                 again = attempt < ATTEMPTS and not reply.shown
                 logger.warning("a replica of %s is lost: %s", model, lost, extra={"replayed": again})
@@ -76,11 +72,15 @@ class Forwarder:
                 await self._fail(caller, reply)
             return
 
-    async def _forward(self, model: str, request: ForwardedRequest, reply: ReplayableReply) -> None:
-        replicas = self._replicas[model]
-        with self._place(model, request, replicas) as placement:
-            async with replicas.forward(request, placement) as response:
-                await self._rooms[model].wait(response.accepted())
+    async def _forward(
+        self, model: str, request: ForwardedRequest, reply: ReplayableReply, blocks: Blocks, tried: set[str]
+    ) -> None:
+        with self._placer.place(model, blocks, tried) as placed:
+            tried.add(placed.placement.replica)
+            async with self._replicas[model].forward(request, placed.placement) as response:
+                replica = await self._rooms[model].wait(response.accepted())
+                placed.accepted(replica)
+                tried.add(replica)
                 async for messages in response.responses():
                     for message in messages:
                         await reply.send(message)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
@@ -12,10 +13,12 @@ from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from typing_extensions import override
 
+from engine import ModelInfo
 from engine.errors import Unavailable
 from gateway.cluster.ingress import directory
 from gateway.cluster.ingress.replicas import Forwarded, ReplicaLostError, Replicas
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
+from gateway.routing.report import Report
 
 
 class HandledReplicas(Replicas):
@@ -45,6 +48,26 @@ class HandledReplicas(Replicas):
         finally:
             if not forwarded.ended:
                 response.cancel()
+
+    @override
+    async def model(self, replica: str) -> ModelInfo:
+        return cast("ModelInfo", await self._ask(replica, "describe"))
+
+    @override
+    async def held(self, replica: str, since: int) -> Report:
+        return cast("Report", await self._ask(replica, "prefixes", since))
+
+    async def _ask(self, replica: str, method: str, *arguments: object) -> Any:  # noqa: ANN401 - by the method
+        """Return what a method of one replica returns."""
+        handle = self._one.options(method_name=method, stream=False)
+        response = Context().run(partial(handle.remote, *arguments, Placement(replica, only=True)))
+        try:
+            return await response
+        except asyncio.CancelledError as cancelled:
+            response.cancel()
+            raise _first(cancelled) from None
+        except (RayError, DeploymentUnavailableError) as lost:
+            raise ReplicaLostError(type(lost).__name__) from lost
 
 
 class HandledRequest(Forwarded):

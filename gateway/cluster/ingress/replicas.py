@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
+from engine import ModelInfo
 from gateway.cluster.request import ForwardedRequest, Messages, Placement
+from gateway.routing.report import Report
 
 
 class ReplicaLostError(Exception):
@@ -39,3 +41,17 @@ class Replicas(Protocol):
 
     def forward(self, request: ForwardedRequest, placement: Placement) -> AbstractAsyncContextManager[Forwarded]:
         """Send a request to a replica. It is cancelled there when the context is left."""
+
+    async def model(self, replica: str) -> ModelInfo:
+        """Return the description of the model that a replica has loaded.
+
+        Raises:
+            ReplicaLostError: the replica does not answer.
+        """
+
+    async def held(self, replica: str, since: int) -> Report:
+        """Return the changes since a state of the blocks that a replica holds.
+
+        Raises:
+            ReplicaLostError: the replica does not answer.
+        """

@@ -43,7 +43,9 @@ def test_each_model_has_settings_of_its_own() -> None:
         assert 2**20 < part.memory < 2**30
 
 
-@pytest.mark.parametrize("flags", [("--unix-socket", "x"), ("--metrics-port", "1"), ("--idle-unload", "9")])
+@pytest.mark.parametrize(
+    "flags", [("--unix-socket", "x"), ("--metrics-port", "1"), ("--idle-unload", "9"), ("--prefix-secret", "s" * 16)]
+)
 def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]) -> None:
     with pytest.raises(ClusterSettingsError, match=flags[0]):
         check_for_cluster(read_settings(["serve", *flags], {}))

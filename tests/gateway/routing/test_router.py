@@ -63,6 +63,26 @@ def test_load_is_relative_to_slots() -> None:
     assert router.route((), 0).replica == "large"
 
 
+def test_a_request_that_another_replica_has_taken_counts_there() -> None:
+    router = router_of("a", "b")
+    report(router, "b", PROMPT[:2])
+    first = router.route(PROMPT, 0)
+    assert first.replica == "b"
+    moved = router.move(first, "a")
+    assert (moved.replica, moved.held, router.holders(4)) == ("a", 0, ["a"])
+    assert router.move(moved, "gone") is router.move(moved, "a") is moved
+    assert router.route((), 0).replica == "b"
+    assert (router.held("a"), router.held("b")) == (4, 2)
+
+
+def test_others_requests_add_to_its_own() -> None:
+    router = router_of("a", "b", slots=4)
+    report(router, "a", PROMPT)
+    router.route(PROMPT, 0)
+    router.count_others("a", 3)
+    assert router.route(PROMPT, 0).replica == "b"
+
+
 def test_a_routed_prompt_counts_as_held_until_it_lingers_no_more() -> None:
     router = router_of(*"abcdef")
     first = router.route(PROMPT, 0)

@@ -65,6 +65,12 @@ class RouterMachine(RuleBasedStateMachine):
         if self.open:
             self.router.end(self.open.pop(data.draw(st.integers(0, len(self.open) - 1))), self.now)
 
+    @rule(data=st.data(), name=NAMES)
+    def move(self, data: st.DataObject, name: str) -> None:
+        if self.open:
+            at = data.draw(st.integers(0, len(self.open) - 1))
+            self.open[at] = self.router.move(self.open[at], name)
+
     @rule(name=NAMES, requests=st.integers(0, 5))
     def count(self, name: str, requests: int) -> None:
         self.router.count(name, requests)

@@ -6,9 +6,10 @@ import orjson
 import pytest
 
 from engine import Unavailable
-from gateway.app import Gateway
+from gateway.app import Equipment, Gateway
 from gateway.routing.blocks import BLOCK_BYTES, Blocks, PromptScope, text_blocks, token_blocks
 from gateway.routing.report import Report
+from gateway.serving.prefixes import HeldPrefixes
 from tests.gateway.application import NAME, app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
@@ -114,3 +115,11 @@ async def test_reports_are_on_the_port_for_metrics_if_there_is_one() -> None:
     assert (await get(gateway.metrics_app, "/prefixes")).status == 200
     with pytest.raises(AssertionError, match="not described to answer 404"):
         await get(gateway.app, "/prefixes")
+
+
+async def test_reports_for_the_own_process_are_not_shown() -> None:
+    prefixes = HeldPrefixes(SECRET.encode())
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(prefixes=prefixes))
+    await complete(gateway)
+    assert (await prefixes.report()).held == set(blocks())
+    assert (await AsgiCall(gateway.app, "/prefixes", method="GET").run()).status == 501

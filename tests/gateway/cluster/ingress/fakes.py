@@ -8,8 +8,11 @@ from typing import Any, TypeAlias
 from starlette.types import Message
 from typing_extensions import override
 
-from gateway.cluster.ingress.replicas import Forwarded, Replicas
+from engine import ModelInfo
+from gateway.cluster.ingress.replicas import Forwarded, ReplicaLostError, Replicas
 from gateway.cluster.request import ForwardedRequest, Messages, Placement
+from gateway.routing.report import HeldBlocks, Report
+from tests.gateway.fake_engine import MODEL
 
 Answer: TypeAlias = Callable[[ForwardedRequest], AsyncIterator[Messages]]
 
@@ -21,6 +24,8 @@ class FakeReplicas(Replicas):
     answers: list[Answer]
     known: dict[str, dict[str, Any]] = field(default_factory=lambda: {"one": {"ready": 1.0}})
     asked: list[tuple[ForwardedRequest, Placement]] = field(default_factory=list)
+    holding: dict[str, HeldBlocks] = field(default_factory=dict)
+    described: ModelInfo = MODEL
     open: int = 0
 
     @property
@@ -38,6 +43,16 @@ class FakeReplicas(Replicas):
             yield FakeForwarded(placement.replica or "one", answer(request))
         finally:
             self.open -= 1
+
+    @override
+    async def model(self, replica: str) -> ModelInfo:
+        return self.described
+
+    @override
+    async def held(self, replica: str, since: int) -> Report:
+        if replica not in self.holding:
+            raise ReplicaLostError("ActorDiedError")
+        return self.holding[replica].report(since)
 
 
 @dataclass

@@ -10,6 +10,8 @@ from starlette.types import ASGIApp
 
 from gateway.cli import read_settings
 from gateway.cluster.ingress.app import create_ingress
+from gateway.cluster.ingress.placing import Anywhere
+from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from tests.gateway.cluster.ingress.fakes import Answer, FakeReplicas, answering, body, failing, head
 from tests.models import model_path
@@ -29,7 +31,8 @@ def anyio_backend() -> str:
 
 def ingress(**models: FakeReplicas) -> ASGIApp:
     flags = [part for name in models for part in ("--model", f"{name}={model_path()}")]
-    return create_ingress(read_settings(["serve", *flags], {}), models)
+    settings = read_settings(["serve", *flags], {})
+    return create_ingress(settings, models, PromptReader(settings, b"").apis, Anywhere())
 
 
 async def ask(app: ASGIApp, path: str, content: dict[str, Any] | None = None) -> httpx.Response:

@@ -1,0 +1,42 @@
+"""Metrics that the ingress adds to those of the replicas, in Prometheus's text format."""
+
+from collections.abc import Iterator, Mapping
+
+from gateway.cluster.ingress.placing import RoutingFigures
+
+_UP = """\
+# HELP llama_gateway_replica_up 1 if the replica has answered; otherwise its metrics are missing here.
+# TYPE llama_gateway_replica_up gauge
+"""
+_ROUTED = """\
+# HELP llama_gateway_routed_requests_total Requests to replicas, by the reason why this one was chosen.
+# TYPE llama_gateway_routed_requests_total counter
+"""
+_HELD = """\
+# HELP llama_gateway_routed_blocks Blocks of prompts that the replica holds, as this ingress knows.
+# TYPE llama_gateway_routed_blocks gauge
+"""
+
+
+def own_metrics(up: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> str:
+    """Return the metrics.
+
+    Args:
+        up: 1 for each replica that has answered and 0 for the others, by id.
+        routing: figures of each model.
+    """
+    return "".join(_lines(up, routing))
+
+
+def _lines(up: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> Iterator[str]:
+    yield _UP
+    for replica, answered in up.items():
+        yield f'llama_gateway_replica_up{{replica="{replica}"}} {answered}\n'
+    yield _ROUTED
+    for model, figures in routing.items():
+        for reason, number in (("prefix", figures.by_prefix), ("load", figures.by_load)):
+            yield f'llama_gateway_routed_requests_total{{model_name="{model}",reason="{reason}"}} {number}\n'
+    yield _HELD
+    for model, figures in routing.items():
+        for replica, blocks in figures.held.items():
+            yield f'llama_gateway_routed_blocks{{replica="{replica}",model_name="{model}"}} {blocks}\n'
