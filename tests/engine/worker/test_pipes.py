@@ -9,7 +9,7 @@ import pytest
 
 from engine.events import Failed, Started
 from engine.info import EngineMetrics
-from engine.protocol.messages import Loading, Message, Step
+from engine.protocol.messages import FromEngine, Loading, Message, Step
 from engine.worker.pipes import MessageReader, MessageWriter
 from tests.engine.worker.worker_client import GUARD
 
@@ -30,10 +30,10 @@ def test_the_news_of_the_last_request_are_written_at_once() -> None:
 @pytest.mark.parametrize(
     "earlier", [Loading(0.5), Step((), BUSY), Step(((1, Failed("x" * select.PIPE_BUF, "c")),), IDLE)]
 )
-def test_the_news_of_the_last_request_come_behind_earlier_messages(earlier: Message) -> None:
+def test_the_news_of_the_last_request_come_behind_earlier_messages(earlier: FromEngine) -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
-    messages = [earlier, Step(((1, Started()),), IDLE)]
+    messages: list[FromEngine] = [earlier, Step(((1, Started()),), IDLE)]
     for message in messages:
         writer.write(message)
     assert not select.select([read], [], [], 0)[0], "they wait for the thread"
