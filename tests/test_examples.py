@@ -121,7 +121,9 @@ def test_every_example_is_tested() -> None:
 def test_every_example_runs_and_prints_correct_results(embedded: Embedded, name: str) -> None:
     printed = run(name, embedded.root)
     assert [words for words in PRINTED[name] if not re.search(words, printed)] == [], printed
-    while any(slot["is_processing"] for slot in httpx.get(f"{embedded.root}/slots", trust_env=False).json()):
+    while any(
+        slot["is_processing"] for slot in httpx.get(f"{embedded.root}/slots", trust_env=False, timeout=GUARD).json()
+    ):
         pass
 
 

@@ -91,7 +91,11 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def test_a_session_stays_with_its_server_until_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged(NGINX_PROGRAM)
-    with upstreams(3) as ports, nginx(tmp_path, ports) as root, httpx.Client(base_url=root, trust_env=False) as client:
+    with (
+        upstreams(3) as ports,
+        nginx(tmp_path, ports) as root,
+        httpx.Client(base_url=root, trust_env=False, timeout=GUARD) as client,
+    ):
 
         def asked(session: str) -> str:
             answer = client.post("/v1/chat/completions", content=b"{}", headers={"x-session-id": session})
@@ -127,7 +131,7 @@ def port_of(url: str) -> int:
 
 
 def figures(embedded: Embedded) -> Scrape:
-    return scrape(httpx.get(f"{embedded.root}/metrics", trust_env=False).content)
+    return scrape(httpx.get(f"{embedded.root}/metrics", trust_env=False, timeout=GUARD).content)
 
 
 def test_envoy_accepts_its_configuration() -> None:

@@ -17,7 +17,7 @@ from gateway.keys.ring import KeyRing
 from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
-from tests.program import program, program_of_users, said
+from tests.program import GUARD, program, program_of_users, said
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
@@ -175,12 +175,12 @@ def test_it_serves_tls_and_a_unix_socket_and_reloads(tmp_path: Path, backend: st
         line = said(process, "listening on https://127.0.0.1:")
         assert f" and unix:{unix}, serving tiny" in line
         root = line.partition("listening on ")[2].partition(" ")[0]
-        with httpx.Client(verify=client_context()) as client:
+        with httpx.Client(verify=client_context(), timeout=GUARD) as client:
             assert client.get(f"{root}/readyz").json() == {"status": "ok"}
             process.send_signal(signal.SIGHUP)
             said(process, "the certificate was read again")
             assert client.get(f"{root}/livez").json() == {"status": "ok"}
-        with httpx.Client(transport=httpx.HTTPTransport(uds=str(unix))) as client:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(unix)), timeout=GUARD) as client:
             assert client.get("http://localhost/readyz").json() == {"status": "ok"}
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
@@ -195,5 +195,5 @@ def test_a_new_log_level_reaches_the_engine_process(tmp_path: Path) -> None:
         file.write_text("log-level = 'debug'\n")
         process.send_signal(signal.SIGHUP)
         said(process, "the log level is debug")
-        httpx.post(f"{root}/v1/completions", json={"prompt": "a", "max_tokens": 1}).raise_for_status()
+        httpx.post(f"{root}/v1/completions", json={"prompt": "a", "max_tokens": 1}, timeout=GUARD).raise_for_status()
         said(process, "DEBUG engine.worker.intake request checked")

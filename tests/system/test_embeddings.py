@@ -126,7 +126,10 @@ def test_base64_floats_and_tokens_give_the_same_vectors(client: OpenAI) -> None:
     assert by_default == pytest.approx(floats)
     url = str(client.base_url).replace("/v1", "")
     tokens = httpx.post(
-        f"{url}tokenize", json={"model": "small-bert", "content": "abc", "add_special": True}, trust_env=False
+        f"{url}tokenize",
+        json={"model": "small-bert", "content": "abc", "add_special": True},
+        trust_env=False,
+        timeout=GUARD,
     ).json()["tokens"]
     assert client.embeddings.create(model="default", input=[tokens]).data[0].embedding == pytest.approx(floats)
 
@@ -163,7 +166,9 @@ def test_the_embedding_model_does_not_generate(client: OpenAI) -> None:
 def test_a_model_that_only_embeds_can_be_the_only_one(bert: Path) -> None:
     with serving_program("--model", str(bert)) as (_process, port):
         url = f"http://127.0.0.1:{port}"
-        assert httpx.post(f"{url}/v1/embeddings", json={"input": "a"}, trust_env=False).status_code == 200
-        refused = httpx.post(f"{url}/v1/completions", json={"prompt": "a"}, trust_env=False)
+        assert (
+            httpx.post(f"{url}/v1/embeddings", json={"input": "a"}, trust_env=False, timeout=GUARD).status_code == 200
+        )
+        refused = httpx.post(f"{url}/v1/completions", json={"prompt": "a"}, trust_env=False, timeout=GUARD)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_model")
-        assert httpx.get(f"{url}/slots", trust_env=False).json() == []
+        assert httpx.get(f"{url}/slots", trust_env=False, timeout=GUARD).json() == []

@@ -21,7 +21,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 def until_in(state: str, port: int) -> None:
     deadline = time.monotonic() + GUARD
-    while httpx.get(f"http://127.0.0.1:{port}/slots", trust_env=False).json()[0]["state"] != state:
+    while httpx.get(f"http://127.0.0.1:{port}/slots", trust_env=False, timeout=GUARD).json()[0]["state"] != state:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 

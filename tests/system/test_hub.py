@@ -13,7 +13,7 @@ import pytest
 
 from engine import embedded_model
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
-from tests.program import ROOT, program, said
+from tests.program import GUARD, ROOT, program, said
 from tests.repeat import thorough
 
 MODEL = f"hf:{REPOSITORY}:Q4_K_M"
@@ -29,7 +29,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
 
 
 def client_of(socket: Path) -> httpx.Client:
-    return httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://gateway")
+    return httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://gateway", timeout=GUARD)
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from jsonschema import ValidationError
 
-from tests.program import serving_program
+from tests.program import GUARD, serving_program
 from tests.system.description import Description
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ ERRORS: dict[str, tuple[int, dict[str, Any]]] = {
 def client() -> Iterator[httpx.Client]:
     with (
         serving_program("--slots", "2") as (_process, port),
-        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", trust_env=False) as client,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}/v1", trust_env=False, timeout=GUARD) as client,
     ):
         yield client
 

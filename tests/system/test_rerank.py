@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.program import serving_program
+from tests.program import GUARD, serving_program
 from tests.random_ranker import write_random_ranker
 from tests.system.served import post, serving
 from tests.system.test_embeddings import is_under_way, nothing_is_embedded_any_more
@@ -17,7 +17,7 @@ def test_a_real_model_ranks_and_does_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "ranker.gguf"
     write_random_ranker(path)
     with serving_program("--model", str(path)) as (_process, port):
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False)
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=GUARD)
         results = client.post("/v1/rerank", json={"query": "cat", "documents": DOCUMENTS}).json()["results"]
         assert sorted(result["index"] for result in results) == [0, 1, 2]
         scores = [result["relevance_score"] for result in results]

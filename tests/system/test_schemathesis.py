@@ -148,7 +148,7 @@ class Api:
         return self._created("/v1/conversations", {"items": [{"role": "user", "content": "Hi", "id": "msg_hi"}]})
 
     def _created(self, path: str, body: dict[str, Any]) -> str:
-        answer: dict[str, Any] = httpx.post(f"{self.url}{path}", json=body, trust_env=False).json()
+        answer: dict[str, Any] = httpx.post(f"{self.url}{path}", json=body, trust_env=False, timeout=GUARD).json()
         return str(answer["id"])
 
 
@@ -163,7 +163,7 @@ def served(**options: Any) -> Iterator[Api]:
     ):
         environment.setenv("NO_PROXY", "127.0.0.1")
         url = f"http://127.0.0.1:{gateway.port}"
-        description_served = httpx.get(f"{url}/openapi.json", trust_env=False).json()
+        description_served = httpx.get(f"{url}/openapi.json", trust_env=False, timeout=GUARD).json()
         yield Api(url, schemathesis.openapi.from_dict(description_served), refusals)
 
 

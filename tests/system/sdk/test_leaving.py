@@ -70,7 +70,7 @@ def until_it_decodes(embedded: Embedded, request_id: str) -> None:
     states: dict[str, str] = {}
     while states.get(request_id) != "decode":
         assert time.monotonic() < deadline
-        slots = httpx.get(f"{embedded.root}/slots", headers=SAME_CLIENT, trust_env=False).json()
+        slots = httpx.get(f"{embedded.root}/slots", headers=SAME_CLIENT, trust_env=False, timeout=GUARD).json()
         states = {slot["request_id"]: slot["state"] for slot in slots}
 
 
