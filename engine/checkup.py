@@ -81,5 +81,11 @@ class ServingReport:
     """Bytes of the KV cells of all slots."""
     prefix_store: int
     """Largest number of bytes for saved prefixes."""
+    aborts: bool = True
+    """True if a running step can be aborted."""
+    largest_step: int = 0
+    """Maximum number of tokens of a prompt step."""
+    backend_sampling: bool | None = False
+    """True if the device of the output layer selects the best tokens; unset if that is measured at the start."""
     contexts: dict[int, int] = field(default_factory=dict)
     """Tokens of a slot with other numbers of slots; 0 if that is impossible."""

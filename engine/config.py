@@ -55,6 +55,9 @@ class EngineConfig:
     """Type of the values in the KV cache."""
     kv_unified: bool = False
     """True lets all slots share their cells, so that one sequence may use those of idle slots."""
+    backend_sampling: bool | None = None
+    """True lets the device of the output layer select the best tokens of each row, where these are enough; None does it
+    on a GPU where it is measured to be faster."""
     speculation: bool | None = None
     """The value of `speculative` for requests that do not set it."""
     repack: bool | None = None

@@ -67,6 +67,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     """Number of steps with another set of LoRA adapters than the step before."""
     adapter_change_seconds: float = 0.0
     """Measured additional duration of such a step, in seconds."""
+    whole_rows: int = 0
+    """Number of batch rows whose logits of the whole vocabulary were copied to the host."""
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""

@@ -161,6 +161,7 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("--log-jsonl",): ("log_format", "json"),
     ("--no-log-jsonl",): ("log_format", "text"),
     ("-nr", "--no-repack"): ("repack", "off"),
+    ("-bs",): ("backend_sampling", "on"),
     ("-dio", "--direct-io"): ("load_mode", "direct-io"),
     ("--mmap",): ("load_mode", "mmap"),
 }

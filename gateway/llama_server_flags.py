@@ -77,7 +77,6 @@ _ANSWERS = {
     "-p --prompt -f --file -bf --binary-file -e --escape --no-escape": "prompts come with requests",
     "--perf --no-perf": "the metrics have the times: GET /metrics",
     "--no-warmup --no-host --no-op-offload --check-tensors --override-kv -lzm --lazy-mode": "this cannot be chosen",
-    "-bs --backend-sampling": "tokens are drawn on the CPU",
     "--spm-infill": "the model's file decides on the order of fill-in-the-middle prompts",
     "--embd-normalize": "vectors of /v1/embeddings always have length 1",
     "--embedding --embeddings": "/v1/embeddings is always served; --embedding-model adds a model for it",

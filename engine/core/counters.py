@@ -36,6 +36,8 @@ class Counters:
     """Computed drafts, of one or more tokens."""
     preempted: int = 0
     """Sequences that lost their slots before their ends."""
+    whole_rows: int = 0
+    """Rows whose logits of the whole vocabulary were copied."""
     embeddings: int = 0
     """Finished vectors."""
     embedding_tokens: int = 0
@@ -66,6 +68,7 @@ class Counters:
             drafts=self.drafts,
             preempted=self.preempted,
             accepted_by_position=tuple(self.accepted_by_position),
+            whole_rows=self.whole_rows,
             adapter_changes=turns.changes,
             adapter_change_seconds=turns.change_seconds or 0.0,
         )
@@ -79,6 +82,7 @@ class Counters:
         """Add a step of generations. Unless it is done, it counts no tokens."""
         self.count_step(result.outcome)
         self.step_seconds = result.seconds
+        self.whole_rows += result.whole_rows
         if result.outcome is Outcome.DONE:
             decoded = len(result.draws) if plan.decode else 0
             self.rows_decoded += decoded

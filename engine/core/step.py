@@ -1,6 +1,7 @@
 """One step: the contract between the scheduler, which decides, and a runner, which computes."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Protocol, TypeAlias
@@ -95,6 +96,19 @@ class StepPlan:
         """Number of tokens to compute, draft tokens included."""
         return sum([chunk.count for chunk in self.chunks]) + self.drafted
 
+    def weight_passes(self) -> Iterator["StepPlan"]:
+        """Yield the plan in parts that need a weight pass each where each slot has cells of its own.
+
+        A part has neighbouring slots with equally many rows.
+        """
+        part: list[Chunk] = []
+        for chunk in self.chunks:
+            if part and (chunk.rows, chunk.seq_id) != (part[-1].rows, part[-1].seq_id + 1):
+                yield replace(self, chunks=tuple(part))
+                part = []
+            part.append(chunk)
+        yield replace(self, chunks=tuple(part))
+
     @property
     def depth(self) -> int:
         """Tokens computed before its chunks, as an average over its tokens."""
@@ -137,6 +151,8 @@ class StepResult:
     """Duration of the step."""
     scores: tuple[tuple[Score, ...], ...] = ()
     """For each chunk that scores, in the plan's order: the scores of `Chunk.scored`. Empty unless DONE."""
+    whole_rows: int = 0
+    """Number of rows whose logits of the whole vocabulary were copied to the host."""
 
 
 class Runner(Protocol):

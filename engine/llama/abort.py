@@ -25,6 +25,11 @@ class AbortFlag:
         self.callback = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
         self.data = ctypes.cast(self._string, ctypes.c_void_p)
 
+    @property
+    def is_set(self) -> bool:
+        """True after `set` and before `clear`."""
+        return bool(self._string.value)
+
     def set(self) -> None:
         """Stop the running decode and every later one until `clear`."""
         self._string[0] = b"\x01"

@@ -21,6 +21,7 @@ from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
+from engine.sampling.chain import SamplerChain
 from engine.sampling.native_calls import short
 
 LogitRows: TypeAlias = NDArray[np.float32]
@@ -167,6 +168,11 @@ class LlamaContext:
             self._available.apply(self.handle, adapters)
             self._adapters, self._changed = adapters, True
 
+    def set_sampler(self, seq_id: int, sampler: SamplerChain | None) -> None:
+        """Let llama.cpp draw candidates for a sequence by a sampler, or give logits. The next step takes longer."""
+        llama_cpp.llama_set_sampler(self.handle, seq_id, sampler.handle if sampler else None)
+        self._changed = True
+
     def probe(self, batch: Batch) -> None:
         """Decode a batch to prove that this machine can run the model. A machine that cannot may die here.
 
@@ -243,6 +249,11 @@ class LlamaContext:
         """Make the first cells of a sequence those of another one too, which loses its own; -1 means all."""
         llama_cpp.llama_memory_seq_rm(self._memory, target, -1, -1)
         llama_cpp.llama_memory_seq_cp(self._memory, source, target, 0, tokens)
+
+    @property
+    def aborted(self) -> bool:
+        """True after `abort` and before the next `arm`."""
+        return self._abort.is_set
 
     def abort(self) -> None:
         """End the running decode and every later one until `arm`. Any thread may call it."""

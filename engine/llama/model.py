@@ -20,7 +20,8 @@ from engine.info import ModelInfo
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
-from engine.llama.attention import Attention, choose_attention
+from engine.llama.attention import Attention, choose_attention, on_devices
+from engine.llama.backend_sampling.choice import choose_backend_sampling
 from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
@@ -34,6 +35,8 @@ from engine.llama.tokenizer import Tokenizer
 from engine.request import Grammar, PromptText, Sampling
 from engine.sampling.dry import DryTemplates
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
+
+logger = logging.getLogger(__name__)
 
 _MAGIC = b"GGUF"
 
@@ -63,6 +66,10 @@ class LlamaModel:
     """True if a sequence has only a recurrent state, and no cells of tokens."""
     window: int
     """Tokens of the sliding window; 0 without one."""
+    aborts: bool
+    """True if a running step can be aborted. On most GPUs it cannot."""
+    backend_sampling: bool | None
+    """True if the device selects the best tokens of each row; None if this is measured first."""
     adapters: LoraAdapters
     """The LoRA adapters."""
     control: ControlVector | None
@@ -95,11 +102,17 @@ class LlamaModel:
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             keys, values = metadata.head_sizes(handle)
             needs_flash = config.hardware.split_mode == "tensor"
-            self.attention = choose_attention(needs_flash or config.flash_attention, max(keys))
+            attention = choose_attention(needs_flash or config.flash_attention, max(keys))
+            self.attention = on_devices(attention) if load.placement.offloads else attention
             check_cell_types(config, keys, values, self.attention, window=self.window)
-            self.memory = self._plan_memory(handle, config, load, params, _rooms(handle, config, load, log, available))
+            self.backend_sampling = choose_backend_sampling(config, load.placement)
+            sampled = replace(config, backend_sampling=self.backend_sampling is not False)
+            self.memory = self._plan_memory(handle, sampled, load, params, _rooms(handle, config, load, log, available))
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
-            self.traits = self._traits(handle, config, load.placement.devices)
+            self.aborts = load.placement.aborts
+            if not self.aborts:
+                logger.info("the device cannot abort a step: a cancelled prompt is computed to the end of its step")
+            self.traits = self._traits(handle, config)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
@@ -142,7 +155,7 @@ class LlamaModel:
             kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
-    def _traits(self, handle: int, config: EngineConfig, offloaded_to: Sequence[devices.Device]) -> ModelTraits:
+    def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
@@ -155,7 +168,7 @@ class LlamaModel:
             has_state=has_state,
             windowed=self.window > 0,
             prefill_tile=self.attention.tile,
-            largest_step=largest_step(self.attention, config.slots, offloaded_to),
+            largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
             pool=self.memory.cells if config.kv_unified else None,
         )
 

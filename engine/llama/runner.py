@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from itertools import islice
-from typing import Self
+from itertools import islice, repeat
+from typing import Self, TypeAlias
 
+import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
@@ -18,6 +19,8 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.events import Alternative
+from engine.llama.backend_sampling.best_tokens import BestTokens
+from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
@@ -25,7 +28,7 @@ from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
 from engine.prefix_files.service import PrefixFileService
-from engine.sampling.candidates import Candidates, DrawError, Logits
+from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
 from engine.sampling.logprobs import LogProbs
@@ -34,6 +37,8 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
+Output: TypeAlias = tuple[Logits, int, Ids | None]
+"""Logits of a row, the index of the highest one, and the tokens that they belong to; None for all tokens."""
 
 _MASK_THREADS = 4
 
@@ -54,9 +59,10 @@ class LlamaRunner(Runner):
         )
         self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}
+        self._in_parts = not (model.aborts or config.kv_unified)
         with ExitStack() as resources:
             self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
-            self._context = resources.enter_context(_open_context(model, config))
+            self._context, self._best = _open_context(model, config, resources)
             self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._resources = resources.pop_all()
@@ -81,7 +87,16 @@ class LlamaRunner(Runner):
         Raises:
             LoadError: the results are no logits.
         """
-        return probe(self._context, self._batch, self._model, self._cells)
+        if self._best is None:
+            return probe(self._context, self._batch, self._model, self._cells)
+        self._best.detach()
+        probed = probe(self._context, self._batch, self._model, self._cells)
+        if self._model.backend_sampling or self._best.are_faster(self._batch):
+            self._best.attach()
+        else:
+            self._best = None
+        logger.info("tokens are selected on the %s", "device of the output layer" if self._best else "host")
+        return probed
 
     @override
     def remove(self, removal: Removal) -> None:
@@ -147,8 +162,34 @@ class LlamaRunner(Runner):
             EngineFault: the model can no longer be trusted.
             ValueError: the plan is invalid.
         """
+        return self._run_parts(plan) if self._in_parts and not plan.drafted else self._run(plan)
+
+    def _run_parts(self, plan: StepPlan) -> StepResult:
+        """Run a step that the device cannot abort. An abort waits for one weight pass.
+
+        Draft tokens make rows of unlike length, which llama.cpp cuts into fewer passes.
+        """
+        seconds = 0.0
+        results: list[StepResult] = []
+        for part in plan.weight_passes():
+            if self._context.aborted:
+                self._undo(plan)
+                return StepResult(Outcome.ABORTED, (), seconds)
+            results.append(result := self._run(part))
+            seconds += result.seconds
+            if result.outcome is not Outcome.DONE:
+                self._undo(plan)
+                return StepResult(result.outcome, (), seconds)
+        draws = tuple(draw for result in results for draw in result.draws)
+        scores = tuple(score for result in results for score in result.scores)
+        return StepResult(Outcome.DONE, draws, seconds, scores, sum(result.whole_rows for result in results))
+
+    def _run(self, plan: StepPlan) -> StepResult:
+        """Run one step by one call to llama.cpp."""
         self._fill(plan)
         self._context.use_adapters(plan.adapters)
+        if self._best:
+            self._best.prepare(plan)
         began = time.perf_counter()
         if plan.drafted and self._model.traits.drops_steps:
             self._cells.keep(plan.chunks[0].seq_id)
@@ -170,6 +211,8 @@ class LlamaRunner(Runner):
 
     @override
     def close(self, sequence: Sequence) -> None:
+        if self._best:
+            self._best.forget(sequence)
         sampler = self._samplers.pop(sequence, None)
         if sampler:
             sampler.close()
@@ -211,50 +254,54 @@ class LlamaRunner(Runner):
         """Return the scores and draws of a computed plan."""
         scores: list[tuple[Score, ...]] = []
         draws: list[tuple[Draw, ...]] = []
-        logits = self._outputs(plan)
+        rows = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
+        outputs = self._outputs(rows)
         for chunk in plan.chunks:
             if chunk.score:
                 count = chunk.sequence.request.logprobs or 0
                 scores.append(
                     tuple(
                         self._details(LogProbs(row), token, count)
-                        for token, (row, _) in zip(chunk.scored, logits, strict=False)
+                        for token, (row, _, _) in zip(chunk.scored, outputs, strict=False)
                     )
                 )
             if chunk.draft:
-                draws.append(self._draws(chunk, list(islice(logits, 1 + len(chunk.draft)))))
+                draws.append(self._draws(chunk, list(islice(outputs, 1 + len(chunk.draft)))))
             elif chunk.sample:
-                draws.append((self._draw(chunk.sequence, *next(logits)),))
-        return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores))
+                draws.append((self._draw(chunk.sequence, *next(outputs)),))
+        whole = 0 if self._best and self._best.given else rows
+        return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores), whole)
 
-    def _outputs(self, plan: StepPlan) -> Iterator[tuple[Logits, int]]:
-        """Return the logits of each output of a plan, and the id of the highest one."""
-        count = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
-        if not count:
+    def _outputs(self, rows: int) -> Iterator[Output]:
+        """Return so many outputs of the last step."""
+        if not rows:
             return iter(())
-        logits = self._context.logits(count)
-        return zip(logits, logits.argmax(axis=1).tolist(), strict=True)
+        if self._best and self._best.given:
+            ids, logits = self._best.read(rows)
+            return zip(logits, logits.argmax(axis=1).tolist(), ids, strict=True)
+        logits = self._context.logits(rows)
+        return zip(logits, logits.argmax(axis=1).tolist(), repeat(None, rows), strict=True)
 
-    def _draws(self, chunk: Chunk, outputs: list[tuple[Logits, int]]) -> tuple[Draw, ...]:
+    def _draws(self, chunk: Chunk, outputs: list[Output]) -> tuple[Draw, ...]:
         """Return the token after the last known one, and further ones as long as draft tokens are accepted."""
         draws = []
-        for (logits, best), drafted in zip(outputs, (*chunk.draft, None), strict=True):
-            drawn = self._draw(chunk.sequence, logits, best)
+        for output, drafted in zip(outputs, (*chunk.draft, None), strict=True):
+            drawn = self._draw(chunk.sequence, *output)
             draws.append(drawn)
             if drafted is None or isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
                 break
         return tuple(draws)
 
-    def _draw(self, sequence: Sequence, logits: Logits, best: int) -> Draw:
-        """Draw a token for one sequence. Its failure does not affect the other sequences."""
+    def _draw(self, sequence: Sequence, logits: Logits, best: int, ids: Ids | None) -> Draw:
+        """Draw a token for one sequence from an output. Its failure does not affect the other sequences."""
         count = sequence.request.logprobs
         unchanged = None if count is None else logits.copy()
         try:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
             reasoning = sequence.reasoning
             if reasoning is not None and reasoning.forced is not None:
-                best = _force(logits, reasoning.forced)
-            token = sampler.draw(logits, best)
+                logits, best, ids = _force(logits, reasoning.forced, ids)
+            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits, best)
             if reasoning is not None:
                 reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
@@ -306,17 +353,32 @@ class LlamaRunner(Runner):
         return Constraint(grammar, self._mask_workers)
 
 
-def _force(logits: Logits, token: int) -> int:
-    """Leave only one token possible, because the budget of the reasoning forces it. Return the token."""
+def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
+    """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
+    if ids is not None:
+        return np.zeros(1, np.float32), 0, np.array([token], np.int32)
     logits.fill(-math.inf)
     logits[token] = 0.0
-    return token
+    return logits, token, None
 
 
-def _open_context(model: LlamaModel, config: EngineConfig) -> LlamaContext:
+def _open_context(
+    model: LlamaModel, config: EngineConfig, resources: ExitStack
+) -> tuple[LlamaContext, BestTokens | None]:
+    """Return a context, and its samplers on the device if it has some. `resources` closes them."""
     cells = model.info.cells if config.kv_unified else all_cells(config.slots, model.info.context)
     memory = model.memory
     params = context_params(
         config, cells, model.attention, full_windows=memory.full_windows, snapshots=memory.snapshots
     )
-    return LlamaContext(model, config, params, purpose=f"{config.slots} slots of {cells // config.slots} tokens")
+    purpose = f"{config.slots} slots of {cells // config.slots} tokens"
+    if model.backend_sampling is False:
+        return resources.enter_context(LlamaContext(model, config, params, purpose=purpose)), None
+    samplers = resources.enter_context(closing(TopKSamplers(config.slots, model.info.vocabulary)))
+    samplers.put_into(params)
+    context = resources.enter_context(LlamaContext(model, config, params, purpose=purpose))
+    if samplers.supported:
+        return context, BestTokens(context, samplers, config.slots, model.info.vocabulary, model.end_tokens)
+    logger.warning("backend sampling is off: the device of the output layer cannot select the best tokens")
+    samplers.detach(context.set_sampler)
+    return context, None

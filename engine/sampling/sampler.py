@@ -99,6 +99,26 @@ class SequenceSampler:
             self._constraint.accept(token)
         return token
 
+    def draw_from(self, ids: Ids, logits: Logits, best: int) -> int:
+        """Return the next token, drawn from the tokens with the highest logits. Only if these are enough.
+
+        Args:
+            ids: their ids, in ascending order.
+            logits: their logits. They are changed in place.
+            best: index of the first one with the highest logit.
+
+        Raises:
+            DrawError: no token can be drawn.
+        """
+        hidden = self._hidden()
+        if hidden.tokens:
+            logits[np.isin(ids, hidden.ids)] = -math.inf
+            best = int(logits.argmax())
+        if not math.isfinite(logits[best]):
+            raise DrawError("the model gave no finite logits for what may be drawn")
+        self._drawn += 1
+        return int(ids[self._token_sampler.sample(logits, best)])
+
     def kept(self) -> Logits:
         """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
         logits = np.full(len(self._candidates.all_ids), -math.inf, np.float32)
@@ -141,6 +161,27 @@ class SequenceSampler:
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
         return self._ends
+
+
+def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
+    """Return whether the tokens with the highest logits decide every draw: by greedy sampling, or after `top_k`.
+
+    A grammar needs all logits, too.
+
+    Args:
+        sampling: the request's parameters.
+        count: number of these tokens.
+        hidden: number of tokens that may have to be suppressed.
+    """
+    try:
+        active = active_samplers(sampling)
+    except ValueError:  # which the draw reports
+        return False
+    if sampling.logit_bias or penalties.NAMES.intersection(active):
+        return False
+    if is_greedy(sampling, active):
+        return hidden < count
+    return active[:1] == ("top_k",) and sampling.top_k + hidden <= count
 
 
 class _Hidden(NamedTuple):

@@ -222,7 +222,8 @@ class FakeRunner(Runner):
         draws = tuple(self._draws(chunk) for chunk in plan.chunks if chunk.sample)
         self.scored += sum(map(len, scores))
         requested = (of_chunk for chunk, of_chunk in zip(plan.chunks, scores, strict=True) if chunk.score)
-        return StepResult(Outcome.DONE, draws, 1.0, tuple(requested))
+        outputs = sum(chunk.sample + len(chunk.scored) for chunk in plan.chunks) + plan.drafted
+        return StepResult(Outcome.DONE, draws, 1.0, tuple(requested), outputs)
 
     @override
     def abort(self) -> None:

@@ -16,6 +16,12 @@ _INSTRUCTIONS = (
     *("asimd", "asimddp", "i8mm", "sve", "sve2", "sme"),
 )
 """Instruction sets that llama.cpp's kernels are written for, by the kernel's names: those of x86, then those of ARM."""
+_SELECTION = {
+    False: "on the CPU",
+    True: "best tokens selected by the device of the output layer",
+    None: "best tokens selected by the GPU, if that is measured to be faster at the start",
+}
+"""Place of the selection of the best tokens, by `ServingReport.backend_sampling`."""
 
 
 def text_of(diagnosis: Diagnosis, findings: Sequence[Finding], template: str | None) -> str:
@@ -98,6 +104,10 @@ def _serving(serving: ServingReport) -> Rows:
     if model.generates:
         yield "slots", f"{model.slots} of {model.context:,} tokens each"
     yield "memory", f"{gigabytes(model.size)} weights, {gigabytes(serving.cache_bytes)} KV cache"
+    if model.generates:
+        yield "sampling", _SELECTION[serving.backend_sampling]
+        after = "at once" if serving.aborts else f"after a step of at most {serving.largest_step} tokens"
+        yield "cancel", f"ends a prompt {after}"
     yield "prefix store", f"at most {gigabytes(serving.prefix_store)}"
 
 
@@ -131,5 +141,8 @@ def _serving_object(serving: ServingReport) -> dict[str, Any]:
         "context": model.context,
         "kv_bytes": serving.cache_bytes,
         "prefix_store_bytes": serving.prefix_store,
+        "backend_sampling": serving.backend_sampling,
+        "aborts_steps": serving.aborts,
+        "largest_step": serving.largest_step,
         "context_by_slots": {str(slots): context for slots, context in serving.contexts.items()},
     }

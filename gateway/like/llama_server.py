@@ -230,6 +230,7 @@ _CONVERTED: Mapping[str, _Convert] = {
     "--chat-template": _template,
     "--api-key-file": _keys,
     "--repack": lambda _: ["--repack=on"],
+    "--backend-sampling": lambda _: ["--backend-sampling=on"],
     "--log-disable": lambda _: ["--log-level=error"],
 }
 """Flags whose value means something else here, or whose meaning has another flag."""

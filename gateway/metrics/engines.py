@@ -154,6 +154,10 @@ _COUNTERS: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.adapter_changes,
     ),
     (
+        Family("llama_gateway_whole_rows", "Rows whose logits of the whole vocabulary were copied to the host."),
+        lambda state: state.telemetry.metrics.whole_rows,
+    ),
+    (
         Family("llama_gateway_aborted_steps", "Steps that were aborted, because all their requests were cancelled."),
         lambda state: state.telemetry.metrics.aborted,
     ),

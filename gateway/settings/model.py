@@ -83,6 +83,11 @@ class ModelSettings(
         "auto",
         description="compute attention in blocks (flash attention); off may be faster if contexts are long",
     )
+    backend_sampling: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="let the device of the output layer select the best tokens, for greedy sampling and top_k: auto "
+        "does on a GPU where it is measured to be faster",
+    )
     step_target_ms: float = Field(
         _ENGINE.step_target_ms,
         gt=0,
@@ -176,6 +181,7 @@ class ModelSettings(
             "speculation": _as_bool(self.speculation),
             "repack": _as_bool(self.repack),
             "flash_attention": _as_bool(self.flash_attention),
+            "backend_sampling": _as_bool(self.backend_sampling),
             "step_target_ms": self.step_target_ms,
             "prefix_store": self.prefix_store,
             "prefix_dir": None if self.prefix_dir is None else str(self.prefix_dir),

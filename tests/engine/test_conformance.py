@@ -61,7 +61,21 @@ def open_unified(stack: ExitStack) -> Pair:
     return model, stack.enter_context(LlamaRunner(model, config))
 
 
-@pytest.fixture(scope="module", params=[open_fake, open_llama, open_unified], ids=["fake", "llama", "unified"])
+def open_sampling(stack: ExitStack) -> Pair:
+    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1, backend_sampling=True)
+    model = stack.enter_context(LlamaModel(config, lambda _share: None))
+    return model, stack.enter_context(LlamaRunner(model, config))
+
+
+OPENERS: dict[str, Callable[[ExitStack], Pair]] = {
+    "fake": open_fake,
+    "llama": open_llama,
+    "unified": open_unified,
+    "backend sampling": open_sampling,
+}
+
+
+@pytest.fixture(scope="module", params=[*OPENERS.values()], ids=[*OPENERS])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     opener: Callable[[ExitStack], Pair] = request.param
     with ExitStack() as stack:
@@ -93,6 +107,7 @@ def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
     runner.arm()
     result = runner.run(plan)
     assert result.outcome is Outcome.DONE
+    assert result.whole_rows in {0, sum(chunk.sample for chunk in plan.chunks)}
     assert result.seconds > 0
     draws = iter(result.draws)
     drawn = []

@@ -109,6 +109,7 @@ VALUES = {
     "yarn_beta_slow": "1",
     "repack": "on",
     "flash_attention": "off",
+    "backend_sampling": "on",
     "kv_type_k": "q8_0",
     "kv_type_v": "bf16",
     "step_target_ms": "50",

@@ -109,6 +109,7 @@ VALUES = [
     ("-v", "log_level", "debug"),
     ("--log-jsonl", "log_format", "json"),
     ("-nr", "repack", "off"),
+    ("-bs", "backend_sampling", "on"),
     ("-fa on", "flash_attention", "on"),
     ("-fa 0", "flash_attention", "off"),
     ("-fa -v", "flash_attention", "on"),

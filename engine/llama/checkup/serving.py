@@ -21,6 +21,9 @@ def examine_serving(config: EngineConfig) -> ServingReport:
             token_bytes=model.memory.token_bytes,
             cache_bytes=sum(model.memory.buffers.cells.values()),
             prefix_store=model.memory.prefix_store,
+            aborts=model.aborts,
+            largest_step=model.traits.largest_step,
+            backend_sampling=model.backend_sampling,
         )
     others = {max(config.slots // 2, 1), config.slots * 2} - {config.slots}
     contexts = {slots: _context(replace(config, slots=slots)) for slots in sorted(others)}

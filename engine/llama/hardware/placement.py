@@ -27,6 +27,16 @@ class Placement:
     devices: tuple[Device, ...]
     """Devices that layers are offloaded to."""
 
+    @property
+    def offloads(self) -> bool:
+        """True if layers are offloaded, of which the output layer is always one."""
+        return bool(self.devices) and self.gpu_layers != 0
+
+    @property
+    def aborts(self) -> bool:
+        """True if a running step can be aborted on all devices."""
+        return all(device.aborts for device in self.devices)
+
     def host_weights(self, tensors: Mapping[str, int]) -> int:
         """Return the bytes of the tensors in host memory.
 

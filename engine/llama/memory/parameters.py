@@ -1,14 +1,13 @@
 """The parameters of the context that generates."""
 
-from collections.abc import Iterable
 from typing import Final
 
 import llama_cpp
 
 from engine.config import EngineConfig
+from engine.core.drafts.speculation import LENGTHS
 from engine.core.step import SCORED_AT_ONCE
 from engine.llama.attention import Attention
-from engine.llama.devices import Device
 from engine.llama.memory.cell_types import CELL_TYPES
 
 CELL_BLOCK: Final = 256
@@ -27,12 +26,13 @@ def physical_batch(attention: Attention, slots: int) -> int:
     return max(attention.batch, slots)
 
 
-def largest_step(attention: Attention, slots: int, offloaded_to: Iterable[Device]) -> int:
+def largest_step(attention: Attention, slots: int, *, aborts: bool) -> int:
     """Return the maximum number of tokens of a prompt step.
 
-    Where a device cannot abort, it is that of a physical batch: a cancelled prompt is computed to the end of its step.
+    Where a step cannot be aborted, it is that of a physical batch: a cancelled prompt is computed to the end of its
+    step.
     """
-    return BATCH_ROWS if all(device.aborts for device in offloaded_to) else physical_batch(attention, slots)
+    return BATCH_ROWS if aborts else physical_batch(attention, slots)
 
 
 def context_params(
@@ -51,6 +51,7 @@ def context_params(
     params.n_seq_max = config.slots
     params.n_batch, params.n_ubatch = BATCH_ROWS, physical_batch(attention, config.slots)
     params.n_outputs_max = config.slots + SCORED_AT_ONCE  # room for every row would be a gigabyte of logits
+    params.n_outputs_max_per_seq = 1 + LENGTHS[-1]  # of sequences with a sampler
     params.flash_attn_type = attention.kind
     params.type_k, params.type_v = CELL_TYPES[config.kv_type_k].number, CELL_TYPES[config.kv_type_v].number
     params.kv_unified = config.kv_unified

@@ -81,7 +81,7 @@ def plan_memory(
     """Choose the tokens of a slot by the memory that llama.cpp takes for them.
 
     Args:
-        config: the operator's choices.
+        config: the operator's choices. `backend_sampling` must be decided.
         attention: the attention implementation.
         trained: the training context of the model.
         simulation: simulates the memory.
@@ -126,7 +126,7 @@ def _need(
     def need(context: int) -> Buffers:
         cells = all_cells(config.slots, context)
         params = context_params(config, cells, attention, full_windows=full_windows, snapshots=snapshots)
-        return simulation.buffers(params)
+        return simulation.buffers(params, sampled=bool(config.backend_sampling))
 
     return cache(need)
 

@@ -2,11 +2,13 @@
 
 import ctypes
 import os
+from contextlib import closing
 from typing import Self
 
 import llama_cpp
 
 from engine.errors import LoadError
+from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.log_bridge import capture_log, first_error
 from engine.llama.memory.buffers import Buffers, read_buffers
 
@@ -34,7 +36,7 @@ class Simulation:
         Raises:
             LoadError: llama.cpp cannot read the file.
         """
-        self._gpus = gpus
+        self._gpus, self._vocabulary = gpus, vocabulary
         overrides = _without_vocabulary(architecture, vocabulary)
         own = llama_cpp.llama_model_params.from_buffer_copy(params)
         own.no_alloc = True
@@ -59,13 +61,22 @@ class Simulation:
         if handle:
             llama_cpp.llama_model_free(handle)
 
-    def buffers(self, params: llama_cpp.llama_context_params) -> Buffers:
+    def buffers(self, params: llama_cpp.llama_context_params, *, sampled: bool = False) -> Buffers:
         """Return what a context with these parameters would allocate.
+
+        Args:
+            params: the parameters.
+            sampled: whether each sequence has a sampler on the device.
 
         Raises:
             LoadError: llama.cpp refuses the parameters.
         """
-        return self._try(params)[0]
+        if not sampled:
+            return self._try(params)[0]
+        with closing(TopKSamplers(params.n_seq_max, self._vocabulary)) as samplers:
+            own = llama_cpp.llama_context_params.from_buffer_copy(params)
+            samplers.put_into(own)
+            return self._try(own)[0]
 
     def keeps_snapshots(self, params: llama_cpp.llama_context_params) -> bool:
         """Return whether a context keeps the snapshots of recurrent states that these parameters ask for.

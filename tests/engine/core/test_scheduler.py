@@ -455,6 +455,16 @@ def test_equal_requests_cost_equal_work() -> None:
     assert len(work) == 1
 
 
+def test_rows_with_copied_logits_are_counted() -> None:
+    driver = Driver()
+    driver.add("abc", max_tokens=5)
+    driver.drain()
+    assert driver.scheduler.metrics().whole_rows == 5
+    driver.add("abc", max_tokens=5, logprobs=0, echo=True, cache_prompt=False)
+    driver.drain()
+    assert driver.scheduler.metrics().whole_rows == 5 + 5 + len("abc") - 1
+
+
 def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
     model = FakeModel()
     script = lambda tokens: END if len(tokens) >= 8 else letters(tokens)  # noqa: E731

@@ -1,12 +1,14 @@
 """The choice of the attention implementation, which does not change the answer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
-from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention, choose_attention
+from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention, choose_attention, on_devices
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
@@ -25,6 +27,11 @@ from tests.models import model_path
 )
 def test_the_operator_chooses_and_else_the_size_of_a_head(asked: bool | None, head: int, chosen: Attention) -> None:
     assert choose_attention(asked, head) is chosen
+
+
+def test_devices_compute_larger_chunks() -> None:
+    assert on_devices(AUTO) == replace(AUTO, chunk=128)
+    assert on_devices(NO_FLASH).chunk == NO_FLASH.batch
 
 
 def test_both_attention_implementations_give_the_same_probabilities() -> None:

@@ -5,6 +5,7 @@ from typing_extensions import override
 
 from engine.llama.attention import FLASH
 from engine.llama.devices import Device, all_devices
+from engine.llama.hardware.placement import Placement
 from engine.llama.memory.parameters import BATCH_ROWS, largest_step
 
 
@@ -31,16 +32,21 @@ def test_the_cpu_can_abort_a_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "slots", "tokens"),
+    ("devices", "aborts"),
     [
-        ([], 4, BATCH_ROWS),
-        ([Abortable(1)], 4, BATCH_ROWS),
-        ([Unstoppable(1)], 4, FLASH.batch),
-        ([Abortable(1), Unstoppable(2)], 4, FLASH.batch),
-        ([Unstoppable(1)], 600, 600),
+        ((), True),
+        ((Abortable(1),), True),
+        ((Unstoppable(1),), False),
+        ((Abortable(1), Unstoppable(2)), False),
     ],
 )
-def test_a_prompt_step_is_one_physical_batch_where_it_cannot_be_aborted(
-    devices: list[Device], slots: int, tokens: int
-) -> None:
-    assert largest_step(FLASH, slots, devices) == tokens
+def test_a_step_can_be_aborted_if_all_devices_can(devices: tuple[Device, ...], aborts: bool) -> None:
+    assert Placement(-1, (), (), devices).aborts is aborts
+
+
+@pytest.mark.parametrize(
+    ("aborts", "slots", "tokens"),
+    [(True, 4, BATCH_ROWS), (False, 4, FLASH.batch), (False, 600, 600)],
+)
+def test_a_prompt_step_is_one_physical_batch_where_it_cannot_be_aborted(aborts: bool, slots: int, tokens: int) -> None:
+    assert largest_step(FLASH, slots, aborts=aborts) == tokens

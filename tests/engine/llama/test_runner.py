@@ -5,7 +5,7 @@ import logging
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
 from engine.llama.abort import AbortFlag
+from engine.llama.batch import Batch
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -130,6 +131,63 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
     for _ in range(6):
         compute(runner, *((s, s.pending) for s in together))
     assert [s.tokens[s.prompt :] for s in together] == alone
+
+
+@pytest.fixture(scope="module")
+def unstoppable(model: LlamaModel) -> Iterator[LlamaRunner]:
+    """Return a runner on a device that cannot abort a step."""
+    model.aborts = False
+    made = LlamaRunner(model, config())
+    model.aborts = True
+    with made:
+        yield made
+
+
+def test_a_step_that_cannot_be_aborted_is_computed_one_weight_pass_after_the_other(
+    runner: LlamaRunner, unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = (40, 40, 7)
+    drawn, counted = [], []
+    for one in (runner, unstoppable):
+        batches = record_batches(monkeypatch, one)
+        together = [sequence(seq_id, prompt(length, length)) for seq_id, length in enumerate(lengths)]
+        for _ in range(3):
+            compute(one, *((s, s.pending) for s in together))
+        compute(one, *((s, s.pending) for s in together[::2]))
+        drawn.append([s.tokens for s in together])
+        counted.append(batches)
+    assert drawn[0] == drawn[1]
+    assert counted == [[87, 3, 3, 2], [80, 7, 3, 3, 1, 1]]
+
+
+def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
+    unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq_id in range(SLOTS):
+        unstoppable.remove(Removal(seq_id, 0))
+    batches = record_batches(monkeypatch, unstoppable, unstoppable.abort)
+    together = [sequence(seq_id, prompt(length)) for seq_id, length in enumerate((40, 7, 9))]
+    result = unstoppable.run(plan(*((s, s.pending) for s in together)))
+    assert (result.outcome, result.draws, batches) == (Outcome.ABORTED, (), [40])
+    assert [last_cell(unstoppable, seq_id) for seq_id in range(3)] == [-1] * 3
+    unstoppable.arm()
+
+
+def record_batches(
+    monkeypatch: pytest.MonkeyPatch, runner: LlamaRunner, then: Callable[[], None] = lambda: None
+) -> list[int]:
+    """Record the rows of each call to llama.cpp from now on, and do something after each."""
+    rows: list[int] = []
+    decode = runner._context.decode
+
+    def recorded(batch: Batch, *, abortable: bool) -> Outcome:
+        rows.append(batch.c.n_tokens)
+        outcome = decode(batch, abortable=abortable)
+        then()
+        return outcome
+
+    monkeypatch.setattr(runner._context, "decode", recorded)
+    return rows
 
 
 @pytest.mark.parametrize("cells", [1, 40, LONG])

@@ -64,6 +64,7 @@ def test_the_real_machine_and_the_embedded_model(run: Run) -> None:
     assert (printed["model"]["architecture"], printed["model"]["tool_format"]) == ("llama", "hermes")
     assert (printed["serving"]["slots"], printed["serving"]["context"]) == (3, 512)
     assert printed["serving"]["kv_bytes"] == 3 * 512 * printed["model"]["bytes_per_token"]
+    assert (printed["serving"]["backend_sampling"], printed["serving"]["aborts_steps"]) == (False, True)
     assert [finding for finding in printed["findings"] if finding["level"] == "problem"] == []
     assert RepackCache().works() is True
 
@@ -77,7 +78,23 @@ def test_the_text_has_all_parts(examined: list[EngineConfig | None], run: Run) -
     assert "  slots           8 of 4,096 tokens each\n" in out
     assert "  context         4,096 tokens trained, 1 KiB of KV cells each\n" in out
     assert "  chat template   in the file, tools as plain\n" in out
+    assert "  sampling        on the CPU\n" in out
+    assert "  cancel          ends a prompt at once\n" in out
     assert examined == [EngineConfig(model=TINY)]
+
+
+@pytest.mark.parametrize(
+    ("backend_sampling", "line"),
+    [(None, "best tokens selected by the GPU, if that is measured to be faster at the start"), (True, "best tokens s")],
+)
+def test_a_gpu_changes_how_tokens_are_selected_and_prompts_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch, backend_sampling: bool | None, line: str
+) -> None:
+    serving = replace(SERVING, backend_sampling=backend_sampling, aborts=False, largest_step=512)
+    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: replace(WELL, serving=serving))
+    _, out, _ = run(TINY)
+    assert f"  sampling        {line}" in out
+    assert "  cancel          ends a prompt after a step of at most 512 tokens\n" in out
 
 
 def test_flags_and_variables_of_serve_count(

@@ -76,6 +76,7 @@ def test_variables_are_read_and_flags_win(tmp_path: Path) -> None:
         "LLAMA_ARG_PORT": "81",
         "LLAMA_ARG_CONT_BATCHING": "true",
         "LLAMA_ARG_NO_REPACK": "",
+        "LLAMA_ARG_BACKEND_SAMPLING": "1",
         "LLAMA_ARG_CPU_MOE": "0",
         "LLAMA_ARG_UNKNOWN": "1",
         "LLAMA_API_KEY": "key",
@@ -83,7 +84,8 @@ def test_variables_are_read_and_flags_win(tmp_path: Path) -> None:
     other = model_file(tmp_path, "b.gguf")
     settings = read(f"-m {other} --port 82", environment)
     assert (settings.model, settings.context, settings.port, settings.repack) == (other, 512, 82, "off")
-    assert (settings.cpu_moe, settings.api_key) == (False, ("key",))
+    assert (settings.cpu_moe, settings.api_key, settings.backend_sampling) == (False, ("key",), "on")
+    assert read("-bs").backend_sampling == "on"
 
 
 def test_each_variable_stands_for_a_flag() -> None:

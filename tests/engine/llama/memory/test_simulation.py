@@ -4,6 +4,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import llama_cpp
@@ -12,6 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama.attention import AUTO, NO_FLASH
+from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.log_bridge import capture_log
 from engine.llama.memory.buffers import HOST
 from engine.llama.memory.parameters import all_cells, context_params
@@ -59,6 +61,18 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
         for kind, size in _ALLOCATED.findall(line.text):
             found[kind] += round(float(size) * 2**20)
     return found
+
+
+def test_samplers_on_the_device_count(model: LlamaModel, simulation: Simulation) -> None:
+    settings = EngineConfig(model="", slots=3)
+    params = context_params(settings, all_cells(3, 256), AUTO, full_windows=True)
+    without, simulated = simulation.buffers(params), simulation.buffers(params, sampled=True)
+    with closing(TopKSamplers(3, model.info.vocabulary)) as samplers:
+        samplers.put_into(params)
+        real = allocated(model, params)
+    assert simulated.cells == without.cells
+    assert simulated.compute[HOST] > without.compute[HOST]
+    assert simulated.compute[HOST] == pytest.approx(real["compute"] + real["output"], abs=4 * ROUNDING)
 
 
 @pytest.mark.parametrize("cache", ["whole", "windows, snapshots", "unified"])

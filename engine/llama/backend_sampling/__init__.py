@@ -1,0 +1,1 @@
+"""Backend sampling: the device of the output layer selects the best tokens of each row."""

@@ -1,0 +1,34 @@
+"""The parts of a step."""
+
+import pytest
+
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, StepPlan
+from engine.request import GenerationRequest
+
+
+def chunk(seq_id: int, count: int) -> Chunk:
+    sequence = Sequence(GenerationRequest(id="", prompts=("",)), 0, list(range(100)), 1)
+    sequence.enter(State.RUNNING)
+    sequence.seq_id = seq_id
+    return Chunk(sequence, count, sample=False)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "parts"),
+    [
+        ([(0, 5)], [1]),
+        ([(0, 5), (1, 5), (2, 5)], [3]),
+        ([(0, 5), (1, 4), (2, 4)], [1, 2]),
+        ([(0, 5), (2, 5), (3, 5), (5, 5)], [1, 2, 1]),
+        ([(0, 5), (1, 4), (2, 5)], [1, 1, 1]),
+    ],
+)
+def test_a_weight_pass_has_neighbouring_slots_with_equally_many_rows(
+    chunks: list[tuple[int, int]], parts: list[int]
+) -> None:
+    plan = StepPlan(tuple(chunk(*one) for one in chunks), decode=False, adapters=((1, 0.5),))
+    passes = list(plan.weight_passes())
+    assert [len(one.chunks) for one in passes] == parts
+    assert tuple(one for part in passes for one in part.chunks) == plan.chunks
+    assert {(part.decode, part.adapters) for part in passes} == {(False, plan.adapters)}
