@@ -35,7 +35,7 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
-from gateway.stores import open_keys, open_limiter, open_usage
+from gateway.stores import open_keys, open_limiter, open_responses, open_usage
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
@@ -191,6 +191,10 @@ async def run(
         usage = await open_usage(settings)
     except StorageError as error:
         return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
+    try:
+        stores = await open_responses(settings)
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"--responses-store: the store cannot be used: {error}")
     warn_of_strangers(listening.all, keys)
     log_choices(settings, listening)
     async with anyio.create_task_group() as tasks:
@@ -209,7 +213,7 @@ async def run(
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
             pulls = await pull_parts(settings, engines)
-            parts = equipment(keys=keys, limiter=limiter, usage=usage, clock=clock, pulls=pulls)
+            parts = equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock, pulls=pulls)
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()

@@ -18,10 +18,8 @@ from gateway.apis.llama_server.openai.endpoints import like_llama_server
 from gateway.apis.llama_server.options import RouteOptions
 from gateway.apis.ollama.api import ollama_api
 from gateway.apis.openai.api import openai_api
-from gateway.apis.openai.conversations.memory_store import MemoryConversations
 from gateway.apis.openai.responses.background import BackgroundResponses
-from gateway.apis.openai.responses.store.shares import Shares
-from gateway.apis.openai.responses.store.store import ResponseStore
+from gateway.apis.openai.stores import Stores, stores_in_memory
 from gateway.apis.rerank.api import cohere_api, rerank_api
 from gateway.apis.routing import Router, conventions_for
 from gateway.keys.ring import KeyRing
@@ -71,6 +69,8 @@ class Equipment:
     """Counts the use of keys; unset to count it in this process alone."""
     spans: SpanWriter | None = None
     """Makes the spans of requests; unset if there are no traces."""
+    stores: Stores | None = None
+    """Keeps responses and conversations; unset to keep them in this process's memory."""
     pulls: PullParts | None = None
     """Lets clients pull models, if it is given."""
 
@@ -89,6 +89,8 @@ class Gateway:
     """Health endpoint; reports that the server is stopping once `drain` is called."""
     background: BackgroundResponses
     """Background responses; open while the application serves."""
+    stores: Stores
+    """Responses and conversations; open while the application serves."""
     streams: ResumableStreams
     """Streams that outlive their clients; open while the application serves."""
     observers: list[RecordObserver]
@@ -118,6 +120,7 @@ class Gateway:
                 await stack.enter_async_context(self.usage.open())
             if self.pulls is not None:
                 await stack.enter_async_context(self.pulls.open())
+            await stack.enter_async_context(self.stores.open())
             await stack.enter_async_context(self.background.open())
             await stack.enter_async_context(self.streams.open())
             yield
@@ -151,17 +154,35 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), AdapterCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    background, apis = create_apis(models, settings, health, metrics, parts.streams, prefixes, pulls)
+    stores = equipment.stores or stores_in_memory(
+        max_entries=settings.stored_responses,
+        max_bytes=settings.stored_bytes,
+        max_recalled_bytes=settings.body_limit,
+    )
+    background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, prefixes, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), prefixes),), limiter, journal, None)
     return Gateway(
-        app, apis, models, health, background, parts.streams, observers, metrics_app, limiter, writer, prefixes, pulls
+        app,
+        apis,
+        models,
+        health,
+        background,
+        stores,
+        parts.streams,
+        observers,
+        metrics_app,
+        limiter,
+        writer,
+        prefixes,
+        pulls,
     )
 
 
 def create_apis(
     models: Models,
     settings: Settings,
+    stores: Stores,
     health: HealthEndpoints,
     metrics: MetricsEndpoints,
     streams: ResumableStreams,
@@ -169,11 +190,8 @@ def create_apis(
     pulls: Pulls | None,
 ) -> tuple[BackgroundResponses, tuple[Api, ...]]:
     """Return all APIs, and the background responses of one of them."""
-    shares = Shares(max_entries=settings.stored_responses, max_bytes=settings.stored_bytes)
-    store = ResponseStore(shares, max_recalled_bytes=settings.body_limit)
-    conversations = MemoryConversations(shares, max_recalled_bytes=settings.body_limit)
     background = BackgroundResponses(
-        store,
+        stores.responses,
         timeout=settings.request_timeout,
         max_per_owner=settings.background_responses,
         max_bytes=settings.stored_bytes // 4,
@@ -186,7 +204,7 @@ def create_apis(
         save_path=settings.slot_save_path,
     )
     shown = metrics if settings.metrics_port is None else None
-    openai = openai_api(models, store, conversations, background)
+    openai = openai_api(models, stores, background)
     variant = like_llama_server(openai, models, verbose=settings.log_level == "debug")
     own_api = llama_server_api(models, health, shown, variant, streams, options, prefixes)
     like = settings.answers_like == "llama-server"

@@ -1,4 +1,4 @@
-"""Stores that the settings name: API keys, their limits, and the usage of requests."""
+"""Stores that the settings name: API keys, their limits, the usage of requests, and stored responses."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,7 @@ from gateway.settings import Settings
 from gateway.storage.place import is_url
 
 if TYPE_CHECKING:
+    from gateway.apis.openai.stores import Stores
     from gateway.keys.ring import KeyRing
     from gateway.limits.limiter import Limiter
     from gateway.usage.store import UsageStore
@@ -51,3 +52,18 @@ async def open_usage(settings: Settings) -> "UsageStore | None":
     store = usage_store(place)
     await store.create()
     return store
+
+
+async def open_responses(settings: Settings) -> "Stores | None":
+    """Return the stores of responses and conversations that gateways share, or None for this process's memory.
+
+    Raises:
+        StorageError: the database cannot be used.
+    """
+    if settings.responses_store is None:
+        return None
+    from gateway.apis.openai.shared_store.entries import Bounds  # noqa: PLC0415 - few servers need it
+    from gateway.apis.openai.shared_store.opening import open_shared_stores  # noqa: PLC0415
+
+    bounds = Bounds(settings.stored_responses, settings.stored_bytes, settings.body_limit)
+    return await open_shared_stores(settings.responses_store, bounds)

@@ -195,6 +195,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.apis.ollama.models": {"gateway.apis.ollama", "gateway.residency.gguf", *SHARED},
     "gateway.apis.openai": {"gateway.apis.openai", *SHARED},
+    "gateway.apis.openai.shared_store": {"gateway.apis.openai", "gateway.storage", "msgspec", *SHARED},
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},

@@ -1,5 +1,6 @@
 """The application of Ray Serve: `serve run gateway.cluster.application:build model=FILE.gguf`."""
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,9 +14,11 @@ from gateway.cluster.ingress.deployment import IngressReplica
 from gateway.cluster.ingress.router import ReplicaRouter
 from gateway.cluster.replica import ModelReplica
 from gateway.cluster.request import RESERVED
-from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, replaced, shares
+from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, forgets_responses, replaced, shares
 from gateway.residency.machine import machine_budget
 from gateway.settings import Settings
+
+logger = logging.getLogger("gateway")
 
 REPORT_PERIOD = 0.5
 """Seconds between two reports of a replica to the routers."""
@@ -50,6 +53,8 @@ def application(settings: Settings) -> serve.Application:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     check_for_cluster(settings)
+    if forgets_responses(settings):
+        logger.warning("stored responses and conversations are those of one replica: --responses-store shares them")
     budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
     models = {name: _model(share) for name, share in shares(settings, budget).items()}
     ingress = serve.deployment(

@@ -12,7 +12,7 @@ from gateway.engines import open_engines
 from gateway.serve import open_gateway
 from gateway.server.lag import LoopClock, running
 from gateway.settings import Settings
-from gateway.stores import open_keys, open_limiter, open_usage
+from gateway.stores import open_keys, open_limiter, open_responses, open_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ async def open_replica(settings: Settings) -> AsyncIterator[ReplicaParts]:
         StorageError: a store cannot be used.
     """
     keys, limiter, usage = await open_keys(settings), await open_limiter(settings), await open_usage(settings)
+    stores = await open_responses(settings)
     clock = LoopClock()
     async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
-        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, clock=clock)
+        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock)
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()

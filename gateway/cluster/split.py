@@ -60,6 +60,12 @@ def check_for_cluster(settings: Settings) -> None:
             raise ClusterSettingsError(f"{flag} has no effect in a cluster: {reason}")
 
 
+def forgets_responses(settings: Settings) -> bool:
+    """Return True if a request may meet a replica that does not have the stored response it refers to."""
+    several = len(settings.served) > 1 or max(settings.replicas, settings.max_replicas or 1) > 1
+    return several and settings.responses_store is None
+
+
 def shares(settings: Settings, budget: Memory) -> dict[str, ModelShare]:
     """Return the deployments of the models, by the names of the models.
 

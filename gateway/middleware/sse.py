@@ -69,6 +69,7 @@ class EventStream:
         keep_alive: float = 10.0,
         end: bytes = DONE,
         encode_failure: Callable[[Problem], bytes] | None = None,
+        after_failure: Callable[[], Awaitable[None]] | None = None,
         status: Callable[[], Awaitable[str]] | None = None,
         framing: Framing = EVENTS,
     ) -> None:
@@ -79,6 +80,7 @@ class EventStream:
             keep_alive: Seconds of silence after which a comment line is sent.
             end: Bytes after the last event of a successful stream.
             encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
+            after_failure: Called with the failed stream's last events encoded and not yet sent.
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
                 line is the ping of the format. Events wait for it, so that it must be quick.
             framing: Format of the stream.
@@ -87,6 +89,7 @@ class EventStream:
         self._keep_alive = keep_alive
         self._end = end
         self._encode_failure = encode_failure
+        self._after_failure = after_failure
         self._status = status
         self._framing = framing
         self._headers = [(b"content-type", framing.media.encode()), *HEADERS]
@@ -159,6 +162,8 @@ class EventStream:
             last_events = self._encode_failure(problem)
         else:
             last_events = b"data: %b\n\n" % caller.conventions.encode_error(problem)
+        if self._after_failure is not None:
+            await self._after_failure()
         await self._send(self._rest() + last_events, send, last=True)
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:

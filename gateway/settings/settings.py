@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from gateway.settings.cluster import ClusterSettings
 from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.network import NetworkSettings
-from gateway.settings.values import store_place
+from gateway.settings.values import shared_place, store_place
 
 
 class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
@@ -64,6 +64,14 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         le=2**40,
         title="BYTES",
         description="total size of the stored responses and conversations, as JSON with their items",
+    )
+    responses_store: Annotated[str | None, AfterValidator(shared_place)] = Field(
+        None,
+        repr=False,
+        min_length=1,
+        title="URL",
+        description="PostgreSQL database of the stored responses and conversations, for all servers with the same URL; "
+        "default: the memory of this process",
     )
     background_limit: int | None = Field(
         None,

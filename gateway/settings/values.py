@@ -148,6 +148,15 @@ def store_place(place: str | None) -> str | None:
     return None if place is None else check_place(place)
 
 
+def shared_place(place: str | None) -> str | None:
+    """Return the URL of a PostgreSQL database, or None."""
+    from gateway.storage.place import is_url  # noqa: PLC0415 - few servers have a store
+
+    if place is not None and not is_url(place):
+        raise ValueError("this is no URL that begins with postgresql://")
+    return store_place(place)
+
+
 def paths(value: object) -> object:
     """Split values at commas and check that each is a path."""
     paths = split_items(value)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
-Value: TypeAlias = str | int | float | None
-"""Value of a column."""
+Value: TypeAlias = str | int | float | bytes | list[bytes] | list[str] | list[bool] | None
+"""Value of a column. Lists are arrays, which only PostgreSQL has."""
 Rows: TypeAlias = list[tuple[Any, ...]]
 """Rows that a statement returned, in order."""
 

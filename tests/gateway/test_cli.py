@@ -200,6 +200,7 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
         "control_vector": str(model),
     }
     stores = {"keys": str(tmp_path / "keys.db"), "usage": str(tmp_path / "usage.db")}
+    stores["responses_store"] = "postgresql://localhost/texts"
     values = {**VALUES, **files, **stores}
     assert values.keys() == flag_fields().keys() - {"kv_unified"}  # which --context-shift excludes
     flags = [part for name, value in values.items() for part in ("--" + name.replace("_", "-"), value)]
@@ -540,6 +541,15 @@ def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
 )
 def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reason: str) -> None:
     assert complaint("--usage", place).endswith(f": {reason}")
+
+
+def test_responses_are_shared_in_postgresql_only(tmp_path: Path) -> None:
+    assert read_settings(["serve"], {}).responses_store is None
+    place = "postgresql://user:word@example.org/texts"
+    settings = read_settings(["serve", "--responses-store", place], {})
+    assert (settings.responses_store, "word" in repr(settings)) == (place, False)
+    complained = complaint("--responses-store", str(tmp_path / "texts.db"))
+    assert complained.endswith(": this is no URL that begins with postgresql://")
 
 
 def test_a_model_of_the_hub_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

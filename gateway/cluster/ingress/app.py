@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine.errors import Unavailable
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
+from gateway.apis.openai.stores import stores_in_memory
 from gateway.apis.routing import conventions_for
 from gateway.app import create_apis
 from gateway.cluster.ingress.forwarding import Forwarder, Place, anywhere
@@ -126,5 +127,7 @@ def _conventions(settings: Settings) -> Callable[[str], Conventions]:
     """Return the conventions of each path. The APIs have no models: they only name their paths and errors."""
     none = Models((), {})
     streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
-    _, apis = create_apis(none, settings, HealthEndpoints(none), MetricsEndpoints(Exposition(())), streams, None, None)
+    stores = stores_in_memory(max_entries=0, max_bytes=0, max_recalled_bytes=0)
+    metrics = MetricsEndpoints(Exposition(()))
+    _, apis = create_apis(none, settings, stores, HealthEndpoints(none), metrics, streams, None, None)
     return conventions_for(apis)

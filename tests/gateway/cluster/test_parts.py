@@ -17,7 +17,7 @@ from gateway.cluster.host import Host
 from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest
 from gateway.cluster.scaling import policy, replicas_for
-from gateway.cluster.split import ClusterSettingsError, check_for_cluster, shares
+from gateway.cluster.split import ClusterSettingsError, check_for_cluster, forgets_responses, shares
 from gateway.residency.memory import Memory
 from tests.models import model_path
 
@@ -47,6 +47,20 @@ def test_each_model_has_settings_of_its_own() -> None:
 def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]) -> None:
     with pytest.raises(ClusterSettingsError, match=flags[0]):
         check_for_cluster(read_settings(["serve", *flags], {}))
+
+
+@pytest.mark.parametrize(
+    ("flags", "forgets"),
+    [
+        ((), False),
+        (("--replicas", "2"), True),
+        (("--max-replicas", "2"), True),
+        (("--model", f"a={model_path()}", "--model", f"b={model_path()}"), True),
+        (("--replicas", "2", "--responses-store", "postgresql://localhost/texts"), False),
+    ],
+)
+def test_only_a_shared_store_has_the_responses_of_all_replicas(flags: tuple[str, ...], forgets: bool) -> None:
+    assert forgets_responses(read_settings(["serve", *flags], {})) == forgets
 
 
 def test_replicas_follow_the_load() -> None:

@@ -1,7 +1,6 @@
 """Endpoints of OpenAI's conversations: `/v1/conversations`."""
 
 from collections.abc import Sequence
-from functools import partial
 from types import NoneType
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from gateway.apis.openai.conversations.request import (
 from gateway.apis.openai.conversations.store import ConversationStore
 from gateway.apis.openai.responses.answer import ItemList
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.input import resolve
+from gateway.apis.openai.responses.input import referenced, resolve
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.store.pages import (
     INCLUDE_PARAMETER,
@@ -47,7 +46,7 @@ class ConversationsEndpoints:
     async def create(self, call: Call[NewConversation]) -> JsonReply[Conversation]:
         """Create a conversation with its first items."""
         owner, asked = call.caller.credentials, call.prepared
-        items = self._resolved(owner, asked.items)
+        items = await self._resolved(owner, asked.items)
         return JsonReply(await self._conversations.create(owner, asked.metadata, items))
 
     async def get(self, call: Call[None]) -> JsonReply[Conversation]:
@@ -68,7 +67,7 @@ class ConversationsEndpoints:
         """Add items to a conversation, and return them."""
         read_include(call.http.query_params)
         owner, conversation_id = _named(call)
-        items = self._resolved(owner, call.prepared)
+        items = await self._resolved(owner, call.prepared)
         await self._conversations.add(owner, conversation_id, items)
         return JsonReply(item_list(ItemPage(items, has_more=False)))
 
@@ -86,8 +85,8 @@ class ConversationsEndpoints:
         """Remove one item from a conversation. Stored responses keep it."""
         return JsonReply(await self._conversations.remove(*_named(call), _item_id(call)))
 
-    def _resolved(self, owner: str, items: Sequence[EncodedItem | str]) -> list[EncodedItem]:
-        return resolve(items, partial(self._responses.items, owner), PLACE)
+    async def _resolved(self, owner: str, items: Sequence[EncodedItem | str]) -> list[EncodedItem]:
+        return resolve(items, await self._responses.items(owner, referenced(items)), PLACE)
 
 
 def _named(call: Call[Any]) -> tuple[str, str]:

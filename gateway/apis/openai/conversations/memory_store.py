@@ -1,6 +1,5 @@
 """Store of conversations in the memory of this process."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,22 +7,21 @@ from functools import partial
 import orjson
 from typing_extensions import override
 
-from engine import RequestError
 from gateway.apis.openai.conversations.answer import Conversation
 from gateway.apis.openai.conversations.request import PLACE
 from gateway.apis.openai.conversations.store import (
     ConversationStore,
     Turn,
     check_new,
+    check_size,
     conversation_not_found,
     item_not_found,
     locked,
+    new_conversation,
 )
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.store.pages import ItemPage, Page, page_of
 from gateway.apis.openai.responses.store.shares import Shares
-from gateway.apis.openai.responses.store.store import MAX_RECALLED_ITEMS
 
 
 @dataclass(slots=True)
@@ -62,12 +60,7 @@ class MemoryConversations(ConversationStore):
 
     @override
     async def create(self, owner: str, metadata: dict[str, str], items: Sequence[EncodedItem]) -> Conversation:
-        head: Conversation = {
-            "id": new_id("conv"),
-            "object": "conversation",
-            "created_at": int(time.time()),
-            "metadata": metadata,
-        }
+        head = new_conversation(metadata)
         kept = _Kept(head)
         self._check_added(kept, items)
         self._kept[owner, head["id"]] = kept
@@ -156,13 +149,7 @@ class MemoryConversations(ConversationStore):
         self._check_size([*known, *items], PLACE)
 
     def _check_size(self, items: Sequence[EncodedItem], param: str) -> None:
-        if len(items) > MAX_RECALLED_ITEMS:
-            message = f"The conversation has more than {MAX_RECALLED_ITEMS} items."
-        elif sum(len(item.json) for item in items) > self._max_recalled_bytes:
-            message = f"The items of the conversation have more than {self._max_recalled_bytes} bytes together."
-        else:
-            return
-        raise RequestError(message, code="context_length_exceeded", param=param)
+        check_size(len(items), sum(len(item.json) for item in items), self._max_recalled_bytes, param)
 
 
 class _MemoryTurn(Turn):
@@ -179,7 +166,11 @@ class _MemoryTurn(Turn):
             self._add(items)
 
     @override
-    def cancel(self) -> None:
+    async def cancel(self) -> None:
+        self.abandon()
+
+    @override
+    def abandon(self) -> None:
         if self._kept.turn is self:
             self._kept.turn = None
 

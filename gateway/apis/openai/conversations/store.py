@@ -1,5 +1,6 @@
 """Storage of conversations: what a store does, and its errors."""
 
+import time
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
@@ -7,7 +8,9 @@ from typing import Protocol
 from engine import RequestError
 from gateway.apis.openai.conversations.answer import Conversation
 from gateway.apis.openai.responses.encoded import EncodedItem
+from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.store.pages import ItemPage, Page
+from gateway.apis.openai.responses.store.recalled import MAX_RECALLED_ITEMS
 from gateway.middleware.errors import Problem, RefusedError
 
 
@@ -21,8 +24,12 @@ class Turn(Protocol):
         """
         ...
 
-    def cancel(self) -> None:
-        """Let the next response begin, without any change. Has no effect after the end."""
+    async def cancel(self) -> None:
+        """Let the next response begin, without any change. Has no effect after the end. Is not interrupted."""
+        ...
+
+    def abandon(self) -> None:
+        """Cancel the turn soon, where nothing can wait."""
         ...
 
 
@@ -90,6 +97,22 @@ def locked() -> RequestError:
     """Return the error for a change of a conversation during a turn: OpenAI's, with its code and status."""
     message = "Another response is being made in this conversation. Try again when it has ended."
     return RequestError(message, code="conversation_locked", param="conversation")
+
+
+def new_conversation(metadata: dict[str, str]) -> Conversation:
+    """Return a new conversation."""
+    return {"id": new_id("conv"), "object": "conversation", "created_at": int(time.time()), "metadata": metadata}
+
+
+def check_size(count: int, size: int, max_bytes: int, param: str) -> None:
+    """Raise `RequestError` if a conversation has too many items, or more bytes than one request may recall."""
+    if count > MAX_RECALLED_ITEMS:
+        message = f"The conversation has more than {MAX_RECALLED_ITEMS} items."
+    elif size > max_bytes:
+        message = f"The items of the conversation have more than {max_bytes} bytes together."
+    else:
+        return
+    raise RequestError(message, code="context_length_exceeded", param=param)
 
 
 def check_new(known: Sequence[EncodedItem], items: Sequence[EncodedItem], place: str) -> None:

@@ -1,58 +1,30 @@
 """Responses that run in the background, without a waiting client."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from engine import GenerationRequest, Unavailable
-from gateway.apis.openai.conversations.store import Turn
-from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.response import ResponseAnswer
+from engine import Unavailable
 from gateway.apis.openai.responses.store.store import ResponseStore
-from gateway.apis.openai.responses.turn import end_turn
+from gateway.apis.openai.responses.work import ResponseWork
 from gateway.middleware import errors
-from gateway.middleware.caller import Caller, Cause
+from gateway.middleware.caller import Cause
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
-from gateway.serving.generations import Admission, Generations
+from gateway.serving.generations import Admission
 from gateway.serving.records import Operation
 
+logger = logging.getLogger(__name__)
+
+ATTEMPTS, PAUSE = 10, 1.0
+"""How often a store that fails is asked to keep an ended response, and the seconds between."""
 SHUTDOWN = "the server is shutting down"
 CANCELLED = "the response was cancelled"
 OVERDUE = "the request's deadline passed"
-
-
-@dataclass(frozen=True, slots=True)
-class ResponseWork:
-    """A response to generate."""
-
-    answer: ResponseAnswer
-    """The response under construction."""
-    generations: Generations
-    """Generations of the request's model."""
-    caller: Caller
-    """Sender of the request. Its `closing` has the reason for an early end, even after the client has its answer."""
-    request: GenerationRequest
-    """The request for the engine."""
-    names: Mapping[str, str]
-    """The client's names of fields, as in `Generations`."""
-    inputs: list[EncodedItem]
-    """Input items of the request, stored with the response. Empty if it is not stored."""
-    turn: Turn
-    """Place of the response in a conversation. It is also cancelled with the end of what the caller holds."""
-
-    @property
-    def owner(self) -> str:
-        """Owner of the response, as in `ResponseStore`."""
-        return self.caller.credentials
-
-    @property
-    def size(self) -> int:
-        """Number of bytes of the input items."""
-        return sum(len(item.json) for item in self.inputs)
 
 
 @dataclass(slots=True)
@@ -69,6 +41,12 @@ class _Running:
     """Cancels the work."""
     finished: anyio.Event = field(default_factory=anyio.Event)
     """Set after the engine has released the request and the response is stored."""
+
+    def cancel(self) -> None:
+        """Cancel the work. Has no effect on a response that has ended."""
+        if not self.work.answer.ended:
+            _close(self, CANCELLED, Cause.CLIENT_CANCELLED)
+            self.scope.cancel()
 
 
 class BackgroundResponses:
@@ -154,8 +132,7 @@ class BackgroundResponses:
         """
         if (running := self._owners.get(owner, {}).get(response_id)) is None:
             return False
-        _close(running, CANCELLED, Cause.CLIENT_CANCELLED)
-        running.scope.cancel()
+        running.cancel()
         await running.finished.wait()
         return True
 
@@ -166,13 +143,20 @@ class BackgroundResponses:
                 await self._generate(running, task_status)
             if not work.answer.ended:
                 work.answer.cancel()
-            self._store.put(work.owner, work.answer.stored(work.inputs))
+            await self._keep(work)
         finally:
             self._forget(work)
             running.finished.set()
 
+    async def _keep(self, work: ResponseWork) -> None:
+        try:
+            await _patiently(lambda: self._store.put(work.owner, work.answer.stored(work.inputs)))
+        except RefusedError as refused:
+            logger.error("the response %s is lost: %s", work.answer.id, refused)  # noqa: TRY400 - no defect of ours
+
     def _forget(self, work: ResponseWork) -> None:
         """Remove a response that no longer runs. Has no effect if it was removed before."""
+        self._store.forget(work.answer.id)
         owned = self._owners.get(work.owner, {})
         owned.pop(work.answer.id, None)
         if not owned:
@@ -184,6 +168,7 @@ class BackgroundResponses:
             async with work.generations.open(
                 work.caller, work.request, work.names, operation=Operation.CHAT
             ) as admission:
+                await self._store.announce(work.owner, work.answer.stored(work.inputs), running.cancel)
                 running.accepted = True
                 task_status.started()
                 await self._answer(running, admission)
@@ -192,16 +177,31 @@ class BackgroundResponses:
                 raise  # refused before its start: `start` raises it to its caller
             work.answer.fail(errors.report(error))
 
+    async def _start(self, work: ResponseWork) -> None:
+        work.answer.start()
+        with suppress(RefusedError):  # the state that others see is late, but nothing is lost
+            await self._store.update(work.owner, work.answer.stored(work.inputs))
+
     async def _answer(self, running: _Running, admission: Admission) -> None:
         with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as deadline:
             generation = await admission.granted()
-            running.work.answer.start()
+            await self._start(running.work)
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
-            await end_turn(running.work.turn, running.work.answer, running.work.inputs)
+            await _patiently(running.work.end_turn)
         if deadline.cancelled_caught:
             _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)
+
+
+async def _patiently(change: Callable[[], Awaitable[None]]) -> None:
+    """Change a store. Waits for one that fails, but not for ever: no client waits here. Raises its last error."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(RefusedError):
+            await change()
+            return
+        await anyio.sleep(PAUSE)
+    await change()
 
 
 def _close(running: _Running, reason: str, cause: Cause) -> None:

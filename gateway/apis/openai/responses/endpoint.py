@@ -6,20 +6,21 @@ from functools import partial
 from gateway.apis.answers.input_tokens import InputTokens, count_tokens
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.openai.conversations.histories import Histories
 from gateway.apis.openai.conversations.store import check_new
 from gateway.apis.openai.responses.answer import Response
-from gateway.apis.openai.responses.background import BackgroundResponses, ResponseWork
+from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
-from gateway.apis.openai.responses.input import resolve
+from gateway.apis.openai.responses.input import referenced, resolve
 from gateway.apis.openai.responses.request import ResponseBody, missing_input
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.apis.openai.responses.truncation import PromptRoom, truncated
-from gateway.apis.openai.responses.turn import Histories, end_turn, ending_turn
+from gateway.apis.openai.responses.work import ResponseWork
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
@@ -47,42 +48,40 @@ class ResponsesEndpoints:
         """Return the whole response, a stream of events, or at once a response that runs in the background."""
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model)
+        if asked.store:
+            await self._store.ready()
         turn, history = await self._histories.begin(caller, asked)
         try:
             inputs, prompt = await self._read(caller, asked, served, history)
             request = prompt.generation(asked.request, caller.request_id)
             answer = ResponseAnswer(served.name, asked.options, prompt)
-            stores, options = asked.store, asked.options
-            kept = inputs if stores else []
-            work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, turn)
+            options, kept, store = asked.options, inputs if asked.store else [], self._store if asked.store else None
+            work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, store, turn)
             del call, asked, history, inputs  # the items, which may be large, are not needed while the engine works
             if options.background:
                 await self._background.start(work)
                 return JsonReply(answer.content().fragment())
-            return await self._answer(work, options, stores=stores)
+            return await self._answer(work, options)
         except BaseException:
-            turn.cancel()  # before the error is sent, so that the client can try again
+            await turn.cancel()  # before the error is sent, so that the client can try again
             raise
 
-    async def _answer(
-        self, work: ResponseWork, options: ResponseOptions, *, stores: bool
-    ) -> JsonReply[Response] | EventStream:
+    async def _answer(self, work: ResponseWork, options: ResponseOptions) -> JsonReply[Response] | EventStream:
         answer, request = work.answer, work.request
-
-        def save() -> None:
-            if stores:
-                self._store.put(work.owner, answer.stored(work.inputs))
-
         if request.stream:
-            events = ResponseEvents(answer, options, save)
+            events = ResponseEvents(answer, options)
             source = work.generations.stream(work.caller, request, events.encode, work.names, operation=Operation.CHAT)
-            ending = ending_turn(source, work.turn, answer, work.inputs)
-            return EventStream(ending, end=b"", encode_failure=events.fail, status=source.status)
+            return EventStream(
+                work.ending(source, events),
+                end=b"",
+                encode_failure=events.fail,
+                after_failure=partial(work.end_failed, events),
+                status=source.status,
+            )
         whole = await work.generations.run(work.caller, request, work.names, operation=Operation.CHAT)
         for end in whole.outcomes:
             await answer.add_whole(whole.prompt_tokens, end)
-        save()
-        await end_turn(work.turn, answer, work.inputs)
+        await work.end()
         return JsonReply(answer.content().fragment())
 
     async def count(self, call: Call[ResponseCall]) -> JsonReply[InputTokens]:
@@ -97,7 +96,7 @@ class ResponsesEndpoints:
         self, caller: Caller, asked: ResponseCall, served: Served, history: Sequence[EncodedItem]
     ) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
-        inputs = resolve(asked.inputs, partial(self._store.items, caller.credentials))
+        inputs = resolve(asked.inputs, await self._store.items(caller.credentials, referenced(asked.inputs)))
         if asked.conversation_id is not None:
             check_new(history, inputs, "input")
             if not history and not inputs:

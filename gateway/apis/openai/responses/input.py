@@ -1,6 +1,6 @@
 """Validation of a request's input items, and their conversion to the stored format."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -253,25 +253,24 @@ def encode_input(items: Sequence[InputItem], place: str = "input") -> tuple[Enco
     return tuple(item.id if isinstance(item, Reference) else encode_item(item.to_json()) for item in items)
 
 
+def referenced(inputs: Sequence[EncodedItem | str]) -> list[str]:
+    """Return the ids of the references in the result of `encode_input`."""
+    return [item for item in inputs if isinstance(item, str)]
+
+
 def resolve(
-    inputs: Sequence[EncodedItem | str],
-    find: Callable[[Collection[str]], Mapping[str, EncodedItem]],
-    place: str = "input",
+    inputs: Sequence[EncodedItem | str], found: Mapping[str, EncodedItem], place: str = "input"
 ) -> list[EncodedItem]:
     """Return the items of `encode_input`, with each reference replaced by its item.
 
     Args:
         inputs: items and ids of references.
-        find: returns the stored items among some ids.
+        found: stored items by their ids.
         place: name of the field.
 
     Raises:
-        RequestError: if a reference names an unknown item. `find` may raise it, too.
+        RequestError: a reference names an unknown item.
     """
-    own = [item for item in inputs if isinstance(item, EncodedItem)]
-    if len(own) == len(inputs):
-        return own
-    found = find([item for item in inputs if isinstance(item, str)])
     return [_resolved(item, found, f"{place}[{at}].id") for at, item in enumerate(inputs)]
 
 

@@ -38,13 +38,13 @@ class StoredResponsesEndpoints:
         owner, response_id = _named(call)
         if (running := self._background.find(owner, response_id)) is not None:
             return JsonReply(running.answer.content().fragment())
-        return JsonReply(self._store.get(owner, response_id).content.fragment())
+        return JsonReply((await self._store.get(owner, response_id)).content.fragment())
 
     async def delete(self, call: Call[None]) -> JsonReply[Deleted]:
         """Delete a response. A running one is cancelled first. Later responses that follow it lose their history."""
         owner, response_id = _named(call)
         cancelled = await self._background.cancel(owner, response_id)
-        removed = self._store.remove(owner, response_id)
+        removed = await self._store.remove(owner, response_id)
         if not (cancelled or removed):
             raise not_found(response_id)
         return JsonReply({"id": response_id, "object": "response", "deleted": True})
@@ -55,21 +55,20 @@ class StoredResponsesEndpoints:
         if (running := self._background.find(owner, response_id)) is not None:
             await self._background.cancel(owner, response_id)
             return JsonReply(running.answer.content().fragment())
-        stored = self._store.get(owner, response_id)
-        if not stored.background:
+        if not (await self._store.get(owner, response_id)).background:
             message = "Only a response that runs in the background can be cancelled."
             raise RequestError(message, code="not_in_background")
-        return JsonReply(stored.content.fragment())
+        return JsonReply((await self._store.cancel(owner, response_id)).content.fragment())
 
     async def list_inputs(self, call: Call[None]) -> JsonReply[ItemList]:
         """Return a page of the input items of the response's own request."""
         page = read_page(call.http.query_params)
-        return JsonReply(item_list(page_of(self._inputs(*_named(call)), page)))
+        return JsonReply(item_list(page_of(await self._inputs(*_named(call)), page)))
 
-    def _inputs(self, owner: str, response_id: str) -> Sequence[EncodedItem]:
+    async def _inputs(self, owner: str, response_id: str) -> Sequence[EncodedItem]:
         if (running := self._background.find(owner, response_id)) is not None:
             return running.inputs
-        return self._store.get(owner, response_id).inputs
+        return (await self._store.get(owner, response_id)).inputs
 
 
 def _named(call: Call[None]) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Encoder of a streamed response: OpenAI's typed events, numbered from 0."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import orjson
 
@@ -15,18 +15,18 @@ from gateway.middleware.errors import Problem
 class ResponseEvents:
     """Encodes the events of a response. The last event has the final status; `[DONE]` does not follow."""
 
-    def __init__(self, answer: ResponseAnswer, options: ResponseOptions, on_end: Callable[[], None]) -> None:
+    def __init__(self, answer: ResponseAnswer, options: ResponseOptions) -> None:
         """Begin a stream.
 
         Args:
             answer: the response to stream.
             options: fields of the request.
-            on_end: called once, when the response has ended in success or failure, before its last event is sent.
         """
+        self.complete = False
+        """True once the last events of the ended response may be sent. A later failure is none of the response."""
         self._answer = answer
         self._options = options
         self._running = RunningTimings()
-        self._on_end = on_end
         self._began = False
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterable[bytes]:
@@ -34,19 +34,16 @@ class ResponseEvents:
         sent = self._begin()
         for event in events:
             sent += self._timed(self._events(prompt_tokens, event), event.decode_seconds)
-        if self._answer.ended:
-            self._on_end()
         return map(_encoded, sent)
 
     def fail(self, problem: Problem) -> bytes:
         """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
 
-        Returns no bytes if the response has ended already.
+        Returns no bytes if the response is complete. One that has ended and could not be stored has failed.
         """
-        if self._answer.ended:
+        if self.complete:
             return b""
         sent = self._begin() + self._answer.fail(problem)
-        self._on_end()
         return b"".join(map(_encoded, [*sent, _error(next(self._answer.numbers), problem)]))
 
     def _events(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:

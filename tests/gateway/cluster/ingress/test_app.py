@@ -60,6 +60,7 @@ async def test_the_model_chooses_the_replicas() -> None:
     assert answers == [b"2", b"1", b"1"]
     assert (await ask(app, "/v1/models/large")).content == b"2"
     assert (await ask(app, "/props?model=large")).content == b"2"
+    assert (await ask(app, "/v1/responses/resp_1")).content == b"1", "any replica has it by the shared store"
 
 
 async def test_an_unknown_model_is_refused_in_the_shape_of_the_api() -> None:

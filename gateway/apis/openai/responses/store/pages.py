@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from pydantic import Field
 from starlette.datastructures import QueryParams
 
+from engine import RequestError
 from gateway.apis.endpoint import Described
 from gateway.apis.fields.nested import Nested, refusal
 from gateway.apis.openai.responses.answer import ItemList
@@ -95,9 +96,14 @@ def page_of(items: Sequence[EncodedItem], page: Page) -> ItemPage:
     if page.after is not None:
         places = [at for at, item in enumerate(ordered) if item.id == page.after]
         if not places:
-            raise refusal("after", "should be the id of one of the items")
+            raise unknown_after()
         ordered = ordered[places[0] + 1 :]
     return ItemPage(ordered[: page.limit], len(ordered) > page.limit)
+
+
+def unknown_after() -> RequestError:
+    """Return the error for `after` that is none of the items."""
+    return refusal("after", "should be the id of one of the items")
 
 
 def item_list(page: ItemPage) -> ItemList:

@@ -93,7 +93,7 @@ def test_no_event_encodes_the_fields_of_the_request_again() -> None:
     echo = b'{"tools": [ "as it was encoded" ]}'
     options = replace(prepared(BODIES["text"]).options, echo=echo)
     answer = ResponseAnswer("tiny", options, prompt_of(prepared(BODIES["text"])))
-    events = b"".join(ResponseEvents(answer, options, lambda: None).encode([], []))
+    events = b"".join(ResponseEvents(answer, options).encode([], []))
     assert events.count(echo[1:]) == 2
     assert answer.content().to_json().endswith(echo[1:])
 

@@ -20,7 +20,7 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type"
 
 def stored(value: object) -> list[Any]:
     """Return the items as JSON."""
-    return [orjson.loads(item.json) for item in resolve(encode_input(read_input(value)), lambda _ids: {})]
+    return [orjson.loads(item.json) for item in resolve(encode_input(read_input(value)), {})]
 
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
     known: dict[str, EncodedItem] = {name: EncodedItem(name, orjson.dumps(item)) for name in ("msg_1", "msg_2")}
     items = encode_input(read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}]))
-    assert resolve(items, lambda ids: known if set(ids) == known.keys() else {}) == [
+    assert resolve(items, known) == [
         known["msg_2"],
         known["msg_1"],
     ]

@@ -1,0 +1,1 @@
+"""Responses and conversations in a PostgreSQL database that several gateways share."""

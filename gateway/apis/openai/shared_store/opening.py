@@ -1,0 +1,40 @@
+"""Opening of the shared stores."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from gateway.apis.openai.shared_store.conversations import SharedConversations
+from gateway.apis.openai.shared_store.entries import Bounds
+from gateway.apis.openai.shared_store.presence import LEASE, Presence
+from gateway.apis.openai.shared_store.responses import SharedResponses
+from gateway.apis.openai.shared_store.schema import SCHEMA
+from gateway.apis.openai.shared_store.storage import Storage
+from gateway.apis.openai.stores import Stores
+from gateway.storage.place import open_database
+
+
+async def open_shared_stores(url: str, bounds: Bounds, *, lease: float = LEASE) -> Stores:
+    """Return the stores in a PostgreSQL database, which all gateways with its URL share.
+
+    Args:
+        url: URL of the database.
+        bounds: limits of the stores, the same for all gateways.
+        lease: seconds after which this gateway counts as dead.
+
+    Raises:
+        StorageError: the database cannot be used.
+    """
+    database = open_database(url)
+    await database.create(SCHEMA)
+    presence = Presence(Storage(open_database(url)), bounds, lease)
+    storage = Storage(database)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        try:
+            async with presence.open():
+                yield
+        finally:
+            await storage.close()
+
+    return Stores(SharedResponses(storage, presence, bounds), SharedConversations(storage, presence, bounds), opened)

@@ -1,0 +1,96 @@
+"""Access to the shared database that never lets a request wait without bounds."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import TypeVar
+
+import anyio
+
+from gateway.middleware.errors import SERVER, Problem, RefusedError, retry_after
+from gateway.storage.database import Database, Execute, StorageError, Work
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Maximum time that a request waits for the database, in seconds."""
+RETRY_INTERVAL = 1.0
+"""Seconds after a failure in which nothing is tried."""
+UNAVAILABLE = Problem(
+    status=HTTPStatus.SERVICE_UNAVAILABLE,
+    message="The store of responses and conversations cannot be used now. Try again.",
+    type=SERVER,
+    code="store_unavailable",
+    headers=retry_after(RETRY_INTERVAL),
+)
+"""Problem of a request while the database cannot be used."""
+
+
+class Storage:
+    """A database whose failures are refusals of requests.
+
+    A failure is not known to have had no effect. So each work is such that its repetition changes nothing.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._failed_at: float | None = None
+
+    async def run(self, work: Work[T]) -> T:
+        """Run one transaction, and return its result. Is not interrupted, and takes at most `PATIENCE`.
+
+        What has not ended by then has no effect, unless the database is just about to store it.
+
+        Raises:
+            RefusedError: 503, the database cannot be used.
+        """
+        if self._failed_at is not None and time.monotonic() < self._failed_at + RETRY_INTERVAL:
+            raise RefusedError(UNAVAILABLE)
+        given_up = False
+
+        def in_time(execute: Execute) -> T:
+            result = work(execute)
+            if given_up:
+                raise StorageError("the work took too long")
+            return result
+
+        try:
+            with anyio.fail_after(PATIENCE, shield=True):
+                result = await _twice(lambda: self._database.read(in_time))  # `write` would wait for the thread
+        except (StorageError, TimeoutError) as failure:
+            given_up = True
+            self._report_failure(str(failure) or f"there was no answer within {PATIENCE:g} seconds")
+            raise RefusedError(UNAVAILABLE) from failure
+        self._report_success()
+        return result
+
+    async def ready(self) -> None:
+        """Return if the database could be used the last time, or can be now. Raises `RefusedError` (503) otherwise."""
+        if self._failed_at is not None:
+            await self.run(lambda execute: execute("SELECT 1"))
+
+    async def close(self) -> None:
+        """Close the connection. Leaves one behind whose database does not answer. Is not interrupted."""
+        with anyio.move_on_after(PATIENCE, shield=True):
+            await self._database.close()
+
+    def _report_failure(self, failure: str) -> None:
+        if self._failed_at is None:
+            logger.error("stored responses and conversations cannot be used: %s", failure)
+        self._failed_at = time.monotonic()
+
+    def _report_success(self) -> None:
+        if self._failed_at is not None:
+            logger.info("stored responses and conversations can be used again")
+        self._failed_at = None
+
+
+async def _twice(call: Callable[[], Awaitable[T]]) -> T:
+    """Call again if the first failure may be that of a connection that was lost long ago."""
+    try:
+        return await call()
+    except StorageError:
+        return await call()

@@ -1,0 +1,243 @@
+"""Gateways that share their responses and conversations in one database, also when one of them dies."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from starlette.types import ASGIApp
+
+from engine import RequestError
+from gateway.apis.openai.responses.store.pages import Page
+from gateway.apis.openai.shared_store import presence
+from gateway.apis.openai.shared_store.entries import Bounds
+from gateway.apis.openai.shared_store.opening import open_shared_stores
+from gateway.apis.openai.stores import Stores
+from gateway.app import Equipment, Gateway
+from gateway.middleware.errors import RefusedError
+from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
+from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
+from tests.gateway.application import gateway_of
+from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+BOUNDS = Bounds(100, 10**7, 10**6)
+CONVERSATIONS = "/v1/conversations"
+BACKGROUND = {"input": "Hi", "background": True}
+DIE = "UPDATE stored_gateways SET expires_at = now() - interval '1 second'"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "POLL_INTERVAL", 0.01)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run on Trio, for which psycopg has no connection of its own."""
+    return "trio"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A gateway with a fake engine."""
+
+    engine: FakeEngine
+    gateway: Gateway
+
+    @property
+    def app(self) -> ASGIApp:
+        return self.gateway.app
+
+
+def say_nothing(_generation: FakeGeneration) -> None:
+    """Leave the queue and generate no token."""
+
+
+@asynccontextmanager
+async def nodes(url: str, *engines: FakeEngine) -> AsyncIterator[list[Node]]:
+    """Run gateways on one empty database."""
+    with anyio.fail_after(20):
+        async with AsyncExitStack() as stack:
+            opened = []
+            for engine in engines:
+                stores = await open_shared_stores(url, BOUNDS)
+                gateway = gateway_of(engine, equipment=Equipment(stores=stores))
+                await stack.enter_async_context(stores.open())
+                await stack.enter_async_context(gateway.background.open())
+                opened.append(Node(engine, gateway))
+            yield opened
+
+
+async def until(app: ASGIApp, response_id: str, status: str) -> dict[str, Any]:
+    """Wait until a response has a status, and return it."""
+    while (found := (await get(app, f"{PATH}/{response_id}")).json)["status"] != status:
+        await anyio.lowlevel.checkpoint()
+    assert isinstance(found, dict)
+    return found
+
+
+async def listed(app: ASGIApp, path: str) -> list[str]:
+    reply = await AsgiCall(app, f"{path}/items", method="GET", query="order=asc&limit=100").run()
+    return [item["id"] for item in reply.json["data"]]
+
+
+async def test_a_response_of_one_is_that_of_the_other(url: str) -> None:
+    async with nodes(url, chatting(answering("Hello")), chatting(answering("Again"))) as (one, other):
+        first = (await post(one.app, PATH, {"input": "Hi"})).json
+        assert (await get(other.app, f"{PATH}/{first['id']}")).json == first
+        second = (await post(other.app, PATH, {"input": "And?", "previous_response_id": first["id"]})).json
+        prompt = other.engine.generations[0].request.prompts[0]
+        assert "Hello" in str(prompt)
+        inputs = (await get(one.app, f"{PATH}/{second['id']}/input_items")).json["data"]
+        assert [part["text"] for item in inputs for part in item["content"]] == ["And?"]
+        deleted = await AsgiCall(other.app, f"{PATH}/{first['id']}", method="DELETE").run()
+        assert deleted.status == 200
+        assert (await get(one.app, f"{PATH}/{first['id']}")).status == 404
+        lost = await post(one.app, PATH, {"input": "And?", "previous_response_id": second["id"]})
+        assert (lost.status, lost.json["error"]["code"]) == (400, "previous_response_not_found")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_goes_on_at_the_other(url: str, stream: bool) -> None:
+    async with nodes(url, chatting(answering("Hello")), chatting(answering("Again"))) as (one, other):
+        path = f"{CONVERSATIONS}/{(await post(one.app, CONVERSATIONS, {})).json['id']}"
+        for node in (one, other, one):
+            asked = {"input": "Hi", "conversation": path.rpartition("/")[2], "stream": stream}
+            assert (await post(node.app, PATH, asked)).status == 200
+        kept = await listed(other.app, path)
+        assert (len(kept), len(set(kept))) == (6, 6)
+        assert await listed(one.app, path) == kept
+
+
+async def test_a_background_response_is_seen_and_cancelled_by_the_other(url: str) -> None:
+    async with nodes(url, chatting(say_nothing), chatting(say_nothing)) as (one, other):
+        made = (await post(one.app, PATH, BACKGROUND)).json
+        await until(other.app, made["id"], "in_progress")
+        inputs = (await get(other.app, f"{PATH}/{made['id']}/input_items")).json["data"]
+        assert inputs[0]["role"] == "user"
+        cancelled = await post(other.app, f"{PATH}/{made['id']}/cancel", b"")
+        assert (cancelled.status, cancelled.json["status"]) == (200, "cancelled")
+        assert one.engine.generations[0].left == "the response was cancelled"
+        assert (await get(one.app, f"{PATH}/{made['id']}")).json == cancelled.json
+
+
+async def test_a_background_response_that_the_other_deletes_is_cancelled(url: str) -> None:
+    async with nodes(url, chatting(say_nothing), chatting(say_nothing)) as (one, other):
+        made = (await post(one.app, PATH, BACKGROUND)).json
+        path = f"{PATH}/{made['id']}"
+        assert (await AsgiCall(other.app, path, method="DELETE").run()).status == 200
+        assert (await get(other.app, path)).status == 404
+        while one.engine.generations[0].left is None or (await get(one.app, path)).status != 404:
+            await anyio.lowlevel.checkpoint()
+        assert one.engine.generations[0].left == "the response was cancelled"
+
+
+async def test_a_background_response_of_a_dead_gateway_has_failed(url: str) -> None:
+    bench = SharedBench(url)
+    dead = await bench.open()
+    running = response("a", *items("asked"), status="in_progress", background=True)
+    await dead.responses.announce(OWNER, running, lambda: None)
+    living = await open_shared_stores(url, BOUNDS, lease=0.1)
+    async with living.open():
+        assert (await living.responses.get(OWNER, "a")) == running
+        bench.rows(DIE)
+        with anyio.fail_after(20):
+            while b"failed" not in (await living.responses.get(OWNER, "a")).content.head:
+                await anyio.lowlevel.checkpoint()
+        failed = await living.responses.get(OWNER, "a")
+        assert (failed.inputs, failed.can_continue) == (running.inputs, False)
+        await dead.responses.put(OWNER, response("a", background=True))
+        assert await living.responses.get(OWNER, "a") == failed, "an end that was seen is final"
+    await bench.close()
+
+
+async def test_the_turn_of_a_dead_gateway_ends_with_its_lease(url: str) -> None:
+    bench = SharedBench(url)
+    dead = await bench.open()
+    conversation = await created(dead, "a")
+    late, _ = await dead.conversations.begin(OWNER, conversation)
+    living = await open_shared_stores(url, BOUNDS)
+    with pytest.raises(RequestError) as caught:
+        await living.conversations.begin(OWNER, conversation)
+    assert caught.value.code == "conversation_locked"
+    bench.rows(DIE)
+    turn, _ = await living.conversations.begin(OWNER, conversation)
+    await late.end(items("late"))
+    await turn.end(items("b"))
+    assert await ids(living, conversation) == ["a", "b"]
+    async with living.open():
+        """Close it."""
+    await bench.close()
+
+
+async def test_a_gateway_that_stops_leaves_no_turn(url: str) -> None:
+    bench = SharedBench(url)
+    living = await bench.open()
+    conversation = await created(living, "a")
+    stopped = await open_shared_stores(url, BOUNDS)
+    async with stopped.open():
+        await stopped.conversations.begin(OWNER, conversation)
+    await living.conversations.begin(OWNER, conversation)
+    await bench.close()
+
+
+async def test_the_limits_count_for_all_gateways_together(url: str) -> None:
+    bench = SharedBench(url)
+    first = await bench.open(max_entries=4)
+    second = await open_shared_stores(url, Bounds(4, 10**7, 10**6))
+    async with anyio.create_task_group() as tasks:
+        for number in range(8):
+            stores = (first, second)[number % 2]
+            tasks.start_soon(stores.responses.put, OWNER, response(f"a{number}", item("same")))
+    assert len(await bench.known()) == 4
+    async with second.open():
+        """Close it."""
+    await bench.close()
+
+
+@pytest.mark.thorough
+async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None:
+    bench = SharedBench(url)
+    chance = random.Random(1)
+    gateways = [await bench.open(max_entries=12) for _ in range(3)]
+    conversations = [await created(gateways[0], owner=OWNER) for _ in range(3)]
+
+    async def change(number: int, stores: Stores) -> None:
+        conversation = chance.choice(conversations)
+        with suppress(RequestError, RefusedError):
+            match chance.randrange(6):
+                case 0:
+                    await stores.responses.put(OWNER, response(f"{number}", item("same")))
+                case 1:
+                    await stores.conversations.page(OWNER, conversation, Page(limit=5))
+                case 2:
+                    await stores.conversations.add(OWNER, conversation, items(f"{number}"))
+                case 3:
+                    await stores.responses.announce(OWNER, response(f"{number}", background=True), lambda: None)
+                    await stores.responses.put(OWNER, response(f"{number}", background=True))
+                    stores.responses.forget(f"{number}")
+                case _:
+                    turn, _ = await stores.conversations.begin(OWNER, conversation)
+                    await (turn.end(items(f"{number}")) if number % 3 else turn.cancel())
+
+    async def client(first: int, stores: Stores) -> None:
+        for number in range(first, first + 40):
+            await change(number, stores)
+
+    async with AsyncExitStack() as stack:
+        for stores in gateways:
+            await stack.enter_async_context(stores.open())
+        async with anyio.create_task_group() as tasks:
+            for number, stores in enumerate(2 * gateways):
+                tasks.start_soon(client, 1000 * number, stores)
+    ((circles,),) = bench.rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    assert circles == 0
+    counted = bench.rows("SELECT owner, count(*), sum(bytes) FROM stored_entries GROUP BY owner")
+    assert counted == bench.rows("SELECT * FROM stored_owners")
