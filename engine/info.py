@@ -73,7 +73,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
         sums = list(map(add, _values(self), _values(other)))
-        sums[_BY_POSITION] = _add(self.accepted_by_position, other.accepted_by_position)
+        if self.accepted_by_position and other.accepted_by_position:
+            sums[_BY_POSITION] = _add(self.accepted_by_position, other.accepted_by_position)
         return EngineMetrics(*sums)
 
     def without(self, gauges: Iterable[str]) -> "EngineMetrics":

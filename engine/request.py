@@ -1,16 +1,22 @@
 """Requests that the engine accepts."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class _Part(Struct, frozen=True, omit_defaults=True):
+    """Base class of what a request consists of."""
+
+    def replaced(self, **fields: Any) -> Self:  # noqa: ANN401 (of any field)
+        """Return a copy with other values of some fields."""
+        return structs.replace(self, **fields)
+
+
+class Sampling(_Part, frozen=True, kw_only=True):
     """Sampling parameters, by llama.cpp's names. The defaults sample the model's own distribution."""
 
     temperature: float = 1.0
@@ -82,8 +88,7 @@ class GrammarKind(StrEnum):
     GBNF = "gbnf"
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(_Part, frozen=True):
     """Constraint on the whole text of every choice."""
 
     kind: GrammarKind
@@ -92,8 +97,7 @@ class Grammar:
     """JSON schema as JSON text, regular expression, or grammar."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reasoning:
+class Reasoning(_Part, frozen=True, kw_only=True):
     """Place of the model's reasoning in the text of a choice, and its end."""
 
     budget: int | None = None
@@ -170,8 +174,7 @@ def all_plain(text: str) -> PromptText:
     return PromptText(text, ((0, len(text)),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationRequest:
+class GenerationRequest(_Part, frozen=True, kw_only=True):
     """Request to generate `n` choices for each of one or several prompts.
 
     Choice `p * n + i` is choice `i` of prompt `p`. Every choice is one sequence.
@@ -203,7 +206,7 @@ class GenerationRequest:
     """Strings that end a choice and are not part of its text."""
     stop_tokens: tuple[int, ...] = ()
     """Token ids that end a choice and are not part of its text."""
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = Sampling()
     """Sampling parameters of every choice."""
     given: frozenset[str] = frozenset()
     """Names of the fields, of this class and of `sampling`, that the client sets: no default of the server replaces
@@ -278,8 +281,7 @@ EmbeddingInput: TypeAlias = str | tuple[int, ...]
 """Text, which the engine tokenises, or token ids."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(_Part, frozen=True, kw_only=True):
     """Rule for scoring the inputs of a request, which are documents."""
 
     query: str
@@ -288,8 +290,7 @@ class Ranking:
     """Number of tokens after which a document is cut, approximately; None sets no limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingRequest:
+class EmbeddingRequest(_Part, frozen=True, kw_only=True):
     """Request to compute one vector for each input, or its scores."""
 
     id: str

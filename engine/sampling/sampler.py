@@ -61,8 +61,9 @@ class SequenceSampler:
         self._drawn = 0
         self._keeps = keeps
         self._kept: tuple[Ids, Logits] = _NONE.ids, np.empty(0, np.float32)
-        self._ends = _Hidden.of(resources.end_tokens)
-        self._ends_and_stops = _Hidden.of({*resources.end_tokens, *stop_tokens})
+        self._ends = _Hidden.of(resources.end_tokens) if sampling.ignore_eos else _NONE
+        at_first = {*resources.end_tokens, *stop_tokens} if sampling.min_tokens else ()
+        self._ends_and_stops = _Hidden.of(at_first) if at_first else _NONE
         self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
@@ -72,7 +73,7 @@ class SequenceSampler:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
             self._token_sampler = owned.enter_context(
-                closing(_token_sampler(sampling, active[len(leading) :], _seed(seed), prompt, resources, keeps=keeps))
+                closing(_token_sampler(sampling, active[len(leading) :], seed, prompt, resources, keeps=keeps))
             )
             self._owned = owned.pop_all()
         self._greedy = isinstance(self._token_sampler, Greedy)
@@ -159,7 +160,7 @@ class SequenceSampler:
     def _hidden(self) -> "_Hidden":
         if self._drawn < self._sampling.min_tokens:
             return self._ends_and_stops
-        return self._ends if self._sampling.ignore_eos else _NONE
+        return self._ends
 
 
 def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
@@ -201,7 +202,7 @@ class _Hidden(NamedTuple):
 def _token_sampler(
     sampling: Sampling,
     active: tuple[str, ...],
-    seed: int,
+    seed: int | None,
     prompt: list[int],
     resources: SamplerResources,
     *,
@@ -210,8 +211,8 @@ def _token_sampler(
     if is_greedy(sampling, active):
         return Greedy()
     if can_truncate(sampling, active) and not keeps:
-        return TruncatedSampling(sampling, active, seed, resources)
-    return ChainSampling(sampling, active, seed, prompt, resources)
+        return TruncatedSampling(sampling, active, _seed(seed), resources)
+    return ChainSampling(sampling, active, _seed(seed), prompt, resources)
 
 
 def _seed(seed: int | None) -> int:

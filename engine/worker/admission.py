@@ -6,7 +6,6 @@ beginnings of long texts, the texts, the grammar.
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import fields
 
 from engine.core.group import SequenceGroup
 from engine.core.model import Model
@@ -93,10 +92,9 @@ def _check_numbers(request: GenerationRequest, model: Model) -> None:
 
 
 def _check_finite(sampling: Sampling) -> None:
-    for name in (field.name for field in fields(sampling)):
-        value = getattr(sampling, name)
-        numbers = [bias for _, bias in value] if name == "logit_bias" else [value]
-        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+    values = ((name, getattr(sampling, name)) for name in sampling.__struct_fields__)
+    for name, value in (*values, *(("logit_bias", bias) for _, bias in sampling.logit_bias)):
+        if isinstance(value, float) and not math.isfinite(value):
             raise RequestError(f"{name} has a number that is not finite", param=name, code="not_finite")
 
 

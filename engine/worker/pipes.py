@@ -1,11 +1,13 @@
 """Blocking reader and writer of messages on the pipes of the engine process."""
 
 import os
+import select
 import threading
 from collections import deque
+from contextlib import suppress
 
 from engine.protocol.codec import Decoder, encode
-from engine.protocol.messages import Answered, FromEngine, Inspected, Message
+from engine.protocol.messages import Answered, FromEngine, Inspected, Message, Step
 
 _READ = 1 << 16
 _MOST_ANSWERS = 4
@@ -30,18 +32,22 @@ class MessageReader:
 class MessageWriter:
     """Writes complete messages to a file descriptor: each kind in the order of `write`, and answers to queries last.
 
-    `run` has its own thread, so that a step waits neither for the encoding nor for the reader.
+    `run` has its own thread, so that a step waits neither for the encoding nor for the reader. No step follows the news
+    of the last request: they are written at once if the pipe has room, without the wake-up of that thread.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._messages: deque[FromEngine] = deque()
         self._answers: deque[FromEngine] = deque()
+        self._writing = False
         self._closing = False
         self._lock = threading.Lock()
         self._waiting = threading.Condition(self._lock)
         self._room = threading.Condition(self._lock)
         self._ended = threading.Event()
+        self._pipe = select.poll()
+        self._pipe.register(fd, select.POLLOUT)
 
     def write(self, message: FromEngine) -> None:
         """Queue a message. Thread-safe. Waits only with an answer to a query, while others before it are not written.
@@ -52,8 +58,10 @@ class MessageWriter:
             if isinstance(message, Answered) and not isinstance(message.answer, Inspected):
                 self._room.wait_for(lambda: len(self._answers) < _MOST_ANSWERS or self._closing)
                 self._answers.append(message)
-            else:
+            elif self._writing or self._messages or not (_leaves_idle(message) and self._pass_on(message)):
                 self._messages.append(message)
+            else:
+                return
             self._waiting.notify()
 
     def run(self) -> None:
@@ -78,13 +86,33 @@ class MessageWriter:
             self._room.notify_all()
         self._ended.wait(timeout)
 
+    def _pass_on(self, message: FromEngine) -> bool:
+        """Write a message without a wait. Returns False if the pipe has no room for it or is closed, or if it is long.
+
+        A pipe that is ready has room for `PIPE_BUF` bytes.
+        """
+        frame = encode(message)
+        with suppress(BrokenPipeError):
+            return len(frame) <= select.PIPE_BUF and bool(self._pipe.poll(0)) and bool(os.write(self._fd, frame))
+        return False
+
     def _next(self) -> FromEngine | None:
         """Wait for the next message and remove it; None at the end."""
         with self._lock:
+            self._writing = False
             self._waiting.wait_for(lambda: self._messages or self._answers or self._closing)
+            self._writing = bool(self._messages or self._answers)
             if self._messages:
                 return self._messages.popleft()
             if not self._answers:
                 return None
             self._room.notify()
             return self._answers.popleft()
+
+
+def _leaves_idle(message: FromEngine) -> bool:
+    """Return whether these are the news of a step after which the engine has no request."""
+    if not isinstance(message, Step):
+        return False
+    metrics = message.metrics
+    return not (metrics.held or metrics.waiting or metrics.embedding_waiting)

@@ -79,8 +79,7 @@ class ChatPrompt:
 
     def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
         """Return a copy of a request with this prompt and an id."""
-        return replace(
-            request,
+        return request.replaced(
             id=request_id,
             prompts=(self.text,),
             grammar=self.grammar,

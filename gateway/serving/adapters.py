@@ -1,7 +1,7 @@
 """LoRA adapters of one model: the set of each request, and the scales for requests that choose none."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine import GenerationRequest, RequestError
@@ -37,7 +37,7 @@ class Adapter:
         if request.adapters is not None:
             message = "lora cannot be combined with a model name that selects a LoRA adapter"
             raise RequestError(message, code="unsupported", param="lora")
-        return replace(request, adapters=((self.id, self.scale),))
+        return request.replaced(adapters=((self.id, self.scale),))
 
 
 class Adapters:
@@ -84,7 +84,7 @@ class Adapters:
             RefusedError: 403 for an adapter that the caller may not use.
         """
         if request.adapters is None:
-            return replace(request, adapters=tuple(self._defaults.items())) if self._defaults else request
+            return request.replaced(adapters=tuple(self._defaults.items())) if self._defaults else request
         chosen = {id_ for id_, scale in request.adapters if scale}
         for adapter in self.all:
             if adapter.id in chosen and not caller.may_use(adapter.names(self._model)):

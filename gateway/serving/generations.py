@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -181,8 +181,8 @@ class Generations:
             return request
         free = {name: value for name, value in self._terms.defaults.items() if name not in request.given}
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
-        sampling = replace(request.sampling, **free)
-        return replace(request, **own, sampling=sampling, given=request.given | self._terms.defaults.keys())
+        sampling = request.sampling.replaced(**free)
+        return request.replaced(**own, sampling=sampling, given=request.given | self._terms.defaults.keys())
 
     def _labelled(self, request: GenerationRequest) -> GenerationRequest:
         return request if self._labels is None else self._labels.label(request)
@@ -226,7 +226,7 @@ def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | Non
     """
     partition = partition_of(caller, request.cache_partition)
     default = max_tokens if request.default_max_tokens is None else request.default_max_tokens
-    return replace(request, **turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
+    return request.replaced(**turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
 
 
 def partition_of(caller: Caller, salt: str = "") -> str:

@@ -3,7 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import anyio
@@ -54,7 +54,7 @@ class PromptLabels:
         self._prompts[label] = _Prompts(blocks_of(request, self._model, self._secret))
         if len(self._prompts) > MOST_LABELS:
             self._prompts.popitem(last=False)
-        return replace(request, label=label)
+        return request.replaced(label=label)
 
     def count(self, request: GenerationRequest, tokens: Sequence[int]) -> None:
         """Record the number of tokens of each prompt of a request."""

@@ -1,7 +1,6 @@
 """A model with its engine, as requests use it."""
 
 from copy import copy
-from dataclasses import replace
 from enum import Enum, auto
 
 from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
@@ -78,7 +77,7 @@ class Served:
             EngineError: the engine refused or failed the request.
             RefusedError: a limit of the caller's key is reached (429).
         """
-        request = replace(request, **turns_of(request, caller))
+        request = request.replaced(**turns_of(request, caller))
 
         def accepted() -> None:
             caller.release_body()

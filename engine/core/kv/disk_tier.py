@@ -35,6 +35,11 @@ class DiskTier:
         self._files = files
         self._rewinds = traits.needs_checkpoints
 
+    @property
+    def enabled(self) -> bool:
+        """True if there are files."""
+        return self._files is not None
+
     def spill_saved(self) -> Iterator[FileChange]:
         """Write the cells that were saved last, with their checkpoints, if they are worth it."""
         stored = self._store.newest

@@ -102,6 +102,8 @@ class KVLedger:
 
     def fetch(self, sequence: Sequence) -> bool:
         """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""
+        if not self.disk.enabled:
+            return False
         best = self.best_source(sequence)
         changes = self.disk.fetch(self.slots, _wanted(sequence), max(sequence.computed, best.tokens if best else 0))
         self._changes += changes

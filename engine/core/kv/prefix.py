@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 _FIRST = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prefix:
-    """The first `size` of some tokens."""
+    """The first `size` of some tokens. Never changed; a frozen one would take three times as long to make."""
 
     tokens: list[int]
     """A list that begins with the prefix."""
@@ -54,13 +54,16 @@ def common_prefix(a: list[int], b: list[int], most: int) -> int:
 
     Slices compare at the speed of C: growing ones first, so that a short common part costs little, then bisection.
     """
+    most = min(most, len(a), len(b))
     low, high = 0, min(_FIRST, most)
     while low < high and a[low:high] == b[low:high]:
         low, high = high, min(2 * high, most)
-    while low < high:
-        middle = (low + high + 1) // 2
+    while high - low > _FIRST:
+        middle = (low + high) // 2
         if a[low:middle] == b[low:middle]:
             low = middle
         else:
-            high = middle - 1
+            high = middle
+    while low < high and a[low] == b[low]:
+        low += 1
     return low

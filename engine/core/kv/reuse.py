@@ -1,6 +1,6 @@
 """Search for cells to reuse: in the slots, and in host memory."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
@@ -50,30 +50,48 @@ class ReuseFinder:
     def best(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[PrefixSource] | None:
         """Return the best source to copy from among these slots and the store; the smallest of equal ones."""
         sources: list[PrefixSource] = [*slots, *self._store.find(wanted)]
-        return _best(self._within(source, wanted, cuts=not self._traits.needs_checkpoints) for source in sources)
+        return self._best(sources, wanted, self._cuts_copy)
 
     def best_slot(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[Slot] | None:
         """Return the slot whose cells serve best where they are; the smallest of equal ones."""
-        return _best(self.in_place(slot, wanted) for slot in slots)
+        return self._best(slots, wanted, self._cuts_in_place)
 
     def in_place(self, slot: Slot, wanted: Prefix) -> Reuse[Slot] | None:
         """Return the cells of a slot that can be reused where they are."""
-        copied = self._traits.windowed and slot.prefix.common(wanted) < slot.floor
-        return self._within(slot, wanted, cuts=self._traits.can_trim and not copied)
+        return self._best((slot,), wanted, self._cuts_in_place)
 
-    def _within(self, source: S, wanted: Prefix, *, cuts: bool) -> Reuse[S] | None:
-        """Return the cells of a source that can be reused; `cuts` if its last cells can be dropped alone."""
-        shared = source.prefix.common(wanted)
-        if not shared:
-            return None
-        if cuts or shared == source.size:
+    def _cuts_copy(self, _source: PrefixSource, _shared: int) -> bool:
+        """Return whether the last cells of a copy can be dropped alone."""
+        return not self._traits.needs_checkpoints
+
+    def _cuts_in_place(self, slot: Slot, shared: int) -> bool:
+        """Return whether the cells of a slot can be dropped alone, except the first ones."""
+        return self._traits.can_trim and not (self._traits.windowed and shared < slot.floor)
+
+    def _best(self, sources: Iterable[S], wanted: Prefix, can_cut: Callable[[S, int], bool]) -> Reuse[S] | None:
+        """Return the most cells to reuse, and the smallest source of equal ones.
+
+        `can_cut` returns whether the cells of a source, except so many first ones, can be dropped alone.
+        """
+        best, most = None, 0
+        for source in sorted(sources, key=_size):
+            shared = source.prefix.common(wanted)
+            if shared > most and (found := self._within(source, wanted, shared, can_cut)) and found.tokens > most:
+                best, most = found, found.tokens
+                if most == wanted.size:
+                    break
+        return best
+
+    def _within(self, source: S, wanted: Prefix, shared: int, can_cut: Callable[[S, int], bool]) -> Reuse[S] | None:
+        """Return which of the shared cells of a source can be reused."""
+        if shared == source.size or can_cut(source, shared):
             return Reuse(source, shared)
         checkpoint = self._store.find_checkpoint(Prefix(wanted.tokens, shared, wanted.partition))
         return Reuse(source, checkpoint.size, checkpoint) if checkpoint else None
 
 
-def _best(found: Iterable[Reuse[S] | None]) -> Reuse[S] | None:
-    return max(filter(None, found), key=lambda one: (one.tokens, -one.source.size), default=None)
+def _size(source: PrefixSource) -> int:
+    return source.size
 
 
 def pays(source: PrefixSource, tokens: int) -> bool:

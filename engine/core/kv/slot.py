@@ -54,14 +54,14 @@ def place(slots: list[Slot], source: Slot | None) -> Slot:
 
     Neighbouring `seq_id`s share one weight pass, so an isolated slot costs every step a weight pass of its own.
     """
+    held = [False, *[slot.holder is not None for slot in slots], False]
 
     def cost(slot: Slot) -> tuple[int, bool, int, int]:
-        return -_neighbours(slots, slot), slot is not source, slot.used if slot.cached else 0, slot.seq_id
+        return (
+            -held[slot.seq_id] - held[slot.seq_id + 2],
+            slot is not source,
+            slot.used if slot.cached else 0,
+            slot.seq_id,
+        )
 
     return min((slot for slot in slots if slot.holder is None), key=cost)
-
-
-def _neighbours(slots: list[Slot], slot: Slot) -> int:
-    """Return how many of the two adjacent slots are held."""
-    beside = (slot.seq_id - 1, slot.seq_id + 1)
-    return sum(0 <= at < len(slots) and slots[at].holder is not None for at in beside)

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from threading import Lock
 
 from typing_extensions import override
@@ -41,7 +40,7 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
     @override
     def admit(self, key: int, request: GenerationRequest) -> Slices[SequenceGroup]:
         if request.speculative is None:
-            request = replace(request, speculative=self._speculation)
+            request = request.replaced(speculative=self._speculation)
         return admit(key, request, self._model)
 
     @override

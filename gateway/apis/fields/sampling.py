@@ -1,7 +1,6 @@
 """Sampling fields: those of OpenAI, llama.cpp and vLLM."""
 
 import re
-from dataclasses import fields
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -48,11 +47,11 @@ BiasForms: TypeAlias = Annotated[
 ]
 
 _CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "samplers"}
-_COPIED = tuple(field.name for field in fields(Sampling) if field.name not in _CONVERTED)
+_COPIED = tuple(name for name in Sampling.__struct_fields__ if name not in _CONVERTED)
 """Fields that have the same meaning in the engine's `Sampling`."""
 
 _ENGINE_NAMES = {"repetition_penalty": "repeat_penalty", "n_keep": "keep"}
-_DEFAULTED = {field.name for field in fields(Sampling)} | {"stop", *_ENGINE_NAMES}
+_DEFAULTED = set(Sampling.__struct_fields__) | {"stop", *_ENGINE_NAMES}
 """Fields for which the operator may set a default."""
 
 _STOP_FORMS = "should be a string or an array of strings"

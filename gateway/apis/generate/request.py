@@ -1,6 +1,5 @@
 """Fields of `/generate` requests."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -43,8 +42,7 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
-        return replace(
-            self.generation(prompts=(engine_prompt(self.prompt, parse_special=self.parse_special),)),
+        return self.generation(prompts=(engine_prompt(self.prompt, parse_special=self.parse_special),)).replaced(
             max_tokens=self.max_tokens,
             stream=self.stream,
             grammar=self.constraint(),

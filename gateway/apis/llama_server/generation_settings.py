@@ -1,6 +1,5 @@
 """The settings of a generation, by llama-server's names."""
 
-from dataclasses import asdict
 from typing import Any, TypeAlias, get_args
 
 from engine import GenerationRequest
@@ -37,10 +36,9 @@ def generation_settings(
     limit = request.default_max_tokens if request.max_tokens is None else request.max_tokens
     limit = -1 if limit is None or limit == MAX_INT else limit
     biases = [*sampling.logit_bias, *((token, BAN) for token in end_tokens if sampling.ignore_eos)]
-    known = asdict(sampling)
     return {
         "seed": RANDOM_SEED if sampling.seed is None else sampling.seed,
-        **{name: known[name] for name in _COPIED.split()},
+        **{name: getattr(sampling, name) for name in _COPIED.split()},
         "adaptive_target": -1.0,
         "adaptive_decay": 0.9,
         "stop": request.stop,

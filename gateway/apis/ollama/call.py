@@ -1,6 +1,6 @@
 """A request that generates as its handler needs it, without the body that it came in."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.ollama.options import grammar_of
@@ -40,7 +40,7 @@ def prepare_generate(body: OllamaGenerateBody) -> TextCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
     text, conversation, request = body.text(), None, None
     if text is not None:
-        request = replace(body.request(), prompts=(text,), grammar=grammar_of(body.format))
+        request = body.request().replaced(prompts=(text,), grammar=grammar_of(body.format))
     elif (chat := body.conversation()) is not None:
         conversation, request = encode_conversation(chat), body.request()
     return TextCall(

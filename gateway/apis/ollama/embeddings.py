@@ -1,6 +1,6 @@
 """Endpoints of Ollama's embeddings: `/api/embed`, and the older `/api/embeddings`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import anyio
@@ -122,7 +122,7 @@ class EmbeddingsEndpoints:
             raise refusal("dimensions", f"this model's embeddings have {served.loaded.embedding_size}")
         if not asked.request.inputs:
             return EmbeddingResult((), ()), loaded
-        return await served.embed(caller, replace(asked.request, id=caller.request_id)), loaded
+        return await served.embed(caller, asked.request.replaced(id=caller.request_id)), loaded
 
 
 def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

@@ -1,7 +1,6 @@
 """Fields of Ollama's requests that generate."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -48,8 +47,7 @@ class GenerationFields(ModelFields):
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
         request = self.options.sampling().generation()
-        return replace(
-            request,
+        return request.replaced(
             given=request.given & self.options.given,
             max_tokens=self.options.max_tokens,
             stream=self.stream,

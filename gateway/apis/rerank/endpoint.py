@@ -1,7 +1,5 @@
 """Endpoints of re-ranking."""
 
-from dataclasses import replace
-
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.rerank.answer import (
@@ -44,7 +42,7 @@ class RerankEndpoints:
     async def _rank(self, caller: Caller, asked: RerankCall) -> tuple[str, list[Ranked], int]:
         """Return the name of the model, its most relevant documents, and the number of tokens."""
         served = await self._models.resolve(caller, asked.model, Task.RANK)
-        result = await served.embed(caller, replace(asked.request, id=caller.request_id))
+        result = await served.embed(caller, asked.request.replaced(id=caller.request_id))
         logits = not (asked.raw_scores or served.loaded.rank_probabilities)
         return served.name, ranked(result, top=asked.top, logits=logits), sum(result.tokens)
 

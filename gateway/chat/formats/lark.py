@@ -7,7 +7,6 @@ any other marker by its text only. So the vocabulary determines the expression f
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -68,7 +67,7 @@ class Rules:
         escaping = before(marker)
         if grammar.kind is GrammarKind.REGEX:
             return escaped_regex(escaping, grammar.source)
-        return embedded(replace(grammar, source=escaped_lark(escaping, grammar.source)))
+        return embedded(grammar.replaced(source=escaped_lark(escaping, grammar.source)))
 
     def several(self, expressions: list[str], separator: str, *, parallel: bool) -> str:
         """Return the expression for one of `expressions`, or for several with `separator` between if `parallel`."""

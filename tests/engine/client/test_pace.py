@@ -1,7 +1,5 @@
 """Estimates of waits, as plain arithmetic."""
 
-from dataclasses import replace
-
 import pytest
 
 from engine.client.mailbox import Mailbox
@@ -44,7 +42,7 @@ def test_requests_that_a_client_overtakes_do_not_count(client: str, seconds: flo
     pace = QueuePace()
     pace.record(ended(GENERATION, started=0, end=1))
     waiting = [*["greedy"] * 98, "other", "third", "fourth"]
-    assert pace.seconds(replace(GENERATION, client=client), metrics(slots=1, waiting=101), 0, waiting) == seconds
+    assert pace.seconds(GENERATION.replaced(client=client), metrics(slots=1, waiting=101), 0, waiting) == seconds
 
 
 def test_the_wait_in_the_queue_is_no_time_in_a_slot() -> None:

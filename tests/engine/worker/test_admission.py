@@ -1,7 +1,6 @@
 """Admission by length: inputs refused by their beginning, and inputs that must be read to the end."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -83,5 +82,5 @@ def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: 
 
 
 def test_a_prompt_with_plain_parts_is_tokenised_in_parts(model: CountingModel) -> None:
-    group = at_once(admit(1, replace(request(), prompts=(PromptText("<end>a<end>", ((5, 11),)),)), model))
+    group = at_once(admit(1, request().replaced(prompts=(PromptText("<end>a<end>", ((5, 11),)),)), model))
     assert group.waiting[0].tokens == [END, *b"a<end>"]

@@ -1,7 +1,5 @@
 """Clients: the engine gets a name for the sender of each request and query, by which it shares itself fairly."""
 
-from dataclasses import replace
-
 import orjson
 import pytest
 from starlette.types import Scope
@@ -58,12 +56,12 @@ def test_a_request_has_the_weight_and_the_priority_of_its_key() -> None:
     caller = Caller(request_id="r", client="key_1", key=KEY)
     for request in (GENERATION, EmbeddingRequest(id="r", inputs=("x",))):
         assert turns_of(request, caller) == {"client": "key_1", "weight": 4.0, "priority": -2}
-    assert turns_of(replace(GENERATION, priority=0), caller)["priority"] == 0, "its own comes first"
+    assert turns_of(GENERATION.replaced(priority=0), caller)["priority"] == 0, "its own comes first"
 
 
 def test_without_a_key_all_clients_weigh_the_same() -> None:
-    request = replace(GENERATION, priority=3)
-    sent = replace(request, **turns_of(request, Caller(request_id="r", client="192.0.2.1")))
+    request = GENERATION.replaced(priority=3)
+    sent = request.replaced(**turns_of(request, Caller(request_id="r", client="192.0.2.1")))
     assert (sent.client, sent.weight, sent.priority) == ("192.0.2.1", 1.0, 3)
 
 

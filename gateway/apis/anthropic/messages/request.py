@@ -1,7 +1,6 @@
 """Fields of Anthropic's requests."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -158,8 +157,7 @@ class MessagesBody(SamplingFields, PromptFields):
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
         request = self.generation()
-        return replace(
-            request,
+        return request.replaced(
             max_tokens=None if self.max_tokens else 0,
             default_max_tokens=self.max_tokens,
             stream=self.stream,

@@ -1,6 +1,5 @@
 """Endpoint of llama-server's `/completion`, which is `/completions`, too."""
 
-from dataclasses import replace
 from typing import Any
 
 from engine import GenerationRequest
@@ -67,8 +66,8 @@ async def _tokenised(
     """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
     reader = PromptReader(served, caller)
     prompts = [await reader.prompt(prompt) for prompt in call.prompts]
-    request = replace(
-        await with_biases(reader, call), id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
+    request = (await with_biases(reader, call)).replaced(
+        id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
     )
     return request, tuple(text for _, text in prompts)
 
@@ -81,7 +80,7 @@ async def with_biases(reader: PromptReader, call: NativeCompletionCall) -> Gener
     pairs = zip(texts.ids, call.biased_texts, strict=True)
     biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
     sampling = call.request.sampling
-    return replace(call.request, sampling=replace(sampling, logit_bias=sampling.logit_bias + biases))
+    return call.request.replaced(sampling=sampling.replaced(logit_bias=sampling.logit_bias + biases))
 
 
 def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

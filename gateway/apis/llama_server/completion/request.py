@@ -1,6 +1,5 @@
 """Fields of llama-server's `/completion` requests."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -161,15 +160,14 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
     def sampling(self) -> Sampling:
         """Return the engine's `Sampling`, without the biases of texts."""
         ids = tuple((token, bias) for token, bias in self.logit_bias if isinstance(token, int))
-        return replace(super().sampling(), logit_bias=ids)
+        return super().sampling().replaced(logit_bias=ids)
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and prompts. Raises `RequestError`.
 
         A limit beyond the end of the slot is cut, as in llama-server.
         """
-        return replace(
-            self.generation(),
+        return self.generation().replaced(
             n=self.n_cmpl or self.n or 1,
             max_tokens=0 if self.limit == 0 else None,
             default_max_tokens=MAX_INT if self.limit == -1 else self.limit,

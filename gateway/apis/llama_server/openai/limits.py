@@ -1,7 +1,5 @@
 """Limits of the length of an answer, as llama-server understands them."""
 
-from dataclasses import replace
-
 from pydantic import Field
 
 from engine import GenerationRequest
@@ -22,4 +20,4 @@ def cut_at_the_end(request: GenerationRequest, limit: int | None) -> GenerationR
     """
     if limit is not None and limit < 0:
         limit = MAX_INT
-    return replace(request, max_tokens=0 if limit == 0 else None, default_max_tokens=limit)
+    return request.replaced(max_tokens=0 if limit == 0 else None, default_max_tokens=limit)

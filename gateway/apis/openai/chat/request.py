@@ -1,7 +1,6 @@
 """Fields of OpenAI's chat requests."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -151,8 +150,7 @@ class ChatBody(
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return replace(
-            self.generation(),
+        return self.generation().replaced(
             n=self.n,
             max_tokens=limit,
             stream=self.stream,

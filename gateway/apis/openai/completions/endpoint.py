@@ -1,7 +1,5 @@
 """Endpoint of OpenAI's completions: `/v1/completions`."""
 
-from dataclasses import replace
-
 from engine import GenerationRequest, Infill, RequestError
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
@@ -26,7 +24,7 @@ class CompletionsEndpoints:
 
     async def create(self, call: Call[CompletionCall]) -> JsonReply[Completion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        request, options = replace(call.prepared.request, id=call.caller.request_id), call.prepared.options
+        request, options = call.prepared.request.replaced(id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(call.caller, call.prepared.model)
         _check_infills(request, served)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()

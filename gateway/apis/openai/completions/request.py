@@ -1,6 +1,5 @@
 """Fields of OpenAI's completion requests."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -66,8 +65,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
-        return replace(
-            self.generation(prompts=tuple(map(self._engine_prompt, self.prompt))),
+        return self.generation(prompts=tuple(map(self._engine_prompt, self.prompt))).replaced(
             n=self.choices,
             max_tokens=self.max_tokens,
             stream=self.stream,

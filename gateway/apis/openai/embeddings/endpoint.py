@@ -1,7 +1,5 @@
 """Endpoint of OpenAI's embeddings: `/v1/embeddings`."""
 
-from dataclasses import replace
-
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
@@ -23,7 +21,7 @@ class EmbeddingsEndpoints:
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
         check_dimensions(asked, served)
-        result = await served.embed(call.caller, replace(asked.request, id=call.caller.request_id))
+        result = await served.embed(call.caller, asked.request.replaced(id=call.caller.request_id))
         return await JsonReply.in_pieces(embeddings(served.name, asked, result))
 
 

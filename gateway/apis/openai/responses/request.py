@@ -1,7 +1,6 @@
 """Fields of OpenAI's response requests."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -202,8 +201,7 @@ class ResponseBody(
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
-        return replace(
-            self.generation(),
+        return self.generation().replaced(
             max_tokens=self.max_output_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
