@@ -120,10 +120,18 @@ class BackgroundResponses:
         self._owners.setdefault(work.owner, {})[work.answer.id] = running
         return running
 
-    def find(self, owner: str, response_id: str) -> ResponseWork | None:
-        """Return the work of an owner's running response, or None."""
+    async def find(self, owner: str, response_id: str) -> ResponseWork | None:
+        """Return the work of an owner's running response, or None.
+
+        Waits for the end of one that is being stored: who sees that it is completed must find it in its conversation.
+        """
         running = self._owners.get(owner, {}).get(response_id)
-        return running.work if running else None
+        if running is None:
+            return None
+        if running.work.answer.ended:
+            await running.finished.wait()
+            return None
+        return running.work
 
     async def cancel(self, owner: str, response_id: str) -> bool:
         """Cancel an owner's response if it still runs. Waits until the engine releases its resources.

@@ -36,7 +36,7 @@ class StoredResponsesEndpoints:
         if call.http.query_params.get("stream", "false").lower() not in {"false", "0"}:
             raise refusal("stream", "is not supported here: a response is streamed once, where it is created")
         owner, response_id = _named(call)
-        if (running := self._background.find(owner, response_id)) is not None:
+        if (running := await self._background.find(owner, response_id)) is not None:
             return JsonReply(running.answer.content().fragment())
         return JsonReply((await self._store.get(owner, response_id)).content.fragment())
 
@@ -52,7 +52,7 @@ class StoredResponsesEndpoints:
     async def cancel(self, call: Call[None]) -> JsonReply[Response]:
         """Cancel a background response. Waits until its sequence is freed. May be repeated."""
         owner, response_id = _named(call)
-        if (running := self._background.find(owner, response_id)) is not None:
+        if (running := await self._background.find(owner, response_id)) is not None:
             await self._background.cancel(owner, response_id)
             return JsonReply(running.answer.content().fragment())
         if not (await self._store.get(owner, response_id)).background:
@@ -66,7 +66,7 @@ class StoredResponsesEndpoints:
         return JsonReply(item_list(page_of(await self._inputs(*_named(call)), page)))
 
     async def _inputs(self, owner: str, response_id: str) -> Sequence[EncodedItem]:
-        if (running := self._background.find(owner, response_id)) is not None:
+        if (running := await self._background.find(owner, response_id)) is not None:
             return running.inputs
         return (await self._store.get(owner, response_id)).inputs
 
