@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from anyio.abc import Process, UNIXSocketStream
+from anyio.abc import Process, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from engine import EngineFault, without_secrets
@@ -40,7 +40,7 @@ class WorkerDiedError(EngineFault):
 class Worker:
     """One worker process. It runs one job at a time."""
 
-    def __init__(self, slot: int, connection: socket.socket, stream: UNIXSocketStream) -> None:
+    def __init__(self, slot: int, connection: socket.socket, stream: SocketStream) -> None:
         """Take over the connection of a worker."""
         self.slot = slot
         """Place of the worker in the pool."""
@@ -125,7 +125,8 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            async with await UNIXSocketStream.from_socket(ours) as stream:
+            # Not `UNIXSocketStream`, which on asyncio reports a defect if it is cancelled just when bytes arrive.
+            async with await SocketStream.from_socket(ours) as stream:
                 with suppress(OSError):
                     socket.send_fds(self._control, [COMMAND.pack(slot)], [theirs.fileno()])
                 theirs.close()
