@@ -1,46 +1,31 @@
 """Runs step plans with llama.cpp: fills the batch, decodes and draws."""
 
 import logging
-import math
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import islice, repeat
-from typing import Self, TypeAlias
+from typing import Self
 
-import numpy as np
 from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
-from engine.core.step import Chunk, Draw, DrawFailure, Outcome, Runner, StepPlan, StepResult
-from engine.core.token import Score, Token
-from engine.events import Alternative
+from engine.core.step import Chunk, Outcome, Runner, StepPlan, StepResult
 from engine.llama.backend_sampling.best_tokens import BestTokens
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
+from engine.llama.drawing import Drawer, Output
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
 from engine.prefix_files.service import PrefixFileService
-from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
-from engine.sampling.constraint import Constraint
-from engine.sampling.grammar import CompiledGrammar
-from engine.sampling.logprobs import LogProbs
-from engine.sampling.resources import SamplerResources
-from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
-
-Output: TypeAlias = tuple[Logits, int, Ids | None]
-"""Logits of a row, the index of the highest one, and the tokens that they belong to; None for all tokens."""
-
-_MASK_THREADS = 4
 
 
 class LlamaRunner(Runner):
@@ -54,17 +39,12 @@ class LlamaRunner(Runner):
         """
         self._model = model
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
-        self._shared = SamplerResources(
-            Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
-        )
-        self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
-        self._samplers: dict[Sequence, SequenceSampler] = {}
         self._in_parts = not (model.aborts or config.kv_unified)
         with ExitStack() as resources:
-            self._mask_workers = resources.enter_context(ThreadPoolExecutor(_MASK_THREADS, "masks"))
             self._context, self._best = _open_context(model, config, resources)
             self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
+            self._drawer = resources.enter_context(closing(Drawer(model)))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -75,8 +55,6 @@ class LlamaRunner(Runner):
 
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
-        for sequence in list(self._samplers):
-            self.close(sequence)
         self._resources.close()
 
     def probe(self) -> Probe:
@@ -213,9 +191,7 @@ class LlamaRunner(Runner):
     def close(self, sequence: Sequence) -> None:
         if self._best:
             self._best.forget(sequence)
-        sampler = self._samplers.pop(sequence, None)
-        if sampler:
-            sampler.close()
+        self._drawer.forget(sequence)
 
     def _fill(self, plan: StepPlan) -> None:
         """Write the plan to the batch."""
@@ -252,23 +228,16 @@ class LlamaRunner(Runner):
 
     def _read(self, plan: StepPlan, seconds: float) -> StepResult:
         """Return the scores and draws of a computed plan."""
-        scores: list[tuple[Score, ...]] = []
-        draws: list[tuple[Draw, ...]] = []
+        scores, draws = [], []
         rows = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
         outputs = self._outputs(rows)
         for chunk in plan.chunks:
             if chunk.score:
-                count = chunk.sequence.request.logprobs or 0
-                scores.append(
-                    tuple(
-                        self._details(LogProbs(row), token, count)
-                        for token, (row, _, _) in zip(chunk.scored, outputs, strict=False)
-                    )
-                )
+                scores.append(self._drawer.scores(chunk, outputs))
             if chunk.draft:
-                draws.append(self._draws(chunk, list(islice(outputs, 1 + len(chunk.draft)))))
+                draws.append(self._drawer.draws(chunk, list(islice(outputs, 1 + len(chunk.draft)))))
             elif chunk.sample:
-                draws.append((self._draw(chunk.sequence, *next(outputs)),))
+                draws.append((self._drawer.draw(chunk.sequence, next(outputs)),))
         whole = 0 if self._best and self._best.given else rows
         return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores), whole)
 
@@ -281,85 +250,6 @@ class LlamaRunner(Runner):
             return zip(logits, logits.argmax(axis=1).tolist(), ids, strict=True)
         logits = self._context.logits(rows)
         return zip(logits, logits.argmax(axis=1).tolist(), repeat(None, rows), strict=True)
-
-    def _draws(self, chunk: Chunk, outputs: list[Output]) -> tuple[Draw, ...]:
-        """Return the token after the last known one, and further ones as long as draft tokens are accepted."""
-        draws = []
-        for output, drafted in zip(outputs, (*chunk.draft, None), strict=True):
-            drawn = self._draw(chunk.sequence, *output)
-            draws.append(drawn)
-            if drafted is None or isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
-                break
-        return tuple(draws)
-
-    def _draw(self, sequence: Sequence, logits: Logits, best: int, ids: Ids | None) -> Draw:
-        """Draw a token for one sequence from an output. Its failure does not affect the other sequences."""
-        count = sequence.request.logprobs
-        unchanged = None if count is None else logits.copy()
-        try:
-            sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
-            reasoning = sequence.reasoning
-            if reasoning is not None and reasoning.forced is not None:
-                logits, best, ids = _force(logits, reasoning.forced, ids)
-            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits, best)
-            if reasoning is not None:
-                reasoning.accept(self._model.piece(token, special=True))
-        except DrawError as error:
-            return DrawFailure(str(error))
-        except Exception:
-            logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
-            return DrawFailure("the sampler failed")
-        drawn = self._token(token, special=sequence.request.show_special)
-        if unchanged is None or count is None:
-            return drawn
-        shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
-        logprob, top = self._details(shown, token, count)
-        return drawn._replace(logprob=logprob, top=top)
-
-    def _token(self, token: int, *, special: bool) -> Token:
-        """Return a drawn token without details. It is made once."""
-        made = self._tokens[special].get(token)
-        if made is None:
-            piece = self._model.piece(token, special=special)
-            made = self._tokens[special][token] = Token(token, piece, self._model.ends(token))
-        return made
-
-    def _details(self, logprobs: LogProbs, token: int, count: int) -> Score:
-        top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
-        return logprobs.of(token), tuple(top)
-
-    def _open_sampler(self, sequence: Sequence) -> SequenceSampler:
-        self._samplers[sequence] = sampler = SequenceSampler(
-            sequence.request.sampling,
-            sequence.seed,
-            self._shared,
-            prompt=sequence.tokens[: sequence.prompt],
-            stop_tokens=sequence.stop_tokens,
-            constraint=self._constraint(sequence.grammar),
-            keeps=sequence.request.sampled_logprobs,
-        )
-        return sampler
-
-    def _constraint(self, grammar: object | None) -> Constraint | None:
-        """Return a new constraint by a compiled grammar.
-
-        Raises:
-            TypeError: the grammar was not compiled by this model.
-        """
-        if grammar is None:
-            return None
-        if not isinstance(grammar, CompiledGrammar):
-            raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
-        return Constraint(grammar, self._mask_workers)
-
-
-def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
-    """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
-    if ids is not None:
-        return np.zeros(1, np.float32), 0, np.array([token], np.int32)
-    logits.fill(-math.inf)
-    logits[token] = 0.0
-    return logits, token, None
 
 
 def _open_context(

@@ -179,7 +179,7 @@ class Engine:
         metrics = self.metrics
         assert (metrics.free, metrics.held, metrics.waiting, metrics.active_tokens) == (metrics.slots, 0, 0, 0)
         assert not self.scheduler.busy
-        assert not self.runner._samplers
+        assert not self.runner._drawer._samplers
 
     def empty(self) -> None:
         """Drop all cached cells of the slots, and all saved prefixes that this makes."""

@@ -521,7 +521,7 @@ def test_a_grammar_that_cannot_go_on_fails_one_row(runner: LlamaRunner, model: L
     stuck = sequence(0, prompt(5), grammar=model.compile(Grammar(GrammarKind.REGEX, "ab")))
     well = sequence(1, prompt(5))
     compute(runner, (stuck, 5), (well, 5))
-    sampler = runner._samplers[stuck]
+    sampler = runner._drawer._samplers[stuck]
     assert sampler._constraint
     sampler._constraint.denied()  # wait for its thread
     sampler._constraint.accept(stuck.tokens[-1])  # twice

@@ -1,0 +1,141 @@
+"""Draws of tokens from the outputs of a step."""
+
+import logging
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+import numpy as np
+
+from engine.core.sequence import Sequence
+from engine.core.step import Chunk, Draw, DrawFailure
+from engine.core.token import Score, Token
+from engine.events import Alternative
+from engine.llama.model import LlamaModel
+from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
+from engine.sampling.constraint import Constraint
+from engine.sampling.grammar import CompiledGrammar
+from engine.sampling.logprobs import LogProbs
+from engine.sampling.resources import SamplerResources
+from engine.sampling.sampler import SequenceSampler
+
+logger = logging.getLogger(__name__)
+
+Output: TypeAlias = tuple[Logits, int, Ids | None]
+"""Logits of a row, the index of the highest one, and the tokens that they belong to; None for all tokens."""
+
+_MASK_THREADS = 4
+
+
+class Drawer:
+    """Owns the samplers of the sequences, and the threads that mask for their grammars, and frees them once."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        """Start without samplers. `model` must outlive them."""
+        self._model = model
+        self._shared = SamplerResources(
+            Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
+        )
+        self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
+        self._samplers: dict[Sequence, SequenceSampler] = {}
+        self._mask_workers = ThreadPoolExecutor(_MASK_THREADS, "masks")
+
+    def close(self) -> None:
+        """Free everything. No other method may be called afterwards."""
+        for sequence in list(self._samplers):
+            self.forget(sequence)
+        self._mask_workers.shutdown()
+
+    def forget(self, sequence: Sequence) -> None:
+        """Free the sampler of a sequence. Repeatable."""
+        if sampler := self._samplers.pop(sequence, None):
+            sampler.close()
+
+    def scores(self, chunk: Chunk, outputs: Iterator[Output]) -> tuple[Score, ...]:
+        """Return the scores of `Chunk.scored` by the next outputs."""
+        count = chunk.sequence.request.logprobs or 0
+        return tuple(
+            self._score(LogProbs(logits), token, count)
+            for token, (logits, _, _) in zip(chunk.scored, outputs, strict=False)
+        )
+
+    def draws(self, chunk: Chunk, outputs: list[Output]) -> tuple[Draw, ...]:
+        """Return the token after the last known one, and further ones as long as draft tokens are accepted."""
+        draws = []
+        for output, drafted in zip(outputs, (*chunk.draft, None), strict=True):
+            drawn = self.draw(chunk.sequence, output)
+            draws.append(drawn)
+            if drafted is None or isinstance(drawn, DrawFailure) or drawn.ends or drawn.id != drafted:
+                break
+        return tuple(draws)
+
+    def draw(self, sequence: Sequence, output: Output) -> Draw:
+        """Draw a token for one sequence. Its failure does not affect the other sequences."""
+        logits, best, ids = output
+        count = sequence.request.logprobs
+        unchanged = None if count is None else logits.copy()
+        try:
+            sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
+            reasoning = sequence.reasoning
+            if reasoning is not None and reasoning.forced is not None:
+                logits, best, ids = _force(logits, reasoning.forced, ids)
+            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits, best)
+            if reasoning is not None:
+                reasoning.accept(self._model.piece(token, special=True))
+        except DrawError as error:
+            return DrawFailure(str(error))
+        except Exception:
+            logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
+            return DrawFailure("the sampler failed")
+        drawn = self._token(token, special=sequence.request.show_special)
+        if unchanged is None or count is None:
+            return drawn
+        shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
+        logprob, top = self._score(shown, token, count)
+        return drawn._replace(logprob=logprob, top=top)
+
+    def _token(self, token: int, *, special: bool) -> Token:
+        """Return a drawn token without details. It is made once."""
+        made = self._tokens[special].get(token)
+        if made is None:
+            piece = self._model.piece(token, special=special)
+            made = self._tokens[special][token] = Token(token, piece, self._model.ends(token))
+        return made
+
+    def _score(self, logprobs: LogProbs, token: int, count: int) -> Score:
+        top = (Alternative(at, self._model.piece(at, special=True), logprob) for at, logprob in logprobs.top(count))
+        return logprobs.of(token), tuple(top)
+
+    def _open_sampler(self, sequence: Sequence) -> SequenceSampler:
+        self._samplers[sequence] = sampler = SequenceSampler(
+            sequence.request.sampling,
+            sequence.seed,
+            self._shared,
+            prompt=sequence.tokens[: sequence.prompt],
+            stop_tokens=sequence.stop_tokens,
+            constraint=self._constraint(sequence.grammar),
+            keeps=sequence.request.sampled_logprobs,
+        )
+        return sampler
+
+    def _constraint(self, grammar: object | None) -> Constraint | None:
+        """Return a new constraint by a compiled grammar.
+
+        Raises:
+            TypeError: the grammar was not compiled by this model.
+        """
+        if grammar is None:
+            return None
+        if not isinstance(grammar, CompiledGrammar):
+            raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
+        return Constraint(grammar, self._mask_workers)
+
+
+def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
+    """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
+    if ids is not None:
+        return np.zeros(1, np.float32), 0, np.array([token], np.int32)
+    logits.fill(-math.inf)
+    logits[token] = 0.0
+    return logits, token, None
