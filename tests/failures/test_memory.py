@@ -17,7 +17,7 @@ from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.events import Event, Failed, Finished, Released
 from engine.info import EngineMetrics
-from engine.llama import context, devices, runner
+from engine.llama import context, devices, drawing
 from engine.llama.runner import LlamaRunner
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
 from engine.request import GenerationRequest, Prompt, Sampling
@@ -167,7 +167,7 @@ STAGES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the memory for a context": lambda patch: patch.setattr(devices, "available_memory", lambda: 0),
     "the context": lambda patch: patch.setattr(llama_cpp, "llama_init_from_model", nothing),
     "the cache": lambda patch: patch.setattr(llama_cpp, "llama_get_memory", nothing),
-    "the candidates": lambda patch: patch.setattr(runner, "Candidates", fail),
+    "the candidates": lambda patch: patch.setattr(drawing, "Candidates", fail),
     "the probe": lambda patch: patch.setattr(llama_cpp, "llama_decode", lambda *_arguments: -1),
 }
 
