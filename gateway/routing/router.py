@@ -98,7 +98,7 @@ class PrefixRouter(Generic[ReplicaT]):
         Raises:
             LookupError: there is no other replica.
         """
-        self._expire(now)
+        self.expire(now)
         replica, held = self._choose(blocks, without)
         return self._begin(replica, held, blocks)
 
@@ -115,7 +115,7 @@ class PrefixRouter(Generic[ReplicaT]):
         """Record the end of a request, whatever it was."""
         self._leave(routed)
         self._ended.append((now + self._linger, routed))
-        self._expire(now)
+        self.expire(now)
 
     def count(self, replica: ReplicaT, requests: int) -> None:
         """Record how many requests a replica has, those of other routers included."""
@@ -150,6 +150,11 @@ class PrefixRouter(Generic[ReplicaT]):
         view = self._views[replica]
         return view.epoch, view.sequence
 
+    def expire(self, now: float) -> None:
+        """Forget the prompts of requests that ended long enough ago. `route` and `end` do it, too."""
+        while self._ended and self._ended[0][0] <= now:
+            self._forget(self._ended.popleft()[1])
+
     def held(self, replica: ReplicaT) -> int:
         """Return the number of blocks that a replica holds."""
         return len(self._views[replica].blocks())
@@ -174,10 +179,6 @@ class PrefixRouter(Generic[ReplicaT]):
         able = [one for one in replicas if one not in without] if without else replicas
         two = self._random.sample(able, min(len(able), 2))
         return min(two, key=lambda replica: self._views[replica].busy, default=None)
-
-    def _expire(self, now: float) -> None:
-        while self._ended and self._ended[0][0] <= now:
-            self._forget(self._ended.popleft()[1])
 
     def _begin(self, replica: ReplicaT, held: int, blocks: Blocks) -> Routed[ReplicaT]:
         view = self._views[replica]

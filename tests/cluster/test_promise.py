@@ -111,7 +111,7 @@ def present(cluster: Cluster) -> float:
 def refused(cluster: Cluster) -> bool:
     """Return whether another request is refused, because four wait in the cluster's queue."""
     with cluster.send(PATH, endless()) as connection:
-        if not select.select([connection], [], [], 0.5)[0]:
+        if not select.select([connection], [], [], 2.0)[0]:
             return False
         assert connection.recv(100).startswith(b"HTTP/1.1 429")
         return True

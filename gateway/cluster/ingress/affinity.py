@@ -100,6 +100,7 @@ class ModelRouter:
     async def refresh(self) -> None:
         """Ask all replicas for what they hold. Those that do not answer are asked again the next time."""
         self._update()
+        self._router.expire(anyio.current_time())
         async with anyio.create_task_group() as tasks:
             for replica in self._router.replicas:
                 tasks.start_soon(self._ask, replica)

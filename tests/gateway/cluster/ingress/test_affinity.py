@@ -84,6 +84,18 @@ async def test_a_report_says_what_a_replica_holds_and_what_it_gave_up(monkeypatc
         assert {placed(router).replica for _ in range(20)} == {holder}
 
 
+async def test_a_prompt_that_a_replica_does_not_hold_is_forgotten_without_further_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    router = router_of(replicas_of("a"))
+    placed(router)
+    assert router.figures.held == {"a": len(BLOCKS)}
+    later = anyio.current_time() + LINGER
+    monkeypatch.setattr(anyio, "current_time", lambda: later)
+    await router.refresh()
+    assert router.figures.held == {"a": 0}
+
+
 async def test_a_replica_that_does_not_answer_is_asked_again() -> None:
     replicas = replicas_of("a", "b")
     held = replicas.holding.pop("a")

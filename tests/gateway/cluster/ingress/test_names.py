@@ -1,0 +1,56 @@
+"""The model that a request names, found without making the values of its body."""
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from gateway.cluster.ingress.names import requested_model
+
+POST: dict[str, Any] = {"path": "/v1/chat/completions", "query_string": b""}
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        (b'{"messages":[{"model":"b"}],"model":"a"}', "a"),
+        (b'{"model":"a","model":"b"}', "b"),
+        (b'{"model":"a","temperature":1e400}', "a"),
+        (b"{}", None),
+        (b"", None),
+        (b'{"model":""}', None),
+        (b'{"model":1}', None),
+        (b'{"model":null}', None),
+        (b'{"model":"\\ud800"}', None),
+        (b'{"model":"\xff"}', None),
+        (b'{"model":"a"', None),
+        (b'["model"]', None),
+        (b"[" * 100_000, None),
+        (b'{"a":' * 100_000, None),
+    ],
+)
+def test_the_name_in_the_body_is_found_if_there_is_one(body: bytes, name: str | None) -> None:
+    assert requested_model(POST, body) == name
+
+
+@pytest.mark.parametrize(
+    ("scope", "name"),
+    [
+        ({"path": "/v1/models/x%2Fy", "query_string": b"model=z"}, "x/y"),
+        ({"path": "/props", "query_string": b"model=z"}, "z"),
+        ({"path": "/props", "query_string": b"autoload=0"}, None),
+    ],
+)
+def test_a_path_and_a_query_name_models(scope: dict[str, Any], name: str | None) -> None:
+    assert requested_model(scope, b"") == name
+
+
+@pytest.mark.parametrize("value", [b"[],", b'{"a":{}},', b"1,", b'"a",'])
+def test_a_body_of_many_values_takes_no_memory(value: bytes) -> None:
+    body = b'{"messages":[' + value * 500_000 + b'0],"model":"a"}'
+    tracemalloc.start()
+    try:
+        assert requested_model(POST, body) == "a"
+        assert tracemalloc.get_traced_memory()[1] < 2**16
+    finally:
+        tracemalloc.stop()
