@@ -1,7 +1,9 @@
 """PostgreSQL by URL, through psycopg's blocking connection, because its asynchronous one does not run on Trio."""
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -18,6 +20,8 @@ CONNECT_TIMEOUT = 5
 """Seconds for a connection to be made, or for one to be given up whose host has vanished."""
 STATEMENT_TIMEOUT = 5
 """Seconds for one statement, including its wait for the locks of other transactions."""
+POLL_INTERVAL = 0.05
+"""Seconds between two looks for the end of a thread that was abandoned."""
 CREATION_LOCK = 0x6C6C616D61
 """Key of the lock under which tables are created: `CREATE … IF NOT EXISTS` fails if two run at once."""
 
@@ -40,27 +44,39 @@ class PostgresDatabase(Database, Batches):
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: psycopg.Connection | None = None
-        self._turn = anyio.CapacityLimiter(1)
+        self._turn = anyio.Lock()
+        self._in_use = threading.Lock()
 
     @override
     async def create(self, statements: Sequence[str]) -> None:
-        await anyio.to_thread.run_sync(self._create, statements, limiter=self._turn)
+        await self._in_thread(partial(self._create, statements))
 
     @override
     async def read(self, work: Work[T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn, abandon_on_cancel=True)
+        return await self._in_thread(partial(self._run, work), abandon=True)
 
     @override
     async def write(self, work: Work[T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, work, limiter=self._turn)
+        return await self._in_thread(partial(self._run, work))
 
     @override
     async def batch(self, calls: Sequence[Call]) -> list[Rows]:
-        return await anyio.to_thread.run_sync(self._batch, calls, limiter=self._turn)
+        return await self._in_thread(partial(self._batch, calls))
 
     @override
     async def close(self) -> None:
-        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+        await self._in_thread(self._disconnect)
+
+    async def _in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
+        """Run a function in a thread, after the end of all earlier ones, those that were abandoned included."""
+        async with self._turn:
+            while self._in_use.locked():  # noqa: ASYNC110 - a thread that was abandoned notifies no event loop
+                await anyio.sleep(POLL_INTERVAL)
+            return await anyio.to_thread.run_sync(self._alone, function, abandon_on_cancel=abandon)
+
+    def _alone(self, function: Callable[[], T]) -> T:
+        with self._in_use:
+            return function()
 
     def _create(self, statements: Sequence[str]) -> None:
         """Execute each statement in a transaction of its own: together, their locks could deadlock with changes."""
