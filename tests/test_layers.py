@@ -258,7 +258,17 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.tracing.exporter": {"gateway.tracing", "gateway", "anyio", "opentelemetry", "typing_extensions"},
-    "gateway.cluster": {"gateway", "engine", *VOCABULARY, "anyio", "orjson", "ray", "starlette", "typing_extensions"},
+    "gateway.cluster": {
+        "gateway",
+        "engine",
+        *VOCABULARY,
+        "anyio",
+        "msgspec",
+        "orjson",
+        "ray",
+        "starlette",
+        "typing_extensions",
+    },
     "gateway.pulls": {
         "gateway.pulls",
         "gateway.hub",
