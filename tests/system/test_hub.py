@@ -67,14 +67,26 @@ def test_a_signal_ends_a_download_that_the_next_start_continues(hub: LocalHub) -
     assert [request.partition("=")[2] for request in hub.requests if request.startswith("/storage")][1] > "1"
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let processes be interrupted, also if the tests run in the background of a shell, which ignores Ctrl-C there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @thorough
+@pytest.mark.usefixtures("_interruptible")
 def test_ctrl_c_ends_a_pull_that_the_next_one_continues(hub: LocalHub) -> None:
     hub.held.clear()
     command = [sys.executable, "-m", "gateway", "pull", MODEL]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said(process, "downloading some-GGUF: 50 %")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=GUARD)
+        finally:
+            process.kill()
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == "llama-gateway pull: interrupted; the next pull continues here"
     assert "Traceback" not in err
