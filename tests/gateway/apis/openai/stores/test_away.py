@@ -37,7 +37,7 @@ BOUNDS = Bounds(100, 10**7, 10**6)
 
 
 class Flaky(PostgresDatabase):
-    """A database that is away, or that does its work and loses the answer, as often as it is told."""
+    """A database that is away, or that does its work and loses the answer, as often as a test sets."""
 
     away = False
     lost = 0
