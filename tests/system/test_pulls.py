@@ -14,6 +14,8 @@ from tests.test_examples import run
 
 MODEL = f"hf.co/{REPOSITORY}:Q4_K_M"
 ASKED = [{"role": "user", "content": "What is 17+25?"}]
+GUARD = 60
+"""Seconds after which a test gives up waiting. Never a part of an assertion."""
 STORED = f"models--{REPOSITORY.replace('/', '--')}"
 
 
@@ -43,6 +45,7 @@ def test_ollamas_client_pulls_uses_and_deletes_a_model(hub: LocalHub, tmp_path: 
         for progress in client.pull(MODEL, stream=True):
             if progress.completed:
                 break  # the client leaves
+        assert hub.left.wait(GUARD)
         hub.held.set()
         statuses = [progress.status for progress in client.pull(MODEL, stream=True)]
         assert statuses[0] == "pulling manifest"

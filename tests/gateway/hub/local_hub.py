@@ -1,6 +1,7 @@
 """A hub on 127.0.0.1: the parts of its protocol that a download uses, with failures on demand."""
 
 import hashlib
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -43,6 +44,8 @@ class LocalHub(ThreadingHTTPServer):
         self.held = Event()
         """Set to send whole contents. Otherwise they stop after the half until it is set."""
         self.held.set()
+        self.left = Event()
+        """Set when a client has left before it had its other half."""
         self.requests: list[str] = []
         """Method, path and range of all requests."""
 
@@ -112,10 +115,17 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(ConnectionError):  # the client may have been killed
             middle = start if hub.held.is_set() else (start + end) // 2
             self.wfile.write(content[start:middle])
-            hub.held.wait()
+            self._hold()
             self.wfile.write(content[middle:end])
         self.close_connection = end < len(content)
         return None
+
+    def _hold(self) -> None:
+        """Wait until contents are sent whole. Raises `ConnectionError` if the client leaves before."""
+        while not self.server.held.wait(0.01):
+            if select.select([self.connection], [], [], 0)[0]:
+                self.server.left.set()
+                raise ConnectionError
 
     def _send_without_end(self, content: bytes) -> None:
         self.send_response(200)
