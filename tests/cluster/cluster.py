@@ -63,14 +63,22 @@ class Cluster:
     def figures(self) -> dict[str, dict[str, float]]:
         """Return the metrics of each replica that is up, summed over all labels but the reason of the end."""
         figures: dict[str, dict[str, float]] = {}
-        status, page = self.ask("/metrics")
-        assert status == 200, page
-        assert b"replica_up" in page, page
-        for line in page.decode().splitlines():
+        for line in self._metrics():
             if found := _SAMPLE.match(line):
                 name, replica, reason, value = found.groups()
                 figures.setdefault(replica, defaultdict(float))[f"{name} {reason}" if reason else name] += float(value)
         return figures
+
+    def waiting(self) -> int:
+        """Return the number of requests that wait in the ingress."""
+        (line,) = (line for line in self._metrics() if line.startswith("llama_gateway_ingress_waiting_requests{"))
+        return int(line.rpartition(" ")[2])
+
+    def _metrics(self) -> list[str]:
+        status, page = self.ask("/metrics")
+        assert status == 200, page
+        assert b"replica_up" in page, page
+        return page.decode().splitlines()
 
     def total(self, name: str) -> float:
         """Return one metric, summed over all replicas."""

@@ -99,7 +99,7 @@ class Ingress:
         if refused := [answer for answer in answers if not answer.good]:
             return Response(refused[0].body, refused[0].head["status"], media_type="application/json")
         pages = {answer.replica: answer.body.decode() for answer in answers}
-        return PlainTextResponse(own_metrics(up, self._placer.figures) + labelled(pages))
+        return PlainTextResponse(own_metrics(up, self._forwarder.waiting, self._placer.figures) + labelled(pages))
 
     async def _list(self, request: ForwardedRequest) -> Response:
         answers = await gather([(some, ANYWHERE) for some in self._replicas.values()], request)

@@ -12,26 +12,34 @@ _ROUTED = """\
 # HELP llama_gateway_routed_requests_total Requests to replicas, by the reason why this one was chosen.
 # TYPE llama_gateway_routed_requests_total counter
 """
+_WAITING = """\
+# HELP llama_gateway_ingress_waiting_requests Requests that wait in this ingress, because all replicas are full.
+# TYPE llama_gateway_ingress_waiting_requests gauge
+"""
 _HELD = """\
 # HELP llama_gateway_routed_blocks Blocks of prompts that the replica holds, as this ingress knows.
 # TYPE llama_gateway_routed_blocks gauge
 """
 
 
-def own_metrics(up: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> str:
+def own_metrics(up: Mapping[str, int], waiting: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> str:
     """Return the metrics.
 
     Args:
         up: 1 for each replica that has answered and 0 for the others, by id.
+        waiting: number of requests that wait for each model.
         routing: figures of each model.
     """
-    return "".join(_lines(up, routing))
+    return "".join(_lines(up, waiting, routing))
 
 
-def _lines(up: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> Iterator[str]:
+def _lines(up: Mapping[str, int], waiting: Mapping[str, int], routing: Mapping[str, RoutingFigures]) -> Iterator[str]:
     yield _UP
     for replica, answered in up.items():
         yield f'llama_gateway_replica_up{{replica="{replica}"}} {answered}\n'
+    yield _WAITING
+    for model, number in waiting.items():
+        yield f'llama_gateway_ingress_waiting_requests{{model_name="{model}"}} {number}\n'
     yield _ROUTED
     for model, figures in routing.items():
         for reason, number in (("prefix", figures.by_prefix), ("load", figures.by_load)):

@@ -52,6 +52,11 @@ class Forwarder:
         self._rooms = {model: WaitingRoom(queue_limit, queue_timeout) for model in replicas}
         self._placer = placer
 
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Number of requests that wait for a replica of each model."""
+        return {model: room.waiting for model, room in self._rooms.items()}
+
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Forward one request, and its response."""
         caller = caller_of(scope)

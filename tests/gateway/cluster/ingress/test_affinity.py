@@ -17,6 +17,7 @@ from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Placement
 from gateway.routing.report import HeldBlocks
 from tests.gateway.application import NAME, settings_for
+from tests.gateway.asgi import AsgiCall
 from tests.gateway.cluster.ingress.fakes import FakeReplicas, answering, failing
 
 pytestmark = pytest.mark.anyio
@@ -135,20 +136,32 @@ async def test_a_request_that_another_replica_has_taken_counts_there() -> None:
 async def test_the_ingress_sends_the_next_turn_to_the_same_replica_and_a_replay_to_another() -> None:
     replicas = replicas_of(*"abcd")
     replicas.holding["d"].update({1})
+    key = {"authorization": f"Bearer {KEY}"}
     async with (
         open_ingress(settings_for(api_key=(KEY,)), {NAME: replicas}, b"") as app,
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", headers=key) as client,
     ):
         while f'replica="d",model_name="{NAME}"}} 1' not in (await client.get("/metrics")).text:
             await anyio.lowlevel.checkpoint()
         replicas.asked.clear()
         replicas.answers[:] = [*[answering(b"{}")] * 8, failing(error=ReplicaLostError("died")), answering(b"{}")]
         for turn in range(1, 10):
-            headers = {"authorization": f"Bearer {KEY}"}
-            response = await client.post("/v1/completions", json={"prompt": TEXT * turn}, headers=headers)
+            response = await client.post("/v1/completions", json={"prompt": TEXT * turn})
             assert response.status_code == 200
     *turns, lost, again = (placement.replica for _, placement in replicas.asked)
     assert {*turns, lost} == {lost} != {again}
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_request_without_a_valid_key_is_refused_before_its_body_is_read() -> None:
+    replicas = replicas_of("a")
+    async with open_ingress(settings_for(api_key=(KEY,)), {NAME: replicas}, b"") as app:
+        for headers in ({}, {"authorization": "Bearer sk-b"}):
+            call = AsgiCall(app, "/v1/completions", b"{}", headers={**headers, "content-length": "2"})
+            assert (await call.run()).status == 401
+            assert call.unread
+        assert (await AsgiCall(app, "/livez", method="GET").run()).status == 200
+    assert replicas.asked == []
 
 
 async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> None:
@@ -163,11 +176,12 @@ async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> Non
     for blocks in ((1, 2, 3), (5,), ()):
         with placer.place(NAME, blocks, ()):
             pass
-    text = own_metrics({"a": 1, "b": 0}, placer.figures)
+    text = own_metrics({"a": 1, "b": 0}, {NAME: 3}, placer.figures)
     label = f'model_name="{NAME}"'
     assert f'llama_gateway_routed_requests_total{{{label},reason="prefix"}} 1\n' in text
     assert f'llama_gateway_routed_requests_total{{{label},reason="load"}} 2\n' in text
     assert f'llama_gateway_routed_blocks{{replica="a",{label}}} ' in text
+    assert f"llama_gateway_ingress_waiting_requests{{{label}}} 3\n" in text
     assert 'llama_gateway_replica_up{replica="b"} 0\n' in text
 
 
