@@ -6,6 +6,7 @@ from gateway.settings import Settings
 from gateway.storage.place import is_url
 
 if TYPE_CHECKING:
+    from gateway.apis.openai.shared_store.entries import Bounds
     from gateway.apis.openai.stores import Stores
     from gateway.keys.ring import KeyRing
     from gateway.limits.limiter import Limiter
@@ -62,8 +63,29 @@ async def open_responses(settings: Settings) -> "Stores | None":
     """
     if settings.responses_store is None:
         return None
-    from gateway.apis.openai.shared_store.entries import Bounds  # noqa: PLC0415 - few servers need it
-    from gateway.apis.openai.shared_store.opening import open_shared_stores  # noqa: PLC0415
+    from gateway.apis.openai.shared_store.opening import open_shared_stores  # noqa: PLC0415 - few servers need it
 
-    bounds = Bounds(settings.stored_responses, settings.stored_bytes, settings.body_limit)
-    return await open_shared_stores(settings.responses_store, bounds)
+    return await open_shared_stores(settings.responses_store, _bounds(settings))
+
+
+async def open_histories(settings: Settings, patience: float) -> "Stores | None":
+    """Return the same stores for a process that only reads what responses would continue.
+
+    Args:
+        settings: name the stores.
+        patience: maximum time that a request waits for the database, in seconds.
+
+    Raises:
+        StorageError: the database cannot be used.
+    """
+    if settings.responses_store is None:
+        return None
+    from gateway.apis.openai.shared_store import opening  # noqa: PLC0415 - few servers need it
+
+    return await opening.open_histories(settings.responses_store, _bounds(settings), patience)
+
+
+def _bounds(settings: Settings) -> "Bounds":
+    from gateway.apis.openai.shared_store.entries import Bounds  # noqa: PLC0415 - few servers need it
+
+    return Bounds(settings.stored_responses, settings.stored_bytes, settings.body_limit)

@@ -2,29 +2,11 @@
 
 from collections.abc import Sequence
 
-from typing_extensions import override
-
-from gateway.apis.openai.conversations.store import ConversationStore, Turn
+from gateway.apis.openai.conversations.store import ConversationStore, NoTurn, Turn
 from gateway.apis.openai.responses.call import ResponseCall
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.middleware.caller import Caller
-
-
-class _NoTurn(Turn):
-    """A response that changes no conversation."""
-
-    @override
-    async def end(self, items: Sequence[EncodedItem]) -> None:
-        """Do nothing."""
-
-    @override
-    async def cancel(self) -> None:
-        """Do nothing."""
-
-    @override
-    def abandon(self) -> None:
-        """Do nothing."""
 
 
 class Histories:
@@ -41,7 +23,7 @@ class Histories:
         reads its conversation.
         """
         if asked.conversation_id is None or not asked.store:
-            return _NoTurn(), await self.read(caller, asked)
+            return NoTurn(), await self.read(caller, asked)
         turn, history = await self._conversations.begin(caller.credentials, asked.conversation_id)
         caller.held.callback(turn.abandon)
         return turn, history

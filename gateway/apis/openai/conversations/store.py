@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
+from typing_extensions import override
+
 from engine import RequestError
 from gateway.apis.openai.conversations.answer import Conversation
 from gateway.apis.openai.responses.encoded import EncodedItem
@@ -31,6 +33,22 @@ class Turn(Protocol):
     def abandon(self) -> None:
         """Cancel the turn soon, where nothing can wait."""
         ...
+
+
+class NoTurn(Turn):
+    """A response that changes no conversation."""
+
+    @override
+    async def end(self, items: Sequence[EncodedItem]) -> None:
+        """Do nothing."""
+
+    @override
+    async def cancel(self) -> None:
+        """Do nothing."""
+
+    @override
+    def abandon(self) -> None:
+        """Do nothing."""
 
 
 class ConversationStore(Protocol):

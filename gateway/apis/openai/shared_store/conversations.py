@@ -11,6 +11,7 @@ from gateway.apis.openai.conversations.answer import Conversation
 from gateway.apis.openai.conversations.request import PLACE
 from gateway.apis.openai.conversations.store import (
     ConversationStore,
+    NoTurn,
     Turn,
     check_new,
     check_size,
@@ -238,6 +239,14 @@ class SharedConversations(ConversationStore):
         total = len(orjson.dumps(head)) + int(size)
         execute(GROW, (total, entry))
         make_room(execute, entry, total, self._bounds)
+
+
+class UnlockedConversations(SharedConversations):
+    """Keeps conversations for a process that only wants to know what a turn would begin with."""
+
+    @override
+    async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
+        return NoTurn(), await self.read(owner, conversation_id)
 
 
 class _SharedTurn(Turn):

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Maximum time that a request waits for the database, in seconds."""
+"""Maximum time that a request waits for the database, in seconds, unless the storage has another one."""
 RETRY_INTERVAL = 1.0
 """Seconds after a failure in which nothing is tried."""
 UNAVAILABLE = Problem(
@@ -35,12 +35,19 @@ class Storage:
     A failure is not known to have had no effect. So each work is such that its repetition changes nothing.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, patience: float = PATIENCE) -> None:
+        """Use a database.
+
+        Args:
+            database: the database.
+            patience: maximum time that a request waits for it, in seconds.
+        """
         self._database = database
+        self._patience = patience
         self._failed_at: float | None = None
 
     async def run(self, work: Work[T]) -> T:
-        """Run one transaction, and return its result. Is not interrupted, and takes at most `PATIENCE`.
+        """Run one transaction, and return its result. Is not interrupted, and takes at most `patience`.
 
         What has not ended by then has no effect, unless the database is just about to store it.
 
@@ -58,11 +65,11 @@ class Storage:
             return result
 
         try:
-            with anyio.fail_after(PATIENCE, shield=True):
+            with anyio.fail_after(self._patience, shield=True):
                 result = await _twice(lambda: self._database.read(in_time))  # `write` would wait for the thread
         except (StorageError, TimeoutError) as failure:
             given_up = True
-            self._report_failure(str(failure) or f"there was no answer within {PATIENCE:g} seconds")
+            self._report_failure(str(failure) or f"there was no answer within {self._patience:g} seconds")
             raise RefusedError(UNAVAILABLE) from failure
         self._report_success()
         return result
@@ -74,7 +81,7 @@ class Storage:
 
     async def close(self) -> None:
         """Close the connection. Leaves one behind whose database does not answer. Is not interrupted."""
-        with anyio.move_on_after(PATIENCE, shield=True):
+        with anyio.move_on_after(self._patience, shield=True):
             await self._database.close()
 
     def _report_failure(self, failure: str) -> None:

@@ -207,7 +207,8 @@ async def test_a_database_that_does_not_answer_is_given_up(url: str, monkeypatch
         conversation = (await post(app, "/v1/conversations", {})).json["id"]
         database.answers.clear()
         with monkeypatch.context() as impatient:
-            impatient.setattr(storage, "PATIENCE", 0.05)
+            assert isinstance(stores.responses, SharedResponses)
+            impatient.setattr(stores.responses._storage, "_patience", 0.05)
             for _ in range(2):
                 reply = await post(app, PATH, {"input": "Hi", "conversation": conversation})
                 assert refusal(reply) == (503, "store_unavailable", "true")
