@@ -30,7 +30,8 @@ class AsgiCall:
     complete: bool = False
     _gone: anyio.Event = field(default_factory=anyio.Event)
     _news: anyio.Event = field(default_factory=anyio.Event)
-    _unread: bool = True
+    unread: bool = True
+    """True until the application has read the body."""
 
     async def run(self) -> "AsgiCall":
         scope = {
@@ -79,8 +80,8 @@ class AsgiCall:
         return next((value.decode() for key, value in self.start["headers"] if key == name.encode()), None)
 
     async def _receive(self) -> Message:
-        if self._unread:
-            self._unread = False
+        if self.unread:
+            self.unread = False
             return {"type": "http.request", "body": self.body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}

@@ -16,6 +16,7 @@ from gateway.cluster.ingress.names import ModelNames
 from gateway.cluster.ingress.placing import Placer
 from gateway.cluster.ingress.replicas import Replicas
 from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
+from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.caller import caller_of
 from gateway.middleware.limits import RequestLimits
@@ -29,7 +30,11 @@ HEALTH = frozenset({"/health", "/v1/health", "/readyz"})
 
 
 def create_ingress(
-    settings: Settings, replicas: Mapping[str, Replicas], apis: Sequence[Api], placer: Placer
+    settings: Settings,
+    replicas: Mapping[str, Replicas],
+    apis: Sequence[Api],
+    placer: Placer,
+    authenticate: Authenticate = no_authentication,
 ) -> ASGIApp:
     """Return the application.
 
@@ -38,6 +43,7 @@ def create_ingress(
         replicas: replicas of the models, by name.
         apis: APIs of the replicas.
         placer: chooses the replicas for requests.
+        authenticate: returns the API key of a request, or refuses it before its body is read.
     """
     names = ModelNames(settings.served)
     forwarder = Forwarder(
@@ -51,6 +57,8 @@ def create_ingress(
         Ingress(replicas, forwarder, placer),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         conventions_for=conventions_for(apis),
+        authenticate=authenticate,
+        partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
     )
 

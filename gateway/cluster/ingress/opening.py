@@ -1,4 +1,4 @@
-"""The ingress while it serves: with its worker processes and its knowledge of the replicas."""
+"""The ingress while it serves: with its stores, its worker processes and its knowledge of the replicas."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -8,14 +8,14 @@ from starlette.types import ASGIApp
 
 from gateway.cluster.ingress.affinity import PrefixPlacer
 from gateway.cluster.ingress.app import create_ingress
-from gateway.cluster.ingress.reading import PromptReader
+from gateway.cluster.ingress.reading import TIMEOUT, PromptReader
 from gateway.cluster.ingress.replicas import Replicas
-from gateway.middleware.authentication import Authenticator, no_authentication
+from gateway.middleware.authentication import Authenticate, Authenticator, no_authentication
 from gateway.preparation.jobs import modules_of
 from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.workers.pool import WorkerPool
 from gateway.settings import Settings
-from gateway.stores import open_keys
+from gateway.stores import open_histories, open_keys
 
 
 @asynccontextmanager
@@ -28,19 +28,35 @@ async def open_ingress(settings: Settings, replicas: Mapping[str, Replicas], sec
         secret: that of the hashes of prompts.
 
     Raises:
-        StorageError: the store of the keys cannot be used.
+        StorageError: a store cannot be used.
     """
-    keys = await open_keys(settings)
-    authenticate = no_authentication if keys is None else Authenticator(keys.find, settings.open_path)
+    stores = await open_histories(settings, patience=TIMEOUT)
     pool = WorkerPool()
-    reader = PromptReader(settings, secret, PooledPreparer(pool), authenticate)
+    reader = PromptReader(settings, secret, PooledPreparer(pool), stores)
     slots = {one.name: one.settings.slots for one in settings.served}
     placer = PrefixPlacer(replicas, slots, reader)
-    async with pool.open(modules_of(reader.endpoints)), anyio.create_task_group() as tasks:
+    async with (
+        _authentication(settings) as authenticate,
+        pool.open(modules_of(reader.endpoints)),
+        reader.open(),
+        anyio.create_task_group() as tasks,
+    ):
         tasks.start_soon(placer.run)
-        if keys is not None:
-            tasks.start_soon(keys.run)
-        yield create_ingress(settings, replicas, reader.apis, placer)
+        yield create_ingress(settings, replicas, reader.apis, placer, authenticate)
         tasks.cancel_scope.cancel()
-    if keys is not None:
+
+
+@asynccontextmanager
+async def _authentication(settings: Settings) -> AsyncIterator[Authenticate]:
+    """Yield what finds the API keys of requests, and follow the changes of their store."""
+    keys = await open_keys(settings)
+    if keys is None:
+        yield no_authentication
+        return
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keys.run)
+            yield Authenticator(keys.find, settings.open_path)
+            tasks.cancel_scope.cancel()
+    finally:
         await keys.close()

@@ -1,7 +1,8 @@
 """Prompts of requests, read as a replica reads them: by the APIs of a gateway whose engines run elsewhere."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import NoReturn
 
@@ -12,13 +13,12 @@ from engine import DescribedEngine, EngineError, GenerationRequest, ModelInfo, R
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
-from gateway.apis.openai.stores import stores_in_memory
+from gateway.apis.openai.stores import Stores, stores_in_memory
 from gateway.apis.routing import Router
 from gateway.app import create_apis
 from gateway.limits.limiter import NO_LIMITS
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.metrics.exposition import Exposition
-from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.caller import Caller, caller_of, with_caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
@@ -50,36 +50,40 @@ TIMEOUT = 1.0
 
 
 class PromptReader:
-    """Reads the prompts of requests, as far as their bodies have them. Those of stored conversations are not known."""
+    """Reads the prompts of requests, also of those that continue a stored response or conversation."""
 
     def __init__(
         self,
         settings: Settings,
         secret: bytes,
         preparer: Preparer | None = None,
-        authenticate: Authenticate = no_authentication,
+        stores: Stores | None = None,
     ) -> None:
-        """Create the APIs.
+        """Create the APIs. Prompts can be read while `open`.
 
         Args:
             settings: those of the replicas.
             secret: that of the hashes of prompts.
             preparer: reads bodies and renders conversations; unset to do it in this process.
-            authenticate: returns the API key of a request, whose prompts may have a partition of their own.
+            stores: stored responses and conversations that the replicas share; unset if they share none.
         """
         self._secret = secret
-        self._authenticate = authenticate
-        self._partitioned = settings.partition_cache
         preparer = preparer or InlinePreparer()
         self._engines = {one.name: DescribedEngine() for one in settings.served}
         sources = {name: OpenEngine(engine) for name, engine in self._engines.items()}
         models = create_models(sources, settings, Serving(preparer, (), MemoryLimiter()))
         streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
-        stores = stores_in_memory(max_entries=0, max_bytes=0, max_recalled_bytes=0)
+        self._stores = stores or stores_in_memory(max_entries=0, max_bytes=0, max_recalled_bytes=0)
         health, metrics = HealthEndpoints(models), MetricsEndpoints(Exposition(()))
-        _, self.apis = create_apis(models, settings, stores, health, metrics, streams, None, None)
+        self._background, self.apis = create_apis(models, settings, self._stores, health, metrics, streams, None, None)
         """APIs of the replicas."""
         self._router = Router(self.apis, preparer)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Use the stores inside the context, and let background responses come as far as the engine."""
+        async with self._stores.open(), self._background.open():
+            yield
 
     @property
     def endpoints(self) -> Iterable[AnyEndpoint]:
@@ -114,17 +118,22 @@ class PromptReader:
 
     async def _run(self, scope: Scope, body: bytes) -> None:
         """Run a request up to the engine."""
-        caller = self._caller(scope)
+        caller = _as_the_replica_sees(caller_of(scope))
         caller.body.store(body)
         with caller.held:
             await self._router(with_caller(scope, caller), _never_read, _ignore)
 
-    def _caller(self, scope: Scope) -> Caller:
-        asked = caller_of(scope)
-        partition = asked.credentials if self._partitioned else ""
-        caller = Caller(request_id=asked.request_id, credentials=asked.credentials, cache_partition=partition)
-        key = self._authenticate(scope)
-        return caller if key is None else caller.identified(replace(key, limits=NO_LIMITS))
+
+def _as_the_replica_sees(asked: Caller) -> Caller:
+    """Return a caller with the same rights and the same partition of the cache, whose limits the replica counts."""
+    key = None if asked.key is None else replace(asked.key, limits=NO_LIMITS)
+    return Caller(
+        request_id=asked.request_id,
+        credentials=asked.credentials,
+        key=key,
+        client=asked.client,
+        cache_partition=asked.cache_partition,
+    )
 
 
 async def _never_read() -> NoReturn:

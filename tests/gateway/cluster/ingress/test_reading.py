@@ -13,8 +13,7 @@ from gateway.app import Equipment
 from gateway.chat.conversation import ChatPrompt
 from gateway.cluster.ingress.reading import GENERATING, PromptReader
 from gateway.keys.ring import KeyRing
-from gateway.middleware.authentication import Authenticator
-from gateway.middleware.caller import Caller, digest_of_credentials, with_caller
+from gateway.middleware.caller import Caller, with_caller
 from gateway.preparation.preparer import InlinePreparer
 from gateway.routing.blocks import Blocks
 from gateway.serving.prefixes import blocks_of
@@ -44,24 +43,24 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def reader_of(preparer: InlinePreparer | None = None, description: ModelInfo | None = DESCRIPTION) -> PromptReader:
-    authenticate = Authenticator(KeyRing([KEY]).find)
-    reader = PromptReader(settings_for(partition_cache=True), SECRET, preparer, authenticate)
+    reader = PromptReader(settings_for(partition_cache=True), SECRET, preparer)
     if description is not None:
         reader.describe(NAME, description)
     return reader
 
 
-def scope_of(path: str, method: str = "POST", key: str = KEY) -> Scope:
-    headers = [(b"authorization", f"Bearer {key}".encode())]
-    caller = Caller(request_id="r", credentials=digest_of_credentials(headers))
-    return with_caller(
-        {"type": "http", "method": method, "path": path, "headers": headers, "query_string": b""}, caller
-    )
+def scope_of(path: str, method: str = "POST", models: frozenset[str] | None = None) -> Scope:
+    key = KeyRing([KEY]).find(KEY)
+    assert key is not None
+    caller = Caller(request_id="r", cache_partition="whole").identified(replace(key, models=models))
+    return with_caller({"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}, caller)
 
 
-async def read(path: str, body: object, reader: PromptReader | None = None, **scope: str) -> Blocks:
+async def read(path: str, body: object, reader: PromptReader | None = None, **scope: Any) -> Blocks:
     data = body if isinstance(body, bytes) else orjson.dumps(body)
-    return await (reader or reader_of()).blocks(NAME, scope_of(path, **scope), data)
+    reader = reader or reader_of()
+    async with reader.open():
+        return await reader.blocks(NAME, scope_of(path, **scope), data)
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -88,7 +87,6 @@ def test_all_paths_exist_and_are_tested() -> None:
         ("/v1/completions", {"prompt": TEXT, "cache_prompt": False}),
         ("/v1/completions", {"prompt": TEXT, "model": "unknown"}),
         ("/v1/responses", {"input": TEXT, "previous_response_id": "resp_1"}),
-        ("/v1/responses", {"input": TEXT, "background": True}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
         ("/v1/embeddings", {"input": TEXT}),
         ("/completion", {"prompt": TEXT}),
@@ -99,8 +97,16 @@ async def test_a_request_without_a_prompt_that_can_be_read_has_no_blocks(path: s
     assert await read(path, body) == ()
 
 
-async def test_a_stranger_has_no_blocks() -> None:
-    assert await read("/v1/completions", {"prompt": TEXT}, key="sk-b") == ()
+async def test_a_background_response_has_the_blocks_of_another() -> None:
+    body = BODIES["/v1/responses"]
+    assert await read("/v1/responses", {**body, "stream": False, "background": True}) == await read(
+        "/v1/responses", body
+    )
+
+
+async def test_a_key_of_another_model_has_no_blocks() -> None:
+    assert await read("/v1/completions", {"prompt": TEXT}, models=frozenset({NAME})) != ()
+    assert await read("/v1/completions", {"prompt": TEXT}, models=frozenset({"other"})) == ()
 
 
 async def test_without_a_description_of_the_model_there_are_no_blocks() -> None:
