@@ -1,12 +1,14 @@
 """One cluster for all its tests."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
 
 from tests.cluster.cluster import Cluster, running_cluster
 from tests.models import model_path
+from tests.postgres import programs, serving_postgres
 
 SETTINGS: dict[str, object] = {
     "model": str(model_path()),
@@ -18,6 +20,7 @@ SETTINGS: dict[str, object] = {
     "step-target-ms": 20,
     "speculation": "off",
     "grace": 30,
+    "chat-template": "chatml",
 }
 """Settings of the cluster: two replicas, each with four requests that run and four that wait."""
 
@@ -30,7 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def store() -> Iterator[str | None]:
+    """Yield the URL of a database for stored conversations, or None without PostgreSQL."""
+    with ExitStack() as stack:
+        found = programs()
+        yield None if found is None else stack.enter_context(serving_postgres(found))
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, store: str | None) -> Iterator[Cluster]:
     log = tmp_path_factory.mktemp("cluster") / "log"
+    if store is not None:
+        SETTINGS["responses-store"] = store
     with running_cluster(log, **SETTINGS) as running:
         yield running

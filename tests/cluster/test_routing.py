@@ -74,6 +74,26 @@ def test_the_next_turn_computes_only_what_is_new(cluster: Cluster) -> None:
     assert computed(cluster) - second < (second - first) / 10
 
 
+def test_the_next_turn_of_a_stored_conversation_computes_only_what_is_new(cluster: Cluster, store: str | None) -> None:
+    if store is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    texts = [conversation() for _ in range(6)]
+    first = computed(cluster)
+    stored = [respond(cluster, input=text) for text in texts]
+    second = computed(cluster)
+    for response in stored:
+        respond(cluster, input="And then?", previous_response_id=response)
+    assert computed(cluster) - second < (second - first) / 4
+
+
+def respond(cluster: Cluster, **fields: str) -> str:
+    """Return the id of a new stored response."""
+    status, answer = cluster.ask("/v1/responses", {"max_output_tokens": 4, **fields})
+    assert status == 200, answer
+    response_id: str = json.loads(answer)["id"]
+    return response_id
+
+
 def test_a_replica_that_is_much_busier_is_left(cluster: Cluster) -> None:
     prompt = conversation()
     replica = holder(cluster, prompt)
