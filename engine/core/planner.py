@@ -1,28 +1,29 @@
-"""Plans of single steps: a decode step with every decode row, or a prompt step with a fair share of each prompt."""
+"""Plans of single steps: a decode step with every decode row, or a prompt step with a part of the prompts."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
+from typing import TypeAlias
 
 from engine.core.budget import PromptBudget
 from engine.core.drafts.speculation import Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
-from engine.core.model import ModelTraits
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 
-SMALLEST_SHARE = 16
-"""Tokens. The smallest share of a prompt where its model computes so few efficiently, and the room that a shorter
-prompt takes in a step."""
-_ATTENTION = 4
-"""Tokens before a chunk, for each of its own, with which its attention begins to matter."""
 _LAST_CHUNK = 5 / 4
-"""Tokens of a prompt's last chunk, relative to its share: a short rest takes longer in a step of its own."""
+"""Tokens of a step that completes its prompts, relative to the budget: a short rest takes longer in a step of its
+own."""
 REMAINDER = 3
 """Tokens. So few remaining prompt tokens are computed in decode steps, one in each. A chunk of their own would need
 another weight pass, which only chunks of equal length in neighbouring slots share."""
 
+Part: TypeAlias = tuple[Sequence, int]
+"""A prompt, and a number of its next tokens."""
+
 _by_slot = attrgetter("seq_id")
+_by_rest = attrgetter("pending")
 
 
 class Planner:
@@ -39,7 +40,6 @@ class Planner:
         self._row_compactor = Compactor(ledger)
         self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
-        self._rounds = _Rounds()
 
     def decode_step(self, rows: list[Sequence], *, alone: bool) -> StepPlan:
         """Return a step that computes one token of each row, and draft tokens after it.
@@ -50,6 +50,7 @@ class Planner:
             rows: the sequences.
             alone: whether no other sequence runs than the only row.
         """
+        rows.sort(key=_by_slot)
         self._row_compactor.gather(rows)
         rows.sort(key=_by_slot)
         for row in rows:
@@ -63,105 +64,100 @@ class Planner:
         return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
 
     def prompt_step(self, prompts: list[Sequence], *, hurried: bool, rides: int, turns: int = 1) -> StepPlan:
-        """Return a step that computes a share of each prompt.
+        """Return a step that completes some prompts, or computes a part of one.
 
         Args:
-            prompts: sequences in ascending order of their slots.
+            prompts: sequences in the order in which they have begun.
             hurried: whether others wait for the step. If so, it keeps to the target time, so that decodes and cancels
                 wait no longer. If not, all prompts belong to one request, and a cancel can abort the step.
             rides: number of last tokens of each prompt that are left to the next decode step.
             turns: number of turns of other sets of adapters for which a set waits.
         """
-        depth = sum(sequence.computed for sequence in prompts) // len(prompts)
-        budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
-        share = self._share(budget, depth)
-        served = self._rounds.take(prompts, budget, share)
-        shares = divide_budget(list(_wants(served, rides)), budget, share, self._traits)
+        waiting = by_turns(prompts)
+        budget = self._budget.tokens(hurried=hurried, depth=waiting[0].computed, steps=turns)
+        most = min(int(budget * _LAST_CHUNK), self._traits.largest_step)
+        taken = first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile)
+        taken.sort(key=lambda part: part[0].seq_id)
+        served, sizes = [sequence for sequence, _ in taken], [tokens for _, tokens in taken]
         if rides and not any(map(_scores, served)):
-            shares = cut_to_levels(shares)
-        if len(set(shares)) == 1:  # equal chunks in neighbouring slots share a weight pass
+            sizes = cut_to_levels(sizes)
+        if len(set(sizes)) == 1:  # equal chunks in neighbouring slots share a weight pass
             self._prompt_compactor.gather(served)
             served.sort(key=_by_slot)
         chunks = (
             Chunk(sequence, count, sample=sequence.draws and count == sequence.pending, score=_scores(sequence))
-            for sequence, count in zip(served, shares, strict=True)
+            for sequence, count in zip(served, sizes, strict=True)
         )
         return StepPlan(tuple(chunks), decode=False, adapters=served[0].adapters)
 
-    def _share(self, budget: int, depth: int) -> int:
-        """Return the least tokens of a prompt for one step. Without much attention before them, few cost no more."""
-        return min(budget, max(SMALLEST_SHARE, min(self._traits.min_prefill_chunk, depth // _ATTENTION)))
 
+def by_turns(prompts: list[Sequence]) -> list[Sequence]:
+    """Return prompts in the order in which they are computed: by turns the oldest, and the one with the shortest rest.
 
-class _Rounds:
-    """Rounds in which each waiting prompt gets one share, in steps with about equally many prompts.
+    So a short prompt does not wait for long ones, and the prompts of a burst end one after another, not all late. A
+    long prompt comes first in each second step at least, once it is the oldest.
 
-    No prompt gets a second share before all prompts that waited at the beginning of the round have had one. A round
-    serves them in the order of their slots, so that the prompts of one step are neighbours. Each set of adapters has
-    rounds of its own.
+    Args:
+        prompts: all waiting prompts of a set of adapters, in the order in which they have begun.
     """
-
-    def __init__(self) -> None:
-        self._due: set[Sequence] = set()
-
-    def take(self, prompts: list[Sequence], budget: int, share: int) -> list[Sequence]:
-        """Return the prompts of the next step, in ascending order of `seq_id`.
-
-        Args:
-            prompts: all waiting prompts of a set of adapters, in ascending order of `seq_id`.
-            budget: tokens of the step.
-            share: tokens of each prompt that are computed together. The number of prompts with scores is limited.
-        """
-        due = [sequence for sequence in prompts if sequence in self._due] or prompts
-        rooms = [_room(sequence, share) for sequence in due]
-        steps = -(-sum(rooms) // budget)
-        most = int(budget * _LAST_CHUNK)
-        served = list(_few_that_score(due[: _fitting(rooms, -(-sum(rooms) // steps), most)]))
-        others = {sequence for sequence in self._due.difference(prompts) if sequence.state is State.RUNNING}
-        self._due = others.union(due).difference(served)
-        return served
+    oldest, shortest = prompts[0], sorted(prompts, key=_by_rest)
+    orders = (prompts, shortest) if oldest.overtaken else (shortest, prompts)
+    oldest.overtaken = orders[0][0] is not oldest
+    return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))
 
 
-def _room(sequence: Sequence, share: int) -> int:
-    """Return the tokens that a prompt takes of the budget of a step."""
-    return SMALLEST_SHARE if sequence.pending <= SMALLEST_SHARE + REMAINDER else min(sequence.pending, share)
+def parts(prompts: Iterable[Sequence], rides: int) -> Iterator[Part]:
+    """Yield the largest part of each prompt that one step can compute. Prompts whose scores have no room are left out.
 
+    A part ends at a checkpoint. It has either rows with scores or rows without, except for the last row of the prompt.
+    The number of rows with scores is limited.
 
-def _fitting(rooms: list[int], enough: int, most: int) -> int:
-    """Return how many of the first prompts take enough tokens, but not more than the most; at least one."""
-    taken = 0
-    for count, room in enumerate(rooms):
-        if taken >= enough or (taken and taken + room > most):
-            return count
-        taken += room
-    return len(rooms)
-
-
-def _few_that_score(prompts: Iterable[Sequence]) -> Iterator[Sequence]:
-    """Yield the prompts, except those with scores for which a step has no room."""
-    room = SCORED_AT_ONCE // SMALLEST_SHARE
+    Args:
+        prompts: the prompts in their order.
+        rides: number of last tokens of each prompt that are left to the next decode step.
+    """
+    room = SCORED_AT_ONCE
     for sequence in prompts:
-        if not _scores(sequence):
-            yield sequence
+        most = min(sequence.tokens_to_checkpoint(), sequence.pending - rides)
+        if not sequence.unscored:
+            yield sequence, most
+        elif not _scores(sequence):
+            yield sequence, min(most, sequence.reusable - sequence.computed)
         elif room:
-            room -= 1
-            yield sequence
+            yield sequence, most if sequence.unscored <= room else min(most, room)
+            room -= min(sequence.unscored, room)
 
 
-def divide(running: Iterable[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
-    """Return the rows of a decode step, and the prompts that need a prompt step, in ascending order of slots."""
-    by_slot = sorted(running, key=_by_slot)
-    pending = [sequence.pending for sequence in by_slot]
-    if max(pending, default=0) <= 1:
-        return by_slot, []
-    if min(pending) > 1:
-        return [], by_slot
-    rows: list[Sequence] = []
-    prompts: list[Sequence] = []
-    for sequence, tokens in zip(by_slot, pending, strict=True):
-        rides = tokens <= 1 + (0 if sequence.unscored else REMAINDER)
-        (rows if rides else prompts).append(sequence)
-    return rows, prompts
+def first_parts(waiting: Iterable[Part], budget: int, most: int, tile: int) -> list[Part]:
+    """Return what a step computes: as many whole parts as it has room for, or a chunk of the first one.
+
+    Args:
+        waiting: parts in their order.
+        budget: tokens of the step.
+        most: tokens that it may have if it leaves no short rest, which would take longer in a step of its own.
+        tile: as `ModelTraits.prefill_tile`.
+    """
+    taken, total = list[Part](), 0
+    for sequence, tokens in waiting:
+        total += tokens
+        if taken and total > most:
+            break
+        taken.append((sequence, tokens if total <= most else chunk_of(tokens, budget, most, tile)))
+        if total >= budget:
+            break
+    return taken
+
+
+def chunk_of(tokens: int, budget: int, most: int, tile: int) -> int:
+    """Return the tokens of the next chunk of a part that is longer than `most`. The arguments are as in `first_parts`.
+
+    The odd part comes first, where its attention costs least, so that all later chunks are whole tiles.
+    """
+    if budget < tile:
+        return budget
+    odd = tokens % tile
+    chunk = budget - budget % tile + odd
+    return chunk if odd <= tile * (_LAST_CHUNK - 1) and chunk <= most else chunk - tile
 
 
 def _scores(sequence: Sequence) -> bool:
@@ -169,71 +165,27 @@ def _scores(sequence: Sequence) -> bool:
     return sequence.unscored > 0 and sequence.computed == sequence.reusable
 
 
-def _wants(prompts: list[Sequence], rides: int) -> Iterator[int]:
-    """Yield the maximum number of tokens of each prompt that one step can compute.
-
-    A chunk ends at a checkpoint. It has either rows with scores or rows without, except for the last row of the prompt.
-    The number of rows with scores is limited.
-    """
-    scored = iter(share_fairly([sequence.unscored for sequence in prompts if _scores(sequence)], SCORED_AT_ONCE))
-    for sequence in prompts:
-        most = min(sequence.tokens_to_checkpoint(), sequence.pending - rides)
-        if not sequence.unscored:
-            yield most
-        elif not _scores(sequence):
-            yield min(most, sequence.reusable - sequence.computed)
-        else:
-            share = next(scored)
-            yield min(most, share) if share < sequence.unscored else most
+def divide(running: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
+    """Return the rows of a decode step, and the prompts that need a prompt step, in the given order."""
+    pending = [sequence.pending for sequence in running]
+    if max(pending, default=0) <= 1:
+        return running, []
+    if min(pending) > 1:
+        return [], running
+    rows: list[Sequence] = []
+    prompts: list[Sequence] = []
+    for sequence, tokens in zip(running, pending, strict=True):
+        rides = tokens <= 1 + (0 if sequence.unscored else REMAINDER)
+        (rows if rides else prompts).append(sequence)
+    return rows, prompts
 
 
-def share_fairly(wants: list[int], budget: int) -> list[int]:
-    """Divide the budget equally; tokens that small wants leave go to the large ones (max-min fairness).
-
-    The large ones get exactly the same number, because equal chunks share a weight pass.
-    """
-    shares = wants.copy()
-    by_want = sorted(range(len(wants)), key=wants.__getitem__)
-    for served, index in enumerate(by_want):
-        equal_share = budget // (len(wants) - served)
-        if wants[index] > equal_share:
-            for larger in by_want[served:]:
-                shares[larger] = equal_share
-            break
-        budget -= wants[index]
-    return shares
-
-
-def divide_budget(wants: list[int], budget: int, least: int, traits: ModelTraits) -> list[int]:
-    """Divide the budget equally, so that each chunk is efficient. It may be exceeded by half.
-
-    Args:
-        wants: the maximum number of tokens of each prompt.
-        budget: tokens of the step.
-        least: tokens of a chunk, if the prompt has so many.
-        traits: the largest step, and the tile. After the first chunk of a prompt, longer ones are multiples of it.
-    """
-    shares = (max(share, least) for share in share_fairly(wants, budget))
-    chunks = [_chunk(want, share, traits.prefill_tile) for want, share in zip(wants, shares, strict=True)]
-    return chunks if sum(chunks) <= traits.largest_step else share_fairly(wants, traits.largest_step)
-
-
-def _chunk(want: int, share: int, tile: int) -> int:
-    """Return the tokens of a chunk. The odd part of a prompt comes first, where its attention costs least."""
-    if want <= share * _LAST_CHUNK:
-        return want
-    if share < tile:
-        return share
-    odd = want % tile
-    return share - share % tile + odd - (tile if odd > tile * (_LAST_CHUNK - 1) else 0)
-
-
-def cut_to_levels(shares: list[int]) -> list[int]:
-    """Reduce shares that are about equal to the smallest of them. The rest is computed in decode steps."""
+def cut_to_levels(sizes: list[int]) -> list[int]:
+    """Reduce sizes that are about equal to the smallest of them. The rest is computed in decode steps."""
     levels: dict[int, int] = {}
     level = -REMAINDER - 1
-    for share in sorted(shares):
-        if share - level > REMAINDER:
-            level = share
-        levels[share] = level
-    return [levels[share] for share in shares]
+    for size in sorted(sizes):
+        if size - level > REMAINDER:
+            level = size
+        levels[size] = level
+    return [levels[size] for size in sizes]

@@ -64,6 +64,8 @@ class Sequence:
     """Number of tokens that its client was charged for it."""
     seq_id: int
     """The slot that it holds or held last; -1 before the first."""
+    overtaken: bool
+    """True if a shorter prompt came first, the last time that this one was the oldest."""
     state: State
     """Waiting, running or ended."""
     seed: int | None
@@ -116,6 +118,7 @@ class Sequence:
         self.prompt = len(prompt)
         self.discarded = self.computed = self.cached = self.work = self.charged = self._drafted = self._accepted = 0
         self.seq_id = -1
+        self.overtaken = False
         self.state = State.WAITING
         self.seed = _seed_of(request, choice)
         self.grammar = grammar

@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any
@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from engine.core.scheduler import Scheduler
 from engine.core.step import Chunk, StepPlan, StepResult
-from engine.events import Finished
+from engine.events import Finished, FirstToken
 from engine.request import Sampling
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
@@ -161,10 +161,42 @@ def interfere(streams: int, prompts: int, tokens: int) -> str:
     )
 
 
+def ask_in_turns(clients: int, lengths: Sequence[int], answered: int, requests: int) -> str:
+    """Return the times of clients that all begin at once, each with its next request after its last one."""
+    run = Run(clients)
+    asked: dict[int, float] = {}
+    first: list[float] = []
+    waiting, running = requests, set[int]()
+    while waiting or running:
+        while waiting and len(running) < clients:
+            waiting -= 1
+            key = run.ask(run.tokens(run.drawn.choice(lengths)), answered, cache_prompt=False)
+            asked[key] = run.runner.clock
+            running.add(key)
+        run.driver.step()
+        begun = [key for key in asked if any(isinstance(one, FirstToken) for one in run.driver.news.get(key, ()))]
+        first += [run.runner.clock - asked.pop(key) for key in begun]
+        running -= {key for key in running if run.finished(key)}
+    first.sort()
+    p50, p99 = statistics.median(first), first[int(0.99 * len(first))]
+    return (
+        f"{clients} clients, prompts of {_shown(lengths)}, {answered} tokens: first token p50 {p50:.2f} s, "
+        f"p99 {p99:.2f} s; {requests} requests in {run.runner.clock:.1f} s"
+    )
+
+
+def _shown(lengths: Sequence[int]) -> str:
+    """Return a few lengths, or the range of many."""
+    return " or ".join(map(str, sorted(set(lengths)))) if len(lengths) < 5 else f"{lengths[0]} to {lengths[-1]}"
+
+
 def main() -> None:
     print(converse(Load(conversations=12, turns=4, together=4, common=300, said=80, answered=40)), flush=True)
     for tokens in (600, 2000, 6000):
         print(interfere(8, 3, tokens), flush=True)
+    for clients in (8, 32):
+        for lengths in ((16,), tuple(range(20, 70)), (200,), (1000,), (30, 30, 30, 2000)):
+            print(ask_in_turns(clients, lengths, 50, 4 * clients), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """The sizes of the chunks of a prompt step."""
 
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 
 from engine.core.budget import LARGEST
-from engine.core.planner import divide_budget
+from engine.core.planner import chunk_of
 from engine.core.step import StepPlan, StepResult
+from engine.events import Finished
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
@@ -25,21 +27,18 @@ def chunks(driver: Driver) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize(
-    ("wants", "budget", "least", "shares"),
+    ("tokens", "budget", "most", "chunk"),
     [
-        ([80], 64, 64, [80]),  # a rest of 16 would take a step of its own
-        ([81], 64, 64, [17]),  # from here on there are whole tiles
-        ([138], 64, 64, [74]),
-        ([2000], 64, 64, [80]),
-        ([2000], 256, 64, [272]),
-        ([2000, 2000], 192, 64, [80, 80]),
-        ([30, 30], 64, 64, [30, 30]),
-        ([500, 500, 500, 500], 64, 16, [16, 16, 16, 16]),
-        ([100, 10], 64, 64, [36, 10]),
+        (81, 64, 80, 17),
+        (138, 64, 80, 74),
+        (2000, 64, 80, 80),
+        (2000, 64, 64, 16),  # the model allows no more
+        (2000, 256, 320, 272),
+        (2000, 48, 60, 48),
     ],
 )
-def test_chunks_are_whole_tiles_but_for_the_first(wants: list[int], budget: int, least: int, shares: list[int]) -> None:
-    assert divide_budget(wants, budget, least, tiled().traits) == shares
+def test_a_chunk_leaves_whole_tiles(tokens: int, budget: int, most: int, chunk: int) -> None:
+    assert chunk_of(tokens, budget, most, TILE) == chunk
 
 
 def test_a_long_prompt_beside_a_stream_is_computed_in_tiles_and_its_odd_part_first() -> None:
@@ -61,6 +60,40 @@ def test_deep_prompts_take_turns_with_chunks_of_their_own() -> None:
     deep = [step for step in chunks(driver) if min(start for start, _ in step) >= 4 * TILE]
     assert len(deep) > 10
     assert all(len(step) == 1 for step in deep)
+
+
+def test_the_prompts_of_a_burst_end_one_after_another() -> None:
+    driver = Driver(tiled(slots=8))
+    keys = [driver.add(letter * 200, max_tokens=1) for letter in "abcdefgh"]
+    ends = []
+    for _ in range(40):
+        driver.step()
+        ends += [key for key in keys if key not in ends and isinstance(driver.last(key), Finished)]
+        started = [slot for slot in driver.scheduler.inspect() if slot.state == "prefill" and slot.active_tokens]
+        assert len(started) <= 1
+    assert ends == keys
+
+
+def test_a_short_prompt_does_not_wait_for_long_ones() -> None:
+    driver = Driver(tiled())
+    for letter in "abc":
+        driver.add(letter * 2000, max_tokens=1)
+    for _ in range(9):
+        driver.step()
+    short = driver.add("d" * 30, max_tokens=1)
+    driver.step()
+    driver.step()
+    assert isinstance(driver.last(short), Finished)
+
+
+def test_a_long_prompt_has_every_second_step_beside_endless_short_ones() -> None:
+    driver = Driver(tiled())
+    long = driver.add("a" * 2000, max_tokens=1)
+    while long not in driver.news or not isinstance(driver.last(long), Finished):
+        driver.add(f"{len(driver.plans):04}" + "b" * 60, max_tokens=1)
+        driver.step()
+    of_long = [any(chunk.sequence.tokens[0] == ord("a") for chunk in plan.chunks) for plan in driver.plans]
+    assert max(len(list(steps)) for mine, steps in groupby(of_long) if not mine) == 1
 
 
 def test_shallow_prompts_share_a_step() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from engine.core.budget import UNHURRIED
-from engine.core.planner import SMALLEST_SHARE, share_fairly
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.errors import Busy
 from engine.events import Failed, Finished, FinishReason, Released, Started
@@ -89,35 +88,6 @@ def test_a_lone_prompt_draws_in_its_own_last_pass() -> None:
     key = driver.add("b" * 10, max_tokens=1)
     assert counts(driver.step()) == [10]
     assert isinstance(driver.last(key), Finished)
-
-
-def test_prompts_share_a_pass_fairly() -> None:
-    driver = Driver(FakeModel(slots=10, context=4096))
-    driver.add("a", max_tokens=1000)
-    driver.step()
-    for letter in "bcdefghij":
-        driver.add(letter * 500, max_tokens=1)
-    for _ in range(12):
-        driver.step()
-    computed = [slot.active_tokens for slot in driver.scheduler.inspect() if slot.state == "prefill"]
-    assert len(computed) == 9
-    assert min(computed) >= SMALLEST_SHARE
-    assert max(computed) - min(computed) <= SMALLEST_SHARE
-
-
-@pytest.mark.parametrize(
-    ("wants", "budget", "shares"),
-    [
-        ([5], 64, [5]),
-        ([100, 100], 64, [32, 32]),
-        ([8, 100, 100], 64, [8, 28, 28]),
-        ([100, 1, 1], 64, [62, 1, 1]),
-        ([100, 100, 100], 64, [21, 21, 21]),
-        ([3, 4], 64, [3, 4]),
-    ],
-)
-def test_share_fairly_divides_the_budget(wants: list[int], budget: int, shares: list[int]) -> None:
-    assert share_fairly(wants, budget) == shares
 
 
 def test_more_choices_than_slots_are_served_in_turn_and_block_no_other_request() -> None:

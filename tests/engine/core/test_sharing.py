@@ -107,7 +107,7 @@ def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_awa
 
 def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
     driver = Driver(FakeModel(slots=3, context=1024, can_trim=False))
-    driver.add(PREFIX, n=3, max_tokens=1)
+    driver.add(PREFIX[:50], n=3, max_tokens=1)
     plan = driver.step()
     assert plan is not None
     assert len(plan.chunks) == 3

@@ -79,7 +79,7 @@ def test_tokens_of_the_running_step_are_wasted_and_in_no_other_count() -> None:
 
 def test_a_prompt_chunk_of_the_running_step_is_wasted_as_a_whole() -> None:
     driver = Driver(FakeModel(slots=2, context=8192))
-    stays, leaves = driver.add("y" * 4000), driver.add(LONG)
+    leaves, stays = driver.add(LONG), driver.add("y" * 4000)
     plans = [driver.step(), driver.step(during=lambda: driver.cancel(leaves))]
     counts = [chunk.count for plan in plans if plan for chunk in plan.chunks if chunk.sequence.tokens[0] == ord("x")]
     release = released(driver, leaves)

@@ -206,20 +206,3 @@ def test_a_partition_cannot_imitate_a_set() -> None:
         finished = driver.last(key)
         assert isinstance(finished, Finished)
         assert finished.cached == 0
-
-
-def test_prompts_of_another_set_do_not_end_a_round() -> None:
-    """Eight prompts share steps with room for three, while another set takes its turns."""
-    driver, _ = loaded()
-    keys = [driver.add(f"{at}" * 700, adapters=ONE, max_tokens=1) for at in range(8)]
-    driver.add("b" * 3000, max_tokens=1)
-    computed = Counter[int]()
-    for _ in range(60):
-        plan = driver.step()
-        assert plan is not None
-        if plan.adapters == ONE and not plan.decode:
-            computed.update(chunk.seq_id for chunk in plan.chunks)
-        if any(isinstance(driver.news[key][-1], Finished) for key in keys if key in driver.news):
-            break
-    assert max(computed.values()) - min(computed.values()) <= 1
-    assert len(computed) == 8
