@@ -13,7 +13,7 @@ from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED
 from tests.system.served import GUARD, completion, post
 
-pytestmark = [pytest.mark.anyio, thorough, needs_proc]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, thorough, needs_proc]
 
 CLIENTS = 10
 ROUNDS = 4 * TIMES

@@ -18,7 +18,7 @@ from tests.system.answers import STREAMED, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, continuation, serving
 
-pytestmark = [pytest.mark.anyio, thorough]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, thorough]
 
 CLIENTS, REQUESTS, ROUNDS = 24, 18 * TIMES, 3
 MAX_TOKENS = 4

@@ -20,7 +20,7 @@ from tests.system.answers import STREAMED
 from tests.system.frames import NO_FIGURES, size, watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = [pytest.mark.anyio, thorough]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, thorough]
 
 SETTLED, REQUESTS = 50, 100 * min(TIMES, 2)
 GUARD = 120.0

@@ -14,7 +14,7 @@ from tests.postgres import programs, serving_postgres
 from tests.program import Process, serving_program
 from tests.system.test_responses import ASKED, ON_AND_ON, TEMPLATE
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 Gateway = tuple[Process, OpenAI]
 GUARD = 4 * LEASE

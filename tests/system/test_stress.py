@@ -19,7 +19,7 @@ from tests.system.answers import STREAMED, Choice, Completion, read_completion
 from tests.system.frames import watch_frames
 from tests.system.served import Served, completion, serving
 
-pytestmark = [pytest.mark.anyio, thorough]
+pytestmark = [pytest.mark.anyio, pytest.mark.long, thorough]
 
 SEED = 2
 BURSTS, CLIENTS, REQUESTS = 3, 24, 8 * TIMES
