@@ -1,8 +1,6 @@
 """A loaded model: weights, vocabulary and metadata. Contexts belong to runners and embedders."""
 
-import ctypes
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -15,7 +13,6 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
 from engine.core.model import ModelTraits
-from engine.errors import LoadError
 from engine.info import ModelInfo
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
@@ -23,9 +20,10 @@ from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention, on_devices
 from engine.llama.backend_sampling.choice import choose_backend_sampling
 from engine.llama.embedding.pair_prompt import PairPrompt
+from engine.llama.hardware.loading import check_file, load_file, load_params
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan, plan_load
-from engine.llama.log_bridge import capture_log, first_error, route_log
+from engine.llama.log_bridge import route_log
 from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
 from engine.llama.memory.parameters import largest_step
@@ -37,8 +35,6 @@ from engine.sampling.dry import DryTemplates
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
 logger = logging.getLogger(__name__)
-
-_MAGIC = b"GGUF"
 
 _SHORT_DRAFT = 3
 """Draft tokens where a rejection takes another step. With more of them, half of which are right, that costs more than
@@ -88,12 +84,12 @@ class LlamaModel:
         """
         route_log()
         available = devices.available_memory()
-        _check_file(Path(config.model))
+        check_file(Path(config.model))
         llama_cpp.llama_backend_init()
         load = plan_load(config)
-        params = _params(config, load)
+        params = load_params(config, load)
         with ExitStack() as resources:
-            handle, log = _load(config.model, params, progress)
+            handle, log = load_file(config.model, params, progress)
             resources.callback(llama_cpp.llama_model_free, handle)
             metadata.check_usable(handle, config)
             self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
@@ -288,38 +284,6 @@ class LlamaModel:
         self.dry.prepare(sampling)
 
 
-def _params(config: EngineConfig, plan: LoadPlan) -> ModelParams:
-    params = ModelParams(config.hardware, plan.placement)
-    params.c.use_extra_bufts = metadata.repacks(config)
-    if config.metadata_only:
-        params.c.no_alloc, params.c.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
-    return params
-
-
-def _load(path: str, params: ModelParams, progress: Callable[[float], None]) -> tuple[int, list[str]]:
-    """Return the C model, and llama.cpp's log of the load."""
-    failures: list[Exception] = []
-
-    @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
-    def report(share: float, _data: ctypes.c_void_p) -> bool:
-        try:
-            progress(share)
-        except Exception as failure:  # noqa: BLE001 - it cannot pass through C, so it is raised again below
-            failures.append(failure)
-        return not failures
-
-    params.c.progress_callback = report
-    with capture_log(logging.DEBUG, hide_from=logging.ERROR) as lines:
-        handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params.c)
-    if failures:
-        if handle:
-            llama_cpp.llama_model_free(handle)
-        raise failures[0]
-    if not handle:
-        raise LoadError(f"{path} cannot be loaded: {first_error(lines)}")
-    return int(handle), [line.text for line in lines]
-
-
 def _rooms(handle: int, config: EngineConfig, load: LoadPlan, log: Sequence[str], available: int) -> dict[str, Room]:
     """Return the memory of each device. Without weights, their bytes are missing from its free ones, too."""
     gpus = {device.name: device.free for device in load.placement.devices}
@@ -339,13 +303,3 @@ def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:
         return None
     blocks, width = llama_cpp.llama_model_n_layer(handle), llama_cpp.llama_model_n_embd(handle)
     return ControlVector(config.control_vectors, config.control_vector_layers, blocks=blocks, width=width)
-
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            magic = file.read(len(_MAGIC))
-    except OSError as error:
-        raise LoadError(f"the model file {path} cannot be read: {error.strerror}") from error
-    if magic != _MAGIC:
-        raise LoadError(f"{path} is not a GGUF file")

@@ -1,0 +1,76 @@
+"""The load of a model file by llama.cpp."""
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import llama_cpp
+
+from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.llama import metadata
+from engine.llama.hardware.params import ModelParams
+from engine.llama.hardware.plan import LoadPlan
+from engine.llama.log_bridge import capture_log, first_error
+
+_MAGIC = b"GGUF"
+
+
+def check_file(path: Path) -> None:
+    """Check that a file can be read, and that it begins like a model.
+
+    Raises:
+        LoadError: it cannot, or it does not.
+    """
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise LoadError(f"the model file {path} cannot be read: {error.strerror}") from error
+    if magic != _MAGIC:
+        raise LoadError(f"{path} is not a GGUF file")
+
+
+def load_params(config: EngineConfig, plan: LoadPlan) -> ModelParams:
+    """Return llama.cpp's parameters of the load."""
+    params = ModelParams(config.hardware, plan.placement)
+    params.c.use_extra_bufts = metadata.repacks(config)
+    if config.metadata_only:
+        params.c.no_alloc, params.c.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
+    return params
+
+
+def load_file(path: str, params: ModelParams, progress: Callable[[float], None]) -> tuple[int, list[str]]:
+    """Return the C model, and llama.cpp's log of the load. May take minutes.
+
+    Args:
+        path: the model file.
+        params: the parameters. Those of progress are set here.
+        progress: called with the loaded share, 0 to 1.
+
+    Raises:
+        LoadError: llama.cpp cannot load the file.
+        Exception: `progress` raised it.
+    """
+    failures: list[Exception] = []
+
+    @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
+    def report(share: float, _data: ctypes.c_void_p) -> bool:
+        try:
+            progress(share)
+        except Exception as failure:  # noqa: BLE001 - it cannot pass through C, so it is raised again below
+            failures.append(failure)
+        return not failures
+
+    params.c.progress_callback = report
+    with capture_log(logging.DEBUG, hide_from=logging.ERROR) as lines:
+        handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params.c)
+    if failures:
+        if handle:
+            llama_cpp.llama_model_free(handle)
+        raise failures[0]
+    if not handle:
+        raise LoadError(f"{path} cannot be loaded: {first_error(lines)}")
+    return int(handle), [line.text for line in lines]
