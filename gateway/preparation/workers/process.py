@@ -27,6 +27,7 @@ _ROOT = Path(__file__).parents[3]
 _START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {forkserver.__name__} import main; main()"
 """Program of the fork server. `-P` keeps the current directory off the module path."""
 _END_TIMEOUT = 2.0
+_PART = 1 << 18  # bytes
 """Seconds in which a fork server must end. It only kills its workers."""
 
 
@@ -97,7 +98,7 @@ class Worker:
             if head > MAX_HEAD or size > job.limits.output:
                 raise WorkerDiedError
             result = msgspec.msgpack.decode(await self._received.receive_exactly(head), type=Result)
-            return result, await self._received.receive_exactly(size)
+            return result, await self._receive(size)
         except (
             anyio.EndOfStream,
             anyio.IncompleteRead,
@@ -106,6 +107,14 @@ class Worker:
             msgspec.DecodeError,
         ) as error:
             raise WorkerDiedError from error
+
+    async def _receive(self, size: int) -> bytes:
+        """Return the next bytes. For a moment they are in memory twice; with `receive_exactly` it would be thrice."""
+        parts = []
+        while size:
+            parts.append(part := await self._received.receive(min(size, _PART)))
+            size -= len(part)
+        return b"".join(parts)
 
 
 class ForkServer:
