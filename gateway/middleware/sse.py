@@ -80,7 +80,8 @@ class EventStream:
             keep_alive: Seconds of silence after which a comment line is sent.
             end: Bytes after the last event of a successful stream.
             encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
-            after_failure: Called with the failed stream's last events encoded and not yet sent.
+            after_failure: Called with the failed stream's last events encoded and not yet sent. Is not interrupted, and
+                must take a bounded time.
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
                 line is the ping of the format. Events wait for it, so that it must be quick.
             framing: Format of the stream.
@@ -105,13 +106,15 @@ class EventStream:
                 await self._send_events(next_events, send)
         except anyio.get_cancelled_exc_class():
             if self._begun and (error := caller.closed().error) is not None:
+                with anyio.CancelScope(shield=True):
+                    last_events = await self._failure(error, caller)
                 with anyio.move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
-                    await self._fail(error, caller, send)
+                    await self._send(last_events, send, last=True)
             raise
         except Exception as failure:
             if not self._begun:
                 raise
-            await self._fail(failure, caller, send)
+            await self._send(await self._failure(failure, caller), send, last=True)
         else:
             await self._send(self._end, send, last=True)
 
@@ -155,7 +158,8 @@ class EventStream:
                     break
         return b"".join(rest)
 
-    async def _fail(self, error: Exception, caller: Caller, send: Send) -> None:
+    async def _failure(self, error: Exception, caller: Caller) -> bytes:
+        """Return the last bytes of a failed stream."""
         problem = caller.conventions.adapt(errors.report(error))
         caller.exchange.error = problem.code or ""
         if self._encode_failure is not None:
@@ -164,11 +168,11 @@ class EventStream:
             last_events = b"data: %b\n\n" % caller.conventions.encode_error(problem)
         if self._after_failure is not None:
             await self._after_failure()
-        await self._send(self._rest() + last_events, send, last=True)
+        return self._rest() + last_events
 
     async def _send(self, data: bytes, send: Send, *, last: bool = False) -> None:
         if not self._begun:
-            self._begun = True
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            self._begun = True
         self._whole = data.endswith(self._framing.event_end)
         await send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -301,6 +301,24 @@ async def test_the_final_error_event_is_sent_within_a_time_limit(monkeypatch: py
             tasks.cancel_scope.cancel()
 
 
+async def test_the_time_limit_of_the_final_event_does_not_count_what_comes_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.middleware.sse.FINAL_EVENT_TIMEOUT", 0.05)
+    closing = Closing()
+    reader = Reader(closing)
+
+    async def store() -> None:
+        await anyio.sleep(0.1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reader.run, EventStream(Script([b"data: 1\n\n"], forever), after_failure=store))
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+    assert b'"code":"deadline_exceeded"' in reader.bodies[-1]
+
+
 async def test_a_deadline_ends_a_stream_over_the_wire_in_an_error_event() -> None:
     script = Script([b"data: 1\n\n"], forever)
     async with serving(scoped(EventStream(script), request_timeout=0.1)) as site:

@@ -83,7 +83,7 @@ class ResponseAnswer:
         return EncodedResponse(encode_head(head), self.output, self._options.echo)
 
     def stored(self, inputs: Sequence[EncodedItem]) -> StoredResponse:
-        """Return the ended response for the store, with the items of its request."""
+        """Return the response in its current state for the store, with the items of its request."""
         return StoredResponse(
             id=self.id,
             content=self.content(),
@@ -120,11 +120,17 @@ class ResponseAnswer:
     def fail(self, problem: Problem) -> list[ResponseEvent]:
         """End the response with an error. It keeps its output so far."""
         self._progress["status"] = "failed"
+        self._progress["completed_at"] = self._progress["incomplete_details"] = None
         self._progress["error"] = {
             "code": ERROR_CODES.get(problem.type, "server_error"),
             "message": problem.message,
         }
         return [self._lifecycle("response.failed")]
+
+    def last(self) -> ResponseEvent:
+        """Return the last event of a response that has ended as it should."""
+        completed = self._progress["status"] == "completed"
+        return self._lifecycle("response.completed" if completed else "response.incomplete")
 
     def cancel(self) -> None:
         """End the response as cancelled."""
@@ -148,10 +154,10 @@ class ResponseAnswer:
         if end.reason is FinishReason.LENGTH:
             self._progress["status"] = "incomplete"
             self._progress["incomplete_details"] = {"reason": "max_output_tokens"}
-            return [*self._output.close("incomplete"), self._lifecycle("response.incomplete")]
+            return [*self._output.close("incomplete"), self.last()]
         self._progress["status"] = "completed"
         self._progress["completed_at"] = int(time.time())
-        return [*self._output.close("completed"), self._lifecycle("response.completed")]
+        return [*self._output.close("completed"), self.last()]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
         written = input_tokens - end.cached if self._options.caches else 0

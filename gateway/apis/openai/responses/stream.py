@@ -22,8 +22,10 @@ class ResponseEvents:
             answer: the response to stream.
             options: fields of the request.
         """
+        self.stored = False
+        """True once the ended response is stored. A later failure is none of the response."""
         self.complete = False
-        """True once the last events of the ended response may be sent. A later failure is none of the response."""
+        """True once its last events were sent, too."""
         self._answer = answer
         self._options = options
         self._running = RunningTimings()
@@ -39,10 +41,13 @@ class ResponseEvents:
     def fail(self, problem: Problem) -> bytes:
         """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
 
-        Returns no bytes if the response is complete. One that has ended and could not be stored has failed.
+        One that has ended and could not be stored has failed. One that is stored has not, and its last event comes, if
+        it was not sent before.
         """
         if self.complete:
             return b""
+        if self.stored:
+            return _encoded(self._answer.last())
         sent = self._begin() + self._answer.fail(problem)
         return b"".join(map(_encoded, [*sent, _error(next(self._answer.numbers), problem)]))
 

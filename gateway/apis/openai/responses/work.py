@@ -61,7 +61,7 @@ class ResponseWork:
 
     async def end_failed(self, events: ResponseEvents) -> None:
         """End the response of a stream that failed. If it cannot be stored either, the client knows of a failure."""
-        if not events.complete:
+        if not events.stored:
             with suppress(RefusedError):
                 await self.end()
 
@@ -74,7 +74,10 @@ class ResponseWork:
             await self.turn.cancel()
 
     def ending(self, source: EventSource, events: ResponseEvents) -> EventSource:
-        """Return the source of a stream that ends the response before its last events are sent."""
+        """Return the source of a stream that ends the response before its last events are sent.
+
+        The end may wait for the store. The deadline does not count from there on, because the last events must follow.
+        """
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[NextEvents]:
@@ -82,10 +85,12 @@ class ResponseWork:
                 async with source() as next_events:
 
                     async def take() -> Iterable[bytes]:
+                        events.complete = events.stored
                         found = await next_events()
-                        if self.answer.ended and not events.complete:
+                        if self.answer.ended and not events.stored:
+                            self.caller.closing.lift_deadline()
                             await self.end()
-                            events.complete = True
+                            events.stored = True
                         return found
 
                     yield take

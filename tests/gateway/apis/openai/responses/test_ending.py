@@ -1,0 +1,82 @@
+"""The end of a streamed response while the store works: the client and the store agree."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import orjson
+import pytest
+
+from engine import Finished, FinishReason, Text, Unavailable
+from gateway.apis.openai.responses.work import ResponseWork
+from gateway.apis.openai.shared_store.storage import UNAVAILABLE
+from gateway.app import Gateway
+from gateway.middleware.caller import Cause, Closing
+from gateway.middleware.errors import RefusedError
+from tests.gateway.apis.openai.responses.asking import PATH, chatting
+from tests.gateway.application import gateway_of
+from tests.gateway.asgi import AsgiCall, get
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+
+pytestmark = pytest.mark.anyio
+
+ASKED = orjson.dumps({"input": "Hi", "stream": True})
+
+
+def the_deadline_passes(closing: Closing) -> None:
+    assert closing.work is not None
+    if math.isfinite(closing.deadline):
+        closing.work.deadline = closing.deadline = anyio.current_time()
+
+
+def the_server_stops(closing: Closing) -> None:
+    assert closing.work is not None
+    closing.set(Closing("the server is shutting down", Cause.SHUTDOWN, Unavailable("The server is shutting down.")))
+    closing.work.cancel()
+
+
+def begin(generation: FakeGeneration) -> None:
+    generation.put(Text(0, "Hel", ()))
+
+
+async def stream(engine: FakeEngine, gateway: Gateway) -> list[dict[str, Any]]:
+    """Return the events of a response that has a clean end."""
+    call = AsgiCall(gateway.app, PATH, ASKED)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await call.sent(1)
+        engine.generations[0].put(Finished(0, "lo", FinishReason.STOP, 2, 0))
+    assert call.complete
+    return [orjson.loads(line[6:]) for line in call.content.splitlines() if line.startswith(b"data: ")]
+
+
+@pytest.mark.parametrize("interruption", [the_deadline_passes, the_server_stops])
+async def test_a_stored_response_ends_with_its_last_event(
+    monkeypatch: pytest.MonkeyPatch, interruption: Callable[[Closing], None]
+) -> None:
+    end = ResponseWork.end
+
+    async def interrupted(work: ResponseWork) -> None:
+        await end(work)
+        interruption(work.caller.closing)
+
+    monkeypatch.setattr(ResponseWork, "end", interrupted)
+    engine = chatting(begin)
+    gateway = gateway_of(engine)
+    *_, last = await stream(engine, gateway)
+    assert last["type"] == "response.completed"
+    assert (await get(gateway.app, f"{PATH}/{last['response']['id']}")).json == last["response"]
+
+
+async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(_work: ResponseWork) -> None:
+        await anyio.lowlevel.checkpoint()
+        raise RefusedError(UNAVAILABLE)
+
+    monkeypatch.setattr(ResponseWork, "end", refuse)
+    engine = chatting(begin)
+    *_, failed, error = await stream(engine, gateway_of(engine))
+    assert (failed["type"], error["type"]) == ("response.failed", "error")
+    assert (failed["response"]["status"], failed["response"]["completed_at"]) == ("failed", None)
