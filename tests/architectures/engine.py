@@ -26,6 +26,8 @@ from engine.worker.lanes.generation import GenerationLane
 from engine.worker.main import load
 from tests.engine.driver import at_once
 
+ROUNDING = 0.08
+"""Difference of log-probabilities that comes from rounding, with the default types of cells."""
 ALTERNATIVES = 5
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 
@@ -56,7 +58,7 @@ class Engine:
     def __init__(self, config: EngineConfig, stack: ExitStack, *, exact: bool) -> None:
         """Load the model. An exact engine computes with single precision where llama.cpp lets it."""
         self.exact = exact
-        self.rounding = 0.02 if exact else 0.08
+        self.rounding = 0.02 if exact else ROUNDING
         if exact:
             config = replace(config, flash_attention=False, kv_type_k="f32", kv_type_v="f32")
         self.loaded = load(config, lambda _share: None, stack)
@@ -149,18 +151,8 @@ class Engine:
         return self.finished(key, choice).details
 
     def check(self, answer: Answer, expected: Answer) -> None:
-        """Check that two answers are equal up to rounding.
-
-        Where one draws another token, both must be about as probable. From there on the answers cannot be compared.
-        """
-        assert len(answer) == len(expected)
-        for token, other in zip(answer, expected, strict=True):
-            logprobs = {one.id: one.logprob for one in other.top}
-            assert token.logprob is not None
-            assert logprobs.get(token.id, -inf) == pytest.approx(token.logprob, abs=self.rounding)
-            if token.id != other.id:
-                assert token.logprob == pytest.approx(other.logprob, abs=2 * self.rounding)
-                return
+        """Check that two answers are equal up to rounding."""
+        check_equal(answer, expected, self.rounding)
 
     def finished(self, key: int, choice: int = 0) -> Finished:
         """Return the end of a choice that was neither cancelled nor failed."""
@@ -190,3 +182,18 @@ class Engine:
     def _record(self, news: News) -> None:
         for key, event in news:
             self.events.setdefault(key, []).append(event)
+
+
+def check_equal(answer: Answer, expected: Answer, rounding: float = ROUNDING) -> None:
+    """Check that two answers with alternatives are equal up to rounding, a difference of log-probabilities.
+
+    Where one draws another token, both must be about as probable. From there on the answers cannot be compared.
+    """
+    assert len(answer) == len(expected)
+    for token, other in zip(answer, expected, strict=True):
+        logprobs = {one.id: one.logprob for one in other.top}
+        assert token.logprob is not None
+        assert logprobs.get(token.id, -inf) == pytest.approx(token.logprob, abs=rounding)
+        if token.id != other.id:
+            assert token.logprob == pytest.approx(other.logprob, abs=2 * rounding)
+            return
