@@ -52,7 +52,8 @@ class _Running:
 class BackgroundResponses:
     """Runs each response in its own cancel scope, inside the server's scope and outside the client's.
 
-    A response ends on completion, by `cancel`, or at its deadline, and is then stored. If the server stops, it is lost.
+    A response ends on completion, by `cancel`, or at its deadline, and is then stored. If the server stops, it is lost,
+    or has failed where gateways share their store.
     Responses are looked up among those of one owner, as in `ResponseStore`.
     """
 

@@ -7,7 +7,7 @@ from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
-    """A response that has ended, with the items of its own request."""
+    """A response, with the items of its own request. It has ended, unless it runs in the background."""
 
     id: str
     """Id of the response."""
