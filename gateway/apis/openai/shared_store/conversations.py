@@ -1,6 +1,5 @@
 """Conversations in the shared store."""
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -146,27 +145,23 @@ class SharedConversations(ConversationStore):
 
     @override
     async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
-        entry, name = id_of(conversation_id), secrets.token_hex(8)
-        begun = False
+        entry, name = id_of(conversation_id), self._presence.new_turn()
 
         def work(execute: Execute, _head: Conversation) -> Sequence[EncodedItem]:
-            nonlocal begun
             items = self._read(execute, entry)
             self._presence.renew(execute)
-            begun = True
             execute(BEGIN, (name, self._presence.gateway, entry))
             return items
 
         def end(execute: Execute, items: Sequence[EncodedItem]) -> None:
             self._end(execute, owner, entry, name, items)
 
-        turn = _SharedTurn(name, self._storage, self._presence, end)
         try:
-            return turn, await self._use(owner, conversation_id, work, turn=name)
+            items = await self._use(owner, conversation_id, work, turn=name)
         except BaseException:
-            if begun:
-                turn.abandon()
+            self._presence.abandon(name)
             raise
+        return _SharedTurn(name, self._storage, self._presence, end), items
 
     def _end(self, execute: Execute, owner: str, entry: bytes, turn: str, items: Sequence[EncodedItem]) -> None:
         """End a turn, and add the items of its response. Has no effect if it is no longer that of the conversation."""
@@ -207,7 +202,7 @@ class SharedConversations(ConversationStore):
                 raise conversation_not_found(conversation_id)
             use(execute, owner, [id_of(conversation_id)])
             ((head, current),) = found
-            if turn is not None and current not in {None, turn} and not self._presence.is_abandoned(current):
+            if turn is not None and current not in {None, turn} and not self._presence.is_over(current):
                 raise locked()
             return work(execute, orjson.loads(head))
 
@@ -263,22 +258,23 @@ class _SharedTurn(Turn):
         self._storage = storage
         self._presence = presence
         self._end = end
-        self._over = False
+        self._settled = False
+        """True once the database knows that it is over."""
 
     @override
     async def end(self, items: Sequence[EncodedItem]) -> None:
-        if not self._over:
+        if not self._presence.is_over(self._name):
             await self._storage.run(lambda execute: self._end(execute, items))
-            self._over = True
+            self._presence.forget_turn(self._name)
+            self._settled = True
 
     @override
     async def cancel(self) -> None:
-        if not self._over:
-            self.abandon()
+        if not self._settled:
+            self._presence.abandon(self._name)
             await self._presence.released()
+            self._settled = True
 
     @override
     def abandon(self) -> None:
-        if not self._over:
-            self._over = True
-            self._presence.abandon(self._name)
+        self._presence.abandon(self._name)

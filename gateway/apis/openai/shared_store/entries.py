@@ -9,13 +9,18 @@ from gateway.storage.database import Execute
 
 OWNERS = """SELECT owner, entries, bytes FROM stored_owners o
     ORDER BY (SELECT max(used) FROM stored_entries e WHERE e.owner = o.owner)"""
-OLDEST = "SELECT id, bytes FROM stored_entries WHERE owner = ? ORDER BY used LIMIT 100"
+OLDEST = "SELECT id, bytes FROM stored_entries WHERE owner = ? ORDER BY used LIMIT ?"
 USE = """UPDATE stored_entries SET used = nextval('stored_uses') WHERE id IN
     (SELECT id FROM stored_entries WHERE id = ANY(?) AND owner = ? FOR UPDATE SKIP LOCKED)"""
 """Never waits: an entry that is locked is used or removed by others."""
 ADD_ITEMS = """INSERT INTO stored_items (entry, owner, number, id, json, refers)
     SELECT ?, ?, number + (SELECT COALESCE(max(number), 0) FROM stored_items WHERE entry = ?), id, json, refers
     FROM unnest(?::BYTEA[], ?::BYTEA[], ?::BOOLEAN[]) WITH ORDINALITY AS item (id, json, refers, number)"""
+
+
+TOTAL = "SELECT COALESCE(sum(entries), 0), COALESCE(sum(bytes), 0) FROM stored_owners"
+MOST_EVICTED = 500
+"""Entries that one change evicts at most. If limits were lowered, later changes evict the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +72,23 @@ def make_room(execute: Execute, entry: bytes, size: int, bounds: Bounds) -> None
     if size > bounds.bytes:
         _remove(execute, [entry])
         return
+    if not _overflows(execute(TOTAL), bounds):
+        return
+    left = MOST_EVICTED
     owners = {owner: (count, total) for owner, count, total in execute(OWNERS)}
-    while _overflows(owners.values(), bounds):
+    while left > 0 and owners and _overflows(owners.values(), bounds):
         largest = max(owners, key=lambda owner: _part(owners[owner], bounds))
         share = 1 / len(owners)
         evicted: list[bytes] = []
-        for oldest, length in execute(OLDEST, (largest,)):
+        for oldest, length in execute(OLDEST, (largest, left)):
             if not _overflows(owners.values(), bounds) or _part(owners[largest], bounds) <= share:
                 break
             count, total = owners[largest]
             owners[largest] = count - 1, total - length
             evicted.append(oldest)
         _remove(execute, evicted)
-        if not owners[largest][0]:
+        left -= len(evicted)
+        if not evicted or not owners[largest][0]:
             del owners[largest]
 
 

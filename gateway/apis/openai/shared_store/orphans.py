@@ -1,8 +1,10 @@
 """Background responses that no gateway runs any more."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import replace
 
+import msgspec
 import orjson
 
 from gateway.apis.openai.responses.encoded import EncodedResponse
@@ -11,29 +13,39 @@ from gateway.apis.openai.shared_store.entries import Bounds, lock
 from gateway.apis.openai.shared_store.records import add_response, unpacked
 from gateway.storage.database import Execute
 
-DEAD = "NOT EXISTS (SELECT 1 FROM stored_gateways g WHERE g.id = gateway AND g.expires_at > clock_timestamp())"
+logger = logging.getLogger(__name__)
+
+DEAD = """(gateway <> ? AND NOT EXISTS
+    (SELECT 1 FROM stored_gateways g WHERE g.id = gateway AND g.expires_at > clock_timestamp()))"""
 ANY = f"SELECT 1 FROM stored_running WHERE id = ANY(?) OR {DEAD} LIMIT 1"  # noqa: S608 - constants
-TAKE = f"DELETE FROM stored_running WHERE id = ANY(?) OR {DEAD} RETURNING owner, response"  # noqa: S608 - constants
+TAKE = f"DELETE FROM stored_running WHERE id = ANY(?) OR {DEAD} RETURNING id, owner, response"  # noqa: S608 - constants
 FORGET = """DELETE FROM stored_gateways WHERE id IN
     (SELECT id FROM stored_gateways WHERE expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED)"""
 """Never waits: a gateway that is locked renews its lease."""
 LOST = {"code": "server_error", "message": "The server that ran this response has ended."}
 
 
-def fail_orphans(execute: Execute, left_over: Collection[bytes], bounds: Bounds) -> None:
-    """Store the background responses of dead gateways as failed ones.
+def fail_orphans(execute: Execute, gateway: str, left_over: Collection[bytes], bounds: Bounds) -> None:
+    """Store the background responses of dead gateways as failed ones. One that cannot be read is dropped.
 
     Args:
         execute: executes statements.
-        left_over: responses of a living gateway that it does not run.
+        gateway: the gateway that asks, which is alive.
+        left_over: its responses that it does not run.
         bounds: limits of the store.
     """
-    if not execute(ANY, (list(left_over),)):
+    execute(FORGET)
+    orphans = list(left_over), gateway
+    if not execute(ANY, orphans):
         return
     lock(execute)
-    for owner, response in execute(TAKE, (list(left_over),)):
-        add_response(execute, owner, _failed(unpacked(response)), bounds)
-    execute(FORGET)
+    for entry, owner, response in execute(TAKE, orphans):
+        try:
+            failed = _failed(unpacked(response))
+        except (msgspec.DecodeError, orjson.JSONDecodeError):  # written by another version, perhaps
+            logger.exception("a lost background response cannot be read, and is dropped: %s", entry.decode())
+            continue
+        add_response(execute, owner, failed, bounds)
 
 
 def _failed(stored: StoredResponse) -> StoredResponse:

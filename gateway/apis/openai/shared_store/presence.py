@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from gateway.apis.openai.shared_store.entries import Bounds
+from gateway.apis.openai.shared_store.entries import Bounds, lock
 from gateway.apis.openai.shared_store.orphans import fail_orphans
 from gateway.apis.openai.shared_store.storage import Storage
 from gateway.middleware.errors import RefusedError
@@ -22,7 +22,9 @@ POLL_INTERVAL = 0.5
 """Seconds between two looks for cancels by other gateways, while responses run in the background."""
 RENEW = """INSERT INTO stored_gateways VALUES (?, clock_timestamp() + make_interval(secs => ?))
     ON CONFLICT (id) DO UPDATE SET expires_at = EXCLUDED.expires_at"""
-RELEASE = "UPDATE stored_conversations SET turn = NULL, turn_gateway = NULL WHERE turn = ANY(?)"
+TURNS = "SELECT turn FROM stored_conversations WHERE turn_gateway = ?"
+RELEASE = """UPDATE stored_conversations SET turn = NULL, turn_gateway = NULL
+    WHERE turn_gateway = ? AND turn = ANY(?)"""
 OWN = "SELECT id, cancelled FROM stored_running WHERE gateway = ?"
 LEAVE = "DELETE FROM stored_gateways WHERE id = ?"
 
@@ -58,7 +60,7 @@ class Presence:
         self._bounds = bounds
         self._lease = lease
         self._announced: dict[bytes, _Announced] = {}
-        self._abandoned: set[str] = set()
+        self._turns: set[str] = set()
         self._wake = anyio.Event()
 
     def renew(self, execute: Execute) -> None:
@@ -79,21 +81,29 @@ class Presence:
         """Expect a background response no longer."""
         self._announced.pop(response, None)
 
+    def new_turn(self) -> str:
+        """Return the name of a new turn of this gateway. It lasts until `forget_turn` or `abandon`."""
+        turn = f"{self.gateway}-{secrets.token_hex(8)}"
+        self._turns.add(turn)
+        return turn
+
+    def forget_turn(self, turn: str) -> None:
+        """Note that a turn is over."""
+        self._turns.discard(turn)
+
     def abandon(self, turn: str) -> None:
-        """End a turn soon, without any change of its conversation."""
-        self._abandoned.add(turn)
+        """End a turn, without any change of its conversation. The database knows soon."""
+        self._turns.discard(turn)
         self._wake.set()
 
-    def is_abandoned(self, turn: str) -> bool:
-        """Return True for a turn of this gateway that has ended, even if the database does not know yet."""
-        return turn in self._abandoned
+    def is_over(self, turn: str) -> bool:
+        """Return True for a turn of this gateway that is over, even if the database does not know yet."""
+        return turn.startswith(self.gateway) and turn not in self._turns
 
     async def released(self) -> None:
-        """Wait until the database knows that abandoned turns have ended, or cannot be used."""
-        abandoned = set(self._abandoned)
+        """Wait until the database knows which turns of this gateway are over, or cannot be used."""
         with suppress(RefusedError):  # the next beat tries again
-            await self._storage.run(lambda execute: execute(RELEASE, (list(abandoned),)))
-            self._abandoned -= abandoned
+            await self._storage.run(self._release)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -125,18 +135,24 @@ class Presence:
             self.renew(execute)
             return dict(execute(OWN, (self.gateway,)))
 
-        if self._abandoned:
-            await self.released()
+        await self.released()
         found = await self._storage.run(renew)
         self._cancel({name for name, cancelled in found.items() if cancelled} | (visible - found.keys()))
         left_over = found.keys() - self._announced.keys()
-        await self._storage.run(lambda execute: fail_orphans(execute, left_over, self._bounds))
+        await self._storage.run(lambda execute: fail_orphans(execute, self.gateway, left_over, self._bounds))
 
     def _cancel(self, responses: Collection[bytes]) -> None:
         for response in responses:
             if (announced := self._announced.get(response)) is not None:
                 announced.cancel()
 
+    def _release(self, execute: Execute) -> None:
+        """Release the conversations whose turns are over, also if their beginning was thought to have failed."""
+        turns = [turn for (turn,) in execute(TURNS, (self.gateway,))]
+        if over := [turn for turn in turns if self.is_over(turn)]:
+            lock(execute)
+            execute(RELEASE, (self.gateway, over))
+
     def _leave(self, execute: Execute) -> None:
-        execute(RELEASE, (list(self._abandoned),))
+        """Give up the lease. The turns of a gateway without one are over."""
         execute(LEAVE, (self.gateway,))

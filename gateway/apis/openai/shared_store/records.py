@@ -11,9 +11,9 @@ from gateway.storage.database import Execute
 
 ADD_ENTRY = "INSERT INTO stored_entries (id, owner, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"
 ADD_RESPONSE = "INSERT INTO stored_responses VALUES (?, ?, ?, ?, ?, ?, ?)"
-OTHERS = """SELECT item.id FROM unnest(?::BYTEA[], ?::BYTEA[]) AS item (id, json) WHERE EXISTS
-    (SELECT 1 FROM stored_items s WHERE s.owner = ? AND s.id = item.id AND s.refers AND s.json <> item.json)"""
-"""Ids that refer to other items."""
+OTHERS = """SELECT item.id FROM unnest(?::BYTEA[], ?::BYTEA[]) AS item (id, json) WHERE item.json <>
+    (SELECT s.json FROM stored_items s WHERE s.owner = ? AND s.id = item.id AND s.refers LIMIT 1)"""
+"""Ids that refer to other items. All rows to which one id refers are alike."""
 RESPONSE = """SELECT head, echo, inputs, previous_id, can_continue, background
     FROM stored_responses JOIN stored_entries USING (id) WHERE id = ? AND owner = ?"""
 ITEMS = "SELECT id, json FROM stored_items WHERE entry = ? ORDER BY number"

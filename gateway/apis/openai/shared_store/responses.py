@@ -29,9 +29,11 @@ CHAIN = """WITH RECURSIVE chain AS (
     GROUP BY chain.id, previous_id, can_continue, depth ORDER BY depth"""
 CHAIN_ITEMS = """SELECT i.id, json FROM unnest(?::BYTEA[]) WITH ORDINALITY AS chain (id, depth)
     JOIN stored_items i ON entry = chain.id ORDER BY depth DESC, number"""
-SIZE = """SELECT COALESCE(sum(bytes), 0) FROM (SELECT max(octet_length(json)) AS bytes FROM stored_items
-    WHERE owner = ? AND refers AND id = ANY(?) GROUP BY id) AS found"""
-FIND = "SELECT DISTINCT ON (id) id, json FROM stored_items WHERE owner = ? AND refers AND id = ANY(?)"
+FOUND = """FROM (SELECT DISTINCT unnest(?::BYTEA[])) AS wanted (id) CROSS JOIN LATERAL
+    (SELECT json FROM stored_items s WHERE s.owner = ? AND s.id = wanted.id AND s.refers LIMIT 1) AS found"""
+"""Items to which some ids refer. All rows to which one id refers are alike."""
+SIZE = f"SELECT COALESCE(sum(octet_length(json)), 0) {FOUND}"
+FIND = f"SELECT id, json {FOUND}"
 ANNOUNCE = "INSERT INTO stored_running (id, owner, gateway, response) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 UPDATE = "UPDATE stored_running SET response = ? WHERE id = ? AND owner = ?"
 RUNNING = "SELECT response FROM stored_running WHERE id = ? AND owner = ?"
@@ -72,10 +74,14 @@ class SharedResponses(ResponseStore):
 
     @override
     async def remove(self, owner: str, response_id: str) -> bool:
+        removed = False  # also if the answer to the first attempt was lost
+
         def work(execute: Execute) -> bool:
+            nonlocal removed
             lock(execute)
             place = id_of(response_id), owner
-            return bool(execute(END, place) or execute(REMOVE, place))
+            removed = bool(execute(END, place) or execute(REMOVE, place)) or removed
+            return removed
 
         return await self._storage.run(work)
 
@@ -99,7 +105,7 @@ class SharedResponses(ResponseStore):
     @override
     async def items(self, owner: str, ids: Collection[str]) -> dict[str, EncodedItem]:
         def work(execute: Execute) -> dict[str, EncodedItem]:
-            places = owner, [id_of(item_id) for item_id in ids]
+            places = [id_of(item_id) for item_id in ids], owner
             ((size,),) = execute(SIZE, places)
             check_recalled(int(size), self._bounds.recalled, "input")
             found = (EncodedItem(item_id.decode(), json) for item_id, json in execute(FIND, places))

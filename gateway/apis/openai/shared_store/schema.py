@@ -52,6 +52,8 @@ SCHEMA = (
         turn TEXT,
         turn_gateway TEXT
     )""",
+    """CREATE INDEX IF NOT EXISTS stored_conversations_by_gateway ON stored_conversations (turn_gateway)
+        WHERE turn_gateway IS NOT NULL""",
     """CREATE TABLE IF NOT EXISTS stored_items (
         entry BYTEA REFERENCES stored_entries ON DELETE CASCADE,
         number BIGINT,

@@ -2,14 +2,15 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import TypeVar
 
 import anyio
 
+from engine import RequestError
 from gateway.middleware.errors import SERVER, Problem, RefusedError, retry_after
-from gateway.storage.database import Database, Execute, StorageError, Work
+from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work
 
 logger = logging.getLogger(__name__)
 
@@ -57,22 +58,45 @@ class Storage:
         if self._failed_at is not None and time.monotonic() < self._failed_at + RETRY_INTERVAL:
             raise RefusedError(UNAVAILABLE)
         given_up = False
+        done: list[T] = []
 
         def in_time(execute: Execute) -> T:
-            result = work(execute)
+            def checked(statement: str, values: Sequence[Value] = ()) -> Rows:
+                if given_up:
+                    raise StorageError("the work took too long")
+                return execute(statement, values)
+
+            done[:] = [work(checked)]
             if given_up:
                 raise StorageError("the work took too long")
-            return result
+            return done[0]
 
         try:
             with anyio.fail_after(self._patience, shield=True):
-                result = await _twice(lambda: self._database.read(in_time))  # `write` would wait for the thread
+                result = await self._twice(in_time, done)
         except (StorageError, TimeoutError) as failure:
             given_up = True
             self._report_failure(str(failure) or f"there was no answer within {self._patience:g} seconds")
             raise RefusedError(UNAVAILABLE) from failure
         self._report_success()
         return result
+
+    async def _twice(self, work: Work[T], done: Sequence[T]) -> T:
+        """Run work again if its first failure may be that of a connection that was lost long ago.
+
+        If the change was made, and only the answer was lost, the second attempt may find nothing to change. `done` has
+        the result of the work that has come to its end.
+        """
+        try:
+            return await self._database.read(work)  # `write` would wait for the thread
+        except StorageError:
+            result = list(done)
+        try:
+            return await self._database.read(work)
+        except (RequestError, RefusedError):
+            if result:
+                return result[0]
+            raise
 
     async def ready(self) -> None:
         """Return if the database could be used the last time, or can be now. Raises `RefusedError` (503) otherwise."""
@@ -93,11 +117,3 @@ class Storage:
         if self._failed_at is not None:
             logger.info("stored responses and conversations can be used again")
         self._failed_at = None
-
-
-async def _twice(call: Callable[[], Awaitable[T]]) -> T:
-    """Call again if the first failure may be that of a connection that was lost long ago."""
-    try:
-        return await call()
-    except StorageError:
-        return await call()

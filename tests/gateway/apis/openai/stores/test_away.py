@@ -1,8 +1,8 @@
 """A database that is away, or whose answers are lost: clear refusals, and nothing is stored twice."""
 
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import anyio
@@ -16,12 +16,13 @@ from engine import Finished, FinishReason, Text
 from gateway.apis.openai.responses import background
 from gateway.apis.openai.shared_store import presence, storage
 from gateway.apis.openai.shared_store.conversations import SharedConversations
-from gateway.apis.openai.shared_store.entries import Bounds
+from gateway.apis.openai.shared_store.entries import Bounds, lock
 from gateway.apis.openai.shared_store.presence import Presence
 from gateway.apis.openai.shared_store.responses import SharedResponses
 from gateway.apis.openai.shared_store.storage import Storage
 from gateway.apis.openai.stores import Stores
 from gateway.app import Equipment
+from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Execute, StorageError, Work
 from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
@@ -78,11 +79,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def stores_on(url: str) -> AsyncIterator[tuple[Flaky, Stores]]:
-    """Open stores on an empty database. Their lease is on one that is never away."""
+    """Open stores on an empty database. Their lease has a connection of its own."""
     bench = SharedBench(url)
     await bench.open()
     database = Flaky(url)
-    lease = Presence(Storage(PostgresDatabase(url)), BOUNDS, 0.3)
+    lease = Presence(Storage(Flaky(url)), BOUNDS, 0.3)
     shared = Storage(database)
     stores = Stores(SharedResponses(shared, lease, BOUNDS), SharedConversations(shared, lease, BOUNDS), lease.open)
     try:
@@ -193,13 +194,107 @@ async def test_a_change_whose_answer_was_lost_is_made_once(url: str) -> None:
 
 
 async def test_a_turn_that_cannot_be_ended_now_ends_later(url: str) -> None:
-    async with stores_on(url) as (database, stores):
+    async with stores_on(url) as (_, stores):
         conversation = await created(stores, "a")
         turn, _ = await stores.conversations.begin(OWNER, conversation)
-        database.away = True
+        lease = lease_of(stores)
+        lease.away = True
+        await turn.cancel()
+        assert turns(url) != [(None,)]
+        lease.away = False
+        while turns(url) != [(None,)]:
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_an_abandoned_turn_that_is_cancelled_has_ended(url: str) -> None:
+    async with stores_on(url) as (_, stores):
+        conversation = await created(stores, "a")
+        turn, _ = await stores.conversations.begin(OWNER, conversation)
         turn.abandon()
-        database.away = False
+        await turn.end(items("b"))
+        await turn.cancel()
+        assert turns(url) == [(None,)]
+        assert await ids(stores, conversation) == ["a"]
+
+
+async def test_a_turn_whose_beginning_was_given_up_does_not_last(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stores_on(url) as (_, stores):
+        conversation = await created(stores, "a")
+        with slow_commits(url):
+            with monkeypatch.context() as impatient:
+                impatient.setattr(stores.responses._storage, "_patience", 0.1)  # type: ignore[attr-defined]
+                with pytest.raises(RefusedError):
+                    await stores.conversations.begin(OWNER, conversation)
+            while SharedBench(url).rows("SELECT 1 FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"):
+                await anyio.lowlevel.checkpoint()
+        while turns(url) != [(None,)]:
+            await anyio.lowlevel.checkpoint()
         await (await stores.conversations.begin(OWNER, conversation))[0].cancel()
+
+
+def lease_of(stores: Stores) -> Flaky:
+    """Return the database of the lease."""
+    database = stores.responses._presence._storage._database  # type: ignore[attr-defined]
+    assert isinstance(database, Flaky)
+    return database
+
+
+def turns(url: str) -> list[Any]:
+    return SharedBench(url).rows("SELECT turn FROM stored_conversations")
+
+
+@contextmanager
+def slow_commits(url: str) -> Iterator[None]:
+    """Let transactions that change conversations wait before they are committed."""
+    rows = SharedBench(url).rows
+    rows(
+        "CREATE OR REPLACE FUNCTION slow() RETURNS TRIGGER LANGUAGE plpgsql AS $$ "
+        "BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END $$"
+    )
+    rows(
+        "CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON stored_conversations DEFERRABLE INITIALLY DEFERRED "
+        "FOR EACH ROW WHEN (NEW.turn IS NOT NULL) EXECUTE FUNCTION slow()"
+    )
+    try:
+        yield
+    finally:
+        rows("DROP TRIGGER slow ON stored_conversations")
+
+
+async def test_a_change_that_was_made_is_no_error_because_its_answer_was_lost(url: str) -> None:
+    async with stores_on(url) as (database, stores):
+        conversation = await created(stores, "a")
+        await stores.responses.put(OWNER, response("r"))
+        database.lost = 1
+        await stores.conversations.add(OWNER, conversation, items("b"))
+        database.lost = 1
+        await stores.conversations.remove(OWNER, conversation, "a")
+        assert await ids(stores, conversation) == ["b"]
+        database.lost = 1
+        await stores.conversations.delete(OWNER, conversation)
+        database.lost = 1
+        assert await stores.responses.remove(OWNER, "r")
+        assert not await stores.responses.remove(OWNER, "r")
+
+
+async def test_work_that_was_given_up_goes_no_further(url: str) -> None:
+    bench = SharedBench(url)
+    await bench.open()
+    database = PostgresDatabase(url)
+    stored = Storage(database, patience=0.1)
+
+    def work(execute: Execute) -> None:
+        lock(execute)
+        execute("SELECT pg_sleep(0.3)")
+        execute("SELECT pg_sleep(60)")
+
+    with pytest.raises(RefusedError):
+        await stored.run(work)
+    with anyio.fail_after(20):
+        while bench.rows("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted"):
+            await anyio.lowlevel.checkpoint()
+    await database.close()
+    await bench.close()
 
 
 async def test_a_database_that_does_not_answer_is_given_up(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,14 @@ from starlette.types import ASGIApp
 
 from engine import RequestError
 from gateway.apis.openai.responses.store.pages import Page
-from gateway.apis.openai.shared_store import presence
+from gateway.apis.openai.shared_store import entries, presence
 from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.opening import open_shared_stores
+from gateway.apis.openai.shared_store.orphans import fail_orphans
 from gateway.apis.openai.stores import Stores
 from gateway.app import Equipment, Gateway
 from gateway.middleware.errors import RefusedError
+from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
@@ -241,3 +243,62 @@ async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None
     assert circles == 0
     counted = bench.rows("SELECT owner, count(*), sum(bytes) FROM stored_entries GROUP BY owner")
     assert counted == bench.rows("SELECT * FROM stored_owners")
+
+
+async def test_a_lost_response_that_cannot_be_read_is_dropped(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench = SharedBench(url)
+    await bench.open()
+    bench.rows("INSERT INTO stored_running (id, owner, gateway, response) VALUES ('r', 'o', 'dead', '\\x00')")
+    async with nodes(url, chatting(say_nothing)):
+        while bench.rows("SELECT 1 FROM stored_running"):
+            await anyio.lowlevel.checkpoint()
+    assert "cannot be read, and is dropped: r" in caplog.text
+    await bench.close()
+
+
+async def test_dead_gateways_are_forgotten_also_if_they_ran_nothing(url: str) -> None:
+    bench = SharedBench(url)
+    await bench.open()
+    bench.rows("INSERT INTO stored_gateways VALUES ('dead', now() - interval '1 second')")
+    async with nodes(url, chatting(say_nothing)):
+        while bench.rows("SELECT 1 FROM stored_gateways WHERE id = 'dead'"):
+            await anyio.lowlevel.checkpoint()
+    await bench.close()
+
+
+async def test_a_gateway_with_a_late_lease_does_not_fail_its_own_responses(url: str) -> None:
+    bench = SharedBench(url)
+    await bench.open()
+    bench.rows("INSERT INTO stored_running (id, owner, gateway, response) VALUES ('r', 'o', 'late', '')")
+    database = PostgresDatabase(url)
+    await database.read(lambda execute: fail_orphans(execute, "late", (), BOUNDS))
+    assert bench.rows("SELECT 1 FROM stored_running")
+    await database.close()
+    await bench.close()
+
+
+async def test_limits_that_were_lowered_hold_after_some_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "MOST_EVICTED", 20)
+    bench = SharedBench(url)
+    many = await bench.open()
+    for number in range(50):
+        await many.responses.put(OWNER, response(f"r{number}", item(f"i{number}")))
+    few = await open_shared_stores(url, Bounds(10, 10**7, 10**6))
+    kept = []
+    for number in range(3):
+        await few.responses.put(OWNER, response(f"s{number}", item(f"j{number}")))
+        kept.append(len(await bench.known()))
+    assert kept == [31, 12, 10]
+    async with few.open():
+        """Leave what was never used."""
+    await bench.close()
+
+
+async def test_wrong_counters_do_not_hold_the_store(url: str) -> None:
+    bench = SharedBench(url)
+    stores = await bench.open(max_entries=5)
+    bench.rows("INSERT INTO stored_owners VALUES ('nothing', 100, 100)")
+    await stores.responses.put(OWNER, response("r"))
+    assert (await stores.responses.get(OWNER, "r")).id == "r"
+    bench.rows("TRUNCATE stored_owners CASCADE")
+    await bench.close()
