@@ -15,6 +15,8 @@ from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
 _LAST_CHUNK = 5 / 4
 """Tokens of a step that completes its prompts, relative to the budget: a short rest takes longer in a step of its
 own."""
+_WEIGHT_PASS = 16
+"""Tokens. The least room that each further prompt takes of a step: chunks of unlike length need a weight pass each."""
 REMAINDER = 3
 """Tokens. So few remaining prompt tokens are computed in decode steps, one in each. A chunk of their own would need
 another weight pass, which only chunks of equal length in neighbouring slots share."""
@@ -139,10 +141,11 @@ def first_parts(waiting: Iterable[Part], budget: int, most: int, tile: int) -> l
     """
     taken, total = list[Part](), 0
     for sequence, tokens in waiting:
-        total += tokens
-        if taken and total > most:
-            break
-        taken.append((sequence, tokens if total <= most else chunk_of(tokens, budget, most, tile)))
+        room = max(tokens, _WEIGHT_PASS) if taken else tokens
+        if taken and total + room > most:
+            continue
+        taken.append((sequence, tokens if room <= most else chunk_of(tokens, budget, most, tile)))
+        total += room
         if total >= budget:
             break
     return taken

@@ -14,6 +14,7 @@ from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, 
 from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Outcome, Runner, StepPlan, StepResult
+from engine.errors import EngineFault
 from engine.llama.backend_sampling.best_tokens import BestTokens
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
@@ -140,6 +141,8 @@ class LlamaRunner(Runner):
             EngineFault: the model can no longer be trusted.
             ValueError: the plan is invalid.
         """
+        if self._best:
+            self._best.prepare(plan)
         return self._run_parts(plan) if self._in_parts and not plan.drafted else self._run(plan)
 
     def _run_parts(self, plan: StepPlan) -> StepResult:
@@ -155,9 +158,11 @@ class LlamaRunner(Runner):
                 return StepResult(Outcome.ABORTED, (), seconds)
             results.append(result := self._run(part))
             seconds += result.seconds
-            if result.outcome is not Outcome.DONE:
+            if result.outcome is Outcome.NO_ROOM:  # parts before it have drawn, which cannot be undone
+                raise EngineFault("llama.cpp finds no room in the cells of a slot", code="decode_failed")
+            if result.outcome is Outcome.ABORTED:
                 self._undo(plan)
-                return StepResult(result.outcome, (), seconds)
+                return StepResult(Outcome.ABORTED, (), seconds)
         draws = tuple(draw for result in results for draw in result.draws)
         scores = tuple(score for result in results for score in result.scores)
         return StepResult(Outcome.DONE, draws, seconds, scores, sum(result.whole_rows for result in results))
@@ -166,8 +171,6 @@ class LlamaRunner(Runner):
         """Run one step by one call to llama.cpp."""
         self._fill(plan)
         self._context.use_adapters(plan.adapters)
-        if self._best:
-            self._best.prepare(plan)
         began = time.perf_counter()
         if plan.drafted and self._model.traits.drops_steps:
             self._cells.keep(plan.chunks[0].seq_id)

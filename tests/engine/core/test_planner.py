@@ -52,7 +52,7 @@ def test_a_long_prompt_beside_a_stream_is_computed_in_tiles_and_its_odd_part_fir
     assert set(others) == {TILE}
 
 
-def test_deep_prompts_take_turns_with_chunks_of_their_own() -> None:
+def test_deep_prompts_have_steps_of_their_own() -> None:
     driver = Driver(tiled())
     for letter in "abcd":
         driver.add(letter * 600, max_tokens=1)
@@ -84,6 +84,31 @@ def test_a_short_prompt_does_not_wait_for_long_ones() -> None:
     driver.step()
     driver.step()
     assert isinstance(driver.last(short), Finished)
+
+
+def test_short_prompts_share_steps_also_beside_a_long_one() -> None:
+    driver = Driver(tiled(slots=32))
+    driver.add("a", max_tokens=4000)
+    driver.step()
+    driver.add("b" * 4000, max_tokens=1)
+    keys = [driver.add(f"{at:02}" + "c" * (12 + at), max_tokens=1) for at in range(24)]
+    while any(key in driver.scheduler for key in keys):
+        driver.step()
+    assert len(driver.plans) < 40
+
+
+@pytest.mark.parametrize("budget", [64, 256])
+def test_a_step_beside_a_stream_has_few_weight_passes(budget: int) -> None:
+    """Chunks of unlike length in neighbouring slots need one each."""
+    driver = Driver(FakeModel(slots=32, context=1024, min_prefill_chunk=budget))
+    driver.add("a", max_tokens=100)
+    driver.step()
+    for at in range(31):
+        driver.add(f"{at:02}" + "c" * (3 + 7 * (at % 2)), max_tokens=1)
+    plan = driver.step()
+    assert plan is not None
+    assert not plan.decode
+    assert len(list(plan.weight_passes())) <= budget / 16 * 5 / 4
 
 
 def test_a_long_prompt_has_every_second_step_beside_endless_short_ones() -> None:
