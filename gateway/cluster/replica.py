@@ -70,9 +70,9 @@ class ModelReplica:
             self._requests[placement.router] -= 1
             exchange.leave()
 
-    async def describe(self, placement: Placement) -> ModelInfo | None:  # noqa: ARG002 - Ray's router has used it
-        """Return the description of the model."""
-        return self._engine.model
+    async def describe(self, placement: Placement) -> ModelInfo:  # noqa: ARG002 - Ray's router has used it
+        """Return the description of the model. Waits until it is loaded."""
+        return await self._engine.ready()
 
     async def prefixes(self, since: int, placement: Placement) -> Report:  # noqa: ARG002
         """Return the changes since a state of the blocks that this replica holds: see `HeldBlocks`."""

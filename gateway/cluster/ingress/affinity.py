@@ -26,7 +26,7 @@ PERIOD = 1.0
 """Seconds between the answers of the replicas to what they hold, and the next question."""
 PATIENCE = 5.0
 """Seconds in which a replica must answer it."""
-LINGER = 3 * PERIOD
+LINGER = PATIENCE + 2 * PERIOD
 """Seconds after a request's end for which its prompt counts as held, unless a report says so anyway."""
 
 Describe = Callable[[ModelInfo], None]
@@ -36,15 +36,19 @@ Describe = Callable[[ModelInfo], None]
 class RoutedRequest(Placed):
     """A request that the router of a model counts."""
 
-    def __init__(self, router: PrefixRouter[str], name: str, routed: Routed[str]) -> None:
+    def __init__(
+        self, router: PrefixRouter[str], name: str, routed: Routed[str], accepted: Callable[[Routed[str]], None]
+    ) -> None:
         self.placement = Placement(routed.replica, router=name)
         self.routed = routed
         """What the router counts."""
         self._router = router
+        self._accepted = accepted
 
     @override
     def accepted(self, replica: str) -> None:
         self.routed = self._router.move(self.routed, replica)
+        self._accepted(self.routed)
 
 
 class ModelRouter:
@@ -87,11 +91,7 @@ class ModelRouter:
         except LookupError:
             yield Anywhere()
             return
-        if routed.held:
-            self._figures.by_prefix += 1
-        else:
-            self._figures.by_load += 1
-        placed = RoutedRequest(self._router, self._name, routed)
+        placed = RoutedRequest(self._router, self._name, routed, self._figures.count)
         try:
             yield placed
         finally:
@@ -173,5 +173,13 @@ class PrefixPlacer(Placer):
         while True:
             async with anyio.create_task_group() as tasks:
                 for router in self._routers.values():
-                    tasks.start_soon(router.refresh)
+                    tasks.start_soon(_refresh, router)
             await anyio.sleep(PERIOD)
+
+
+async def _refresh(router: ModelRouter) -> None:
+    """Refresh a router. A defect ends neither the others nor the ingress."""
+    try:
+        await router.refresh()
+    except Exception:
+        logger.exception("the replicas of a model cannot be asked for what they hold")

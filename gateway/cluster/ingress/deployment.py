@@ -17,7 +17,7 @@ from gateway.settings import Settings
 
 @serve.ingress()
 class IngressReplica:
-    """One ingress. It needs no model, and little memory."""
+    """One ingress. It needs no model; two processes of its own read prompts."""
 
     def __init__(self, settings: Settings, handles: Mapping[str, DeploymentHandle], secret: bytes) -> None:
         """Create the application.

@@ -30,7 +30,7 @@ async def open_ingress(settings: Settings, replicas: Mapping[str, Replicas], sec
     Raises:
         StorageError: a store cannot be used.
     """
-    stores = await open_histories(settings, patience=TIMEOUT)
+    stores = await open_histories(settings, patience=TIMEOUT / 2)
     pool = WorkerPool()
     reader = PromptReader(settings, secret, PooledPreparer(pool), stores)
     slots = {one.name: one.settings.slots for one in settings.served}

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from gateway.cluster.request import ANYWHERE, Placement
 from gateway.routing.blocks import Blocks
+from gateway.routing.router import Routed
 
 
 class Placed(Protocol):
@@ -47,11 +48,18 @@ class RoutingFigures:
     """Figures of the choice of replicas for one model."""
 
     by_prefix: int = 0
-    """Requests for which the replica was chosen that holds a part of the prompt."""
+    """Requests to a replica that holds a part of the prompt."""
     by_load: int = 0
-    """Other requests: for which the load alone decided."""
+    """Other requests: the load alone decided."""
     held: Mapping[str, int] = field(default_factory=dict)
     """Known blocks of prompts that each replica holds, by its id."""
+
+    def count(self, routed: Routed[str]) -> None:
+        """Count a request that a replica has."""
+        if routed.held:
+            self.by_prefix += 1
+        else:
+            self.by_load += 1
 
 
 class Anywhere(Placer, Placed):

@@ -23,6 +23,7 @@ from gateway.middleware.caller import Caller, caller_of, with_caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
 from gateway.preparation.preparer import InlinePreparer, Preparer
+from gateway.preparation.workers.pool import LARGE
 from gateway.registry import Serving, create_models
 from gateway.routing.blocks import Blocks
 from gateway.serving.prefixes import blocks_of
@@ -44,9 +45,14 @@ GENERATING = frozenset(
         "/generate",
     }
 )
-"""Paths of requests whose prompts are read. Those of `/completion` are token ids, which only an engine can make."""
+"""Paths of requests whose prompts are read. Those of `/completion` are token ids, which only an engine can make. One is
+also needed to cut a conversation (`truncation`), and to return token ids."""
 TIMEOUT = 1.0
-"""Seconds after which a request goes on without its prompt having been read."""
+"""Seconds after which a request goes on without its prompt having been read. One that waits for a database of stored
+conversations may wait for half as long again."""
+MOST_LARGE = 2
+"""Large bodies that are read at the same time. A worker takes one after another, and one that it cannot finish in time
+would only keep it busy."""
 
 
 class PromptReader:
@@ -69,6 +75,7 @@ class PromptReader:
         """
         self._secret = secret
         preparer = preparer or InlinePreparer()
+        self._large = 0
         self._engines = {one.name: DescribedEngine() for one in settings.served}
         sources = {name: OpenEngine(engine) for name, engine in self._engines.items()}
         models = create_models(sources, settings, Serving(preparer, (), MemoryLimiter()))
@@ -101,6 +108,10 @@ class PromptReader:
         """
         if scope["method"] != "POST" or scope["path"] not in GENERATING or self._engines[model].model is None:
             return ()
+        large = len(body) >= LARGE
+        if large and self._large >= MOST_LARGE:
+            return ()
+        self._large += large
         try:
             with anyio.move_on_after(TIMEOUT):
                 await self._run(scope, body)
@@ -110,6 +121,8 @@ class PromptReader:
             pass
         except Exception:
             logger.exception("the prompt of a request cannot be read")
+        finally:
+            self._large -= large
         return ()
 
     def _longest(self, model: str, request: GenerationRequest) -> Blocks:

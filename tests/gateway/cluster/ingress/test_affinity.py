@@ -174,8 +174,8 @@ async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> Non
             await anyio.lowlevel.checkpoint()
         tasks.cancel_scope.cancel()
     for blocks in ((1, 2, 3), (5,), ()):
-        with placer.place(NAME, blocks, ()):
-            pass
+        with placer.place(NAME, blocks, ()) as one:
+            one.accepted(one.placement.replica)
     text = own_metrics({"a": 1, "b": 0}, {NAME: 3}, placer.figures)
     label = f'model_name="{NAME}"'
     assert f'llama_gateway_routed_requests_total{{{label},reason="prefix"}} 1\n' in text

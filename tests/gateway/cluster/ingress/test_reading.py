@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 from starlette.types import Scope
@@ -122,6 +123,33 @@ async def test_a_prompt_that_takes_too_long_is_left_out(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("gateway.cluster.ingress.reading.TIMEOUT", 0.01)
     assert await read("/v1/chat/completions", BODIES["/v1/chat/completions"], reader_of(Slow())) == ()
+
+
+async def test_few_large_bodies_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, go_on = 0, anyio.Event()
+
+    class Held(InlinePreparer):
+        async def render(self, *arguments: Any) -> ChatPrompt:
+            nonlocal reading
+            reading += 1
+            await go_on.wait()
+            return await super().render(*arguments)
+
+    monkeypatch.setattr("gateway.cluster.ingress.reading.TIMEOUT", 20)
+    path, reader, found = "/v1/chat/completions", reader_of(Held()), []
+
+    async def read_one(length: int) -> None:
+        found.append(await read(path, {"messages": [{"role": "user", "content": "a" * length}]}, reader))
+
+    async with anyio.create_task_group() as tasks:
+        for length in (100_000, 1000, 100_000):
+            tasks.start_soon(read_one, length)
+        while reading < 3:
+            await anyio.lowlevel.checkpoint()
+        await read_one(100_000)
+        assert found == [()]
+        go_on.set()
+    assert len(list(filter(None, found))) == 3
 
 
 async def test_a_defect_does_not_fail_the_request(caplog: pytest.LogCaptureFixture) -> None:
