@@ -86,7 +86,7 @@ class ConversationsEndpoints:
         return JsonReply(await self._conversations.remove(*_named(call), _item_id(call)))
 
     async def _resolved(self, owner: str, items: Sequence[EncodedItem | str]) -> list[EncodedItem]:
-        return resolve(items, await self._responses.items(owner, referenced(items)), PLACE)
+        return resolve(items, await self._responses.items(owner, referenced(items), PLACE), PLACE)
 
 
 def _named(call: Call[Any]) -> tuple[str, str]:

@@ -96,7 +96,8 @@ class ResponsesEndpoints:
         self, caller: Caller, asked: ResponseCall, served: Served, history: Sequence[EncodedItem]
     ) -> tuple[list[EncodedItem], ChatPrompt]:
         """Return the request's own items with references replaced, and the prompt for the model."""
-        inputs = resolve(asked.inputs, await self._store.items(caller.credentials, referenced(asked.inputs)))
+        found = await self._store.items(caller.credentials, referenced(asked.inputs), "input")
+        inputs = resolve(asked.inputs, found)
         if asked.conversation_id is not None:
             check_new(history, inputs, "input")
             if not history and not inputs:

@@ -103,11 +103,11 @@ class SharedResponses(ResponseStore):
         return await self._storage.run(work)
 
     @override
-    async def items(self, owner: str, ids: Collection[str]) -> dict[str, EncodedItem]:
+    async def items(self, owner: str, ids: Collection[str], param: str) -> dict[str, EncodedItem]:
         def work(execute: Execute) -> dict[str, EncodedItem]:
             places = [id_of(item_id) for item_id in ids], owner
             ((size,),) = execute(SIZE, places)
-            check_recalled(int(size), self._bounds.recalled, "input")
+            check_recalled(int(size), self._bounds.recalled, param)
             found = (EncodedItem(item_id.decode(), json) for item_id, json in execute(FIND, places))
             return {item.id: item for item in found}
 

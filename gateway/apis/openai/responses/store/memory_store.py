@@ -60,10 +60,10 @@ class MemoryResponses(ResponseStore):
         return [item for part in reversed(parts) for item in part.items]
 
     @override
-    async def items(self, owner: str, ids: Collection[str]) -> dict[str, EncodedItem]:
+    async def items(self, owner: str, ids: Collection[str], param: str) -> dict[str, EncodedItem]:
         owned = self._owners.get(owner, OwnedResponses())
         found = {item_id: item for item_id in ids if (item := owned.item(item_id)) is not None}
-        check_recalled(sum(len(item.json) for item in found.values()), self._max_recalled_bytes, "input")
+        check_recalled(sum(len(item.json) for item in found.values()), self._max_recalled_bytes, param)
         return found
 
     @override

@@ -47,8 +47,11 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def items(self, owner: str, ids: Collection[str]) -> dict[str, EncodedItem]:
-        """Return the owner's items among these ids. Raises `RequestError` if they are too large together."""
+    async def items(self, owner: str, ids: Collection[str], param: str) -> dict[str, EncodedItem]:
+        """Return the owner's items among these ids, to which a parameter of the request refers.
+
+        Raises `RequestError`, which names it, if they are too large together.
+        """
         ...
 
     async def announce(self, owner: str, stored: StoredResponse, cancel: Callable[[], None]) -> None:

@@ -171,3 +171,15 @@ async def test_a_conversation_of_others_looks_unknown(app: ASGIApp, method: str,
     assert theirs.status == unknown.status == 404
     assert theirs.content == unknown.content.replace(b"conv_x", mine[1:].encode())
     assert await listed(app, mine) == ["msg_a"]
+
+
+async def test_referenced_items_that_are_too_large_together_name_the_field() -> None:
+    app = app_of(chatting(answering("Hello")), body_limit=300)
+    for name in "ab":
+        asked = {"input": [{"role": "user", "content": "x" * 150, "id": f"msg_{name}"}]}
+        reply = await AsgiCall(app, "/v1/responses", orjson.dumps(asked), headers=ALICE).run()
+        assert reply.status == 200, reply.content
+    references = [{"type": "item_reference", "id": f"msg_{name}"} for name in "ab"]
+    for body, path in (({"items": references}, PATH), ({"input": references}, "/v1/responses")):
+        reply = await AsgiCall(app, path, orjson.dumps(body), headers=ALICE).run()
+        assert (reply.status, reply.json["error"]["param"]) == (400, *body)

@@ -155,7 +155,7 @@ async def are_known(bench: Bench, *names: str, owner: str = OWNER) -> list[bool]
 
 async def found(stores: Stores, *names: str, owner: str = OWNER) -> dict[str, Any]:
     """Return the items with these ids, decoded."""
-    items = await stores.responses.items(owner, names)
+    items = await stores.responses.items(owner, names, "input")
     return {name: orjson.loads(item.json) for name, item in items.items()}
 
 
