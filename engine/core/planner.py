@@ -76,9 +76,15 @@ class Planner:
             turns: number of turns of other sets of adapters for which a set waits.
         """
         waiting = by_turns(prompts)
-        budget = self._budget.tokens(hurried=hurried, depth=waiting[0].computed, steps=turns)
-        most = min(int(budget * _LAST_CHUNK), self._traits.largest_step)
-        taken = first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile)
+
+        def first(depth: int) -> list[Part]:
+            budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
+            most = min(int(budget * _LAST_CHUNK), self._traits.largest_step)
+            return first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile)
+
+        taken = first(waiting[0].computed)
+        if (deepest := max(sequence.computed for sequence, _ in taken)) > waiting[0].computed:
+            taken = first(deepest)  # where a token costs more, so that fewer fit
         taken.sort(key=lambda part: part[0].seq_id)
         served, sizes = [sequence for sequence, _ in taken], [tokens for _, tokens in taken]
         if rides and not any(map(_scores, served)):

@@ -111,6 +111,23 @@ def test_a_step_beside_a_stream_has_few_weight_passes(budget: int) -> None:
     assert len(list(plan.weight_passes())) <= budget / 16 * 5 / 4
 
 
+def test_the_deepest_prompt_of_a_step_sizes_it() -> None:
+    driver = Driver(FakeModel(slots=4, context=16_384, min_prefill_chunk=64))
+    beginning = "bx" * 1000
+    driver.add("a", max_tokens=1000)
+    cached = driver.add(beginning, max_tokens=1)
+    while cached not in driver.news or not isinstance(driver.last(cached), Finished):
+        driver.step()
+    budget = driver.scheduler._budget
+    budget._rates.clear()
+    budget.observe(256, 0.1)
+    budget.observe(64, 0.1, depth=2000)
+    driver.add(beginning + "d" * 150, max_tokens=1)
+    driver.add("c" * 20, max_tokens=1)
+    driver.step()
+    assert chunks(driver)[-1] == [(0, 19)], "a part of the deep one would take longer than the target"
+
+
 def test_a_long_prompt_has_every_second_step_beside_endless_short_ones() -> None:
     driver = Driver(tiled())
     long = driver.add("a" * 2000, max_tokens=1)
