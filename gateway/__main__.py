@@ -35,7 +35,7 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
-from gateway.stores import open_keys, open_limiter, open_responses, open_usage
+from gateway.stores import check_stores, open_keys, open_limiter, open_responses, open_usage
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
@@ -121,12 +121,14 @@ def serve_cluster(settings: Settings) -> ExitCode:
     """Serve with a cluster on this machine until a signal arrives."""
     if find_spec("ray") is None:
         return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # otherwise lines that differ only in numbers are left out
     from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
     from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
 
     try:
+        anyio.run(check_stores, settings)
         serve_locally(settings)
-    except ClusterSettingsError as error:
+    except (ClusterSettingsError, StorageError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     return ExitCode.STOPPED
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gateway.settings import Settings
+from gateway.storage.database import StorageError
 from gateway.storage.place import is_url
 
 if TYPE_CHECKING:
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from gateway.keys.ring import KeyRing
     from gateway.limits.limiter import Limiter
     from gateway.usage.store import UsageStore
+
+
+CHECK_PATIENCE = 5.0  # seconds
 
 
 async def open_keys(settings: Settings) -> "KeyRing | None":
@@ -24,6 +28,25 @@ async def open_keys(settings: Settings) -> "KeyRing | None":
     from gateway.keys.ring import open_ring  # noqa: PLC0415 - few servers need it before the engine starts
 
     return await open_ring(settings.api_key, settings.keys)
+
+
+async def check_stores(settings: Settings) -> None:
+    """Open the stores of keys and of responses once, before many processes do.
+
+    Raises:
+        StorageError: one cannot be used. The text names its flag.
+    """
+    try:
+        if (keys := await open_keys(settings)) is not None:
+            await keys.close()
+    except StorageError as error:
+        raise StorageError(f"--keys: the store cannot be used: {error}") from error
+    try:
+        if (stores := await open_histories(settings, CHECK_PATIENCE)) is not None:
+            async with stores.open():
+                """Close it."""
+    except StorageError as error:
+        raise StorageError(f"--responses-store: the store cannot be used: {error}") from error
 
 
 async def open_limiter(settings: Settings) -> "Limiter | None":

@@ -67,7 +67,7 @@ def application(settings: Settings) -> serve.Application:
         max_ongoing_requests=MOST_FORWARDED,
         max_surge_percent=100,  # it takes no CPU, so that the new one can start before the old one stops
         ray_actor_options={"num_cpus": 0},
-        graceful_shutdown_timeout_s=settings.grace + SHUTDOWN_MARGIN,
+        graceful_shutdown_timeout_s=settings.request_timeout + SHUTDOWN_MARGIN,  # requests may run again elsewhere
         graceful_shutdown_wait_loop_s=0.5,
         health_check_period_s=HEALTH_PERIOD,
         health_check_timeout_s=HEALTH_TIMEOUT,

@@ -55,7 +55,7 @@ def serve_locally(settings: Settings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         serve.run(app, name=APPLICATION, route_prefix="/")
-        logger.info("listening on http://%s:%d, with %d replicas", settings.host, settings.port, settings.replicas)
+        logger.info("listening on http://%s:%d, replicas: %d", settings.host, settings.port, settings.replicas)
         asked.wait()
         serve.shutdown()
     finally:
