@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from types import FrameType
 
 import ray
@@ -21,10 +22,14 @@ APPLICATION = "llama-gateway"
 OBJECT_STORE = 80 * 2**20
 """Bytes of Ray's shared memory, which must be at least 75 MiB. Requests and answers are too small for it."""
 LOCAL = "127.0.0.1"
+POLL = 0.2
+"""Seconds between two questions whether the application has stopped."""
 
 
 def serve_locally(settings: Settings) -> None:
-    """Start a cluster, serve until a signal arrives, and stop everything. A second signal ends it at once.
+    """Start a cluster, serve until a signal arrives, and stop everything when the open requests have ended.
+
+    A second signal ends it at once.
 
     Raises:
         ClusterSettingsError: a setting has no effect in a cluster.
@@ -57,10 +62,18 @@ def serve_locally(settings: Settings) -> None:
         serve.run(app, name=APPLICATION, route_prefix="/")
         logger.info("listening on http://%s:%d, replicas: %d", settings.host, settings.port, settings.replicas)
         asked.wait()
+        stop_application()
         serve.shutdown()
     finally:
         ray.shutdown()
     logger.info("stopped")
+
+
+def stop_application() -> None:
+    """Stop the replicas as an update does. The proxy runs on, so that their open requests end with an answer."""
+    serve.delete(APPLICATION, _blocking=False)  # the blocking one gives up after a minute
+    while APPLICATION in serve.status().applications:
+        time.sleep(POLL)
 
 
 def _http(settings: Settings) -> HTTPOptions:

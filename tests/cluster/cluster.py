@@ -35,11 +35,18 @@ class Cluster:
 
     def update(self, **settings: object) -> None:
         """Serve with these settings. Waits until the cluster does."""
+        self._drive(settings)
+
+    def stop(self) -> None:
+        """Stop the application, but not the proxy. Waits until it has stopped."""
+        self._drive(None)
+
+    def _drive(self, settings: Mapping[str, object] | None) -> None:
         assert self.driver.stdin is not None
         assert self.driver.stdout is not None
         self.driver.stdin.write(json.dumps(settings) + "\n")
         self.driver.stdin.flush()
-        while (line := self.driver.stdout.readline()) != "serving\n":
+        while (line := self.driver.stdout.readline()) != "done\n":
             assert line, "the cluster has ended"
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:

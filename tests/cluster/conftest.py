@@ -19,7 +19,7 @@ SETTINGS: dict[str, object] = {
     "threads": 1,
     "step-target-ms": 20,
     "speculation": "off",
-    "grace": 30,
+    "grace": 1,
     "chat-template": "chatml",
 }
 """Settings of the cluster: two replicas, each with four requests that run and four that wait."""

@@ -3,7 +3,8 @@
     python -m tests.cluster.driver PORT
 
 Each line has the settings of a cluster, as `build` takes them. Answers with a line once it serves with them: the first
-time, and after each update. The end of the input is the end of the cluster.
+time, and after each update. `null` stops the application as the end of `serve --ray` does, and is answered, too. The
+end of the input is the end of the cluster.
 """
 
 import json
@@ -14,7 +15,7 @@ import ray
 from ray import serve
 
 from gateway.cluster.application import build
-from gateway.cluster.local import APPLICATION, LOCAL, OBJECT_STORE
+from gateway.cluster.local import APPLICATION, LOCAL, OBJECT_STORE, stop_application
 
 CPUS = 8
 """CPUs that Ray believes in, so that replicas fit on a small machine while they are replaced."""
@@ -33,8 +34,12 @@ def main() -> None:
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": LOCAL, "port": int(sys.argv[1])})
         for line in sys.stdin:
-            serve.run(build(json.loads(line)), name=APPLICATION, route_prefix="/")
-            print("serving", flush=True)  # noqa: T201 - the answer
+            settings = json.loads(line)
+            if settings is None:
+                stop_application()
+            else:
+                serve.run(build(settings), name=APPLICATION, route_prefix="/")
+            print("done", flush=True)  # noqa: T201 - the answer
         serve.shutdown()
     finally:
         ray.shutdown()

@@ -135,9 +135,9 @@ def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None
     assert {json.loads(answer)["usage"]["completion_tokens"] for _, answer in answers} == {50}
 
 
-def shown_stream(cluster: Cluster) -> socket.socket:
+def shown_stream(cluster: Cluster, **fields: object) -> socket.socket:
     """Return the connection of a stream whose first event has come."""
-    stream = cluster.send(PATH, endless(stream=True))
+    stream = cluster.send(PATH, endless(stream=True, **fields))
     while b"data: {" not in stream.recv(65_536):
         pass
     return stream
@@ -179,3 +179,30 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
     assert not before & updated
     assert [(status, answer) for status, answer in answers if status != 200] == []
     assert all(b"[DONE]" in answer or b'"finish_reason":"length"' in answer for _, answer in answers)
+
+
+def test_a_stop_waits_for_the_open_requests_as_long_as_the_grace_period(cluster: Cluster) -> None:
+    answers: dict[int, tuple[int, Any]] = {}
+
+    def ask(tokens: int) -> None:
+        status, answer = cluster.ask(PATH, endless(max_tokens=tokens))
+        answers[tokens] = status, json.loads(answer)
+
+    askers = [threading.Thread(target=ask, args=(tokens,)) for tokens in (500, 16_000)]
+    with shown_stream(cluster) as stream:
+        streams = {stream: b""}
+        for asker in askers:
+            asker.start()
+        eventually(lambda: cluster.total(RUNNING) == 3)
+        try:
+            cluster.stop()
+            status, _ = cluster.ask("/health")
+            for asker in askers:
+                asker.join()
+            (end,) = eventually(lambda: ends_of(streams))
+        finally:
+            cluster.update(**SETTINGS)
+    assert status == 404  # of the proxy
+    assert b'"code":"engine_died"' in end
+    assert (answers[500][0], answers[500][1]["usage"]["completion_tokens"]) == (200, 500)
+    assert (answers[16_000][0], answers[16_000][1]["error"]["code"]) == (503, "no_replica")

@@ -1,12 +1,13 @@
 """Replicas behind a handle of Ray Serve."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast
 
+import anyio
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import DeploymentUnavailableError
@@ -19,6 +20,9 @@ from gateway.cluster.ingress import directory
 from gateway.cluster.ingress.replicas import Forwarded, ReplicaLostError, Replicas
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
 from gateway.routing.report import Report
+
+PERIOD, PATIENCE = 1.0, 0.2
+"""Seconds between two questions whether a deployment without replicas is deleted, and those that Ray has to say so."""
 
 
 class HandledReplicas(Replicas):
@@ -42,7 +46,7 @@ class HandledReplicas(Replicas):
         context = Context() if placement.only else copy_context()
         handle = self._one if placement.only else self._any
         response = context.run(handle.forward.remote, request, placement)
-        forwarded = HandledRequest(response)
+        forwarded = HandledRequest(response, self._deleted)
         try:
             yield forwarded
         finally:
@@ -56,6 +60,18 @@ class HandledReplicas(Replicas):
     @override
     async def held(self, replica: str, since: int) -> Report:
         return cast("Report", await self._ask(replica, "prefixes", since))
+
+    async def _deleted(self) -> None:
+        """Wait until the deployment is deleted. Ray refuses new calls then, and leaves those waiting that it has."""
+        deleted = False
+        while not deleted:
+            await anyio.sleep(PERIOD)
+            if not self.reports:
+                with anyio.move_on_after(PATIENCE):
+                    try:
+                        await self._ask("", "describe")
+                    except ReplicaLostError:
+                        deleted = True
 
     async def _ask(self, replica: str, method: str, *arguments: object) -> Any:  # noqa: ANN401 - by the method
         """Return what a method of one replica returns."""
@@ -73,15 +89,39 @@ class HandledReplicas(Replicas):
 class HandledRequest(Forwarded):
     """A request in the hands of Ray."""
 
-    def __init__(self, response: DeploymentResponseGenerator[Any]) -> None:
+    def __init__(self, response: DeploymentResponseGenerator[Any], deleted: Callable[[], Awaitable[None]]) -> None:
+        """Take over a response.
+
+        Args:
+            response: Ray's.
+            deleted: waits until the deployment is deleted.
+        """
         self._response = response
+        self._deleted = deleted
         self.ended = False
         """True if the response is complete, or will never be."""
 
     @override
     async def accepted(self) -> str:
-        with self._translated():
-            first: Accepted = await anext(self._response)
+        first: Accepted | None = None
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def give_up() -> None:
+                await self._deleted()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(give_up)
+            try:
+                with self._translated():
+                    first = await anext(self._response)
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
+                failure = error
+            tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if first is None:
+            raise Unavailable("The model has no replica now.", code="no_replica")
         return first.replica
 
     @override
