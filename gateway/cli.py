@@ -7,6 +7,7 @@ to plain text.
 import argparse
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -190,6 +191,7 @@ class _Parser(Parser):
         raise SettingsError(without_values(message))
 
 
+@cache
 def _parser() -> _Parser:
     parser = _Parser(
         prog="llama-gateway",
