@@ -1,9 +1,11 @@
 """The cost of a pass besides llama.cpp: the pause between two calls of `llama_decode`, and the CPU time of a token.
 
     python -m tests.benchmarks.step_cost [--model MODEL.gguf] [--rows 1,8,32] [--tokens 400] [--temperature 0]
+        [--drafts]
 
 Without a model the runner computes nothing, so that the rest is the program alone. The engine's step loop and its
-writer run as in the engine process; another process reads the frames. Each figure is for passes with all rows:
+writer run as in the engine process; another process reads the frames. With `--drafts` passes may have draft tokens, as
+they have by default in the program. Each figure is for passes with all rows:
 
 - pause: from the return of one call of `llama_decode` to the next call; median and 99th percentile of the time, and the
   CPU time of the step thread
@@ -142,7 +144,9 @@ def drained() -> Iterator[int]:
     os.wait()
 
 
-def measure(model: str | None, rows: int, tokens: int, temperature: float, threads: int) -> None:
+def measure(
+    model: str | None, rows: int, tokens: int, temperature: float, threads: int, *, drafts: bool | None
+) -> None:
     config = EngineConfig(
         model=model or "fake", slots=rows, context=tokens + 64, queue_limit=rows, repack=False, threads=threads
     )
@@ -166,6 +170,7 @@ def measure(model: str | None, rows: int, tokens: int, temperature: float, threa
                 prompts=(f"{key} time",),
                 max_tokens=tokens,
                 stream=True,
+                speculative=drafts,
                 sampling=Sampling(temperature=temperature, ignore_eos=True),
             )
             loop.add(lane, at_once(lane.admit(key, request)), lambda: None)
@@ -238,9 +243,11 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--drafts", action="store_true")
     args = parser.parse_args()
     for rows in map(int, args.rows.split(",")):
-        measure(args.model, rows, args.tokens, args.temperature, args.threads)
+        drafts = None if args.drafts else False
+        measure(args.model, rows, args.tokens, args.temperature, args.threads, drafts=drafts)
     os._exit(0)
 
 
