@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from gateway.limits.limiter import Limiter
     from gateway.usage.store import UsageStore
 
-
-CHECK_PATIENCE = 5.0  # seconds
+CHECK_PATIENCE = 5.0
+"""Seconds in which the store of responses must open before a cluster starts."""
 
 
 async def open_keys(settings: Settings) -> "KeyRing | None":
@@ -44,7 +44,7 @@ async def check_stores(settings: Settings) -> None:
     try:
         if (stores := await open_histories(settings, CHECK_PATIENCE)) is not None:
             async with stores.open():
-                """Close it."""
+                pass
     except StorageError as error:
         raise StorageError(f"--responses-store: the store cannot be used: {error}") from error
 

@@ -157,6 +157,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.metrics": {
         "gateway.metrics",
+        "gateway.middleware.exchange",
         "gateway.serving.model",
         "gateway.serving.records",
         "engine",

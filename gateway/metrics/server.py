@@ -7,9 +7,8 @@ from prometheus_client.core import Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.metrics.families import Family
+from gateway.middleware.exchange import QUIET_PATHS
 
-UNCOUNTED = frozenset({"/metrics", "/health", "/v1/health", "/livez", "/readyz"})
-"""Paths of probes, which vLLM does not count either. Their 503 is an answer, not a failure."""
 CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 _RESPONSES = Family(
@@ -30,7 +29,7 @@ class CountedResponses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in UNCOUNTED:
+        if scope["type"] != "http" or scope["path"] in QUIET_PATHS:
             await self._app(scope, receive, send)
             return
 

@@ -8,13 +8,11 @@ from starlette.types import Scope
 from gateway.keys.key import Key
 from gateway.middleware.body import declared_length
 from gateway.middleware.errors import CLOSE, Problem, RefusedError
+from gateway.middleware.exchange import PROBES
 from gateway.middleware.origin import is_preflight
 
 Authenticate = Callable[[Scope], Key | None]
 """Returns the API key of a request, or None for a request that needs none. Raises `RefusedError` (401)."""
-
-OPEN_PATHS = frozenset({"/health", "/livez", "/readyz"})
-"""Paths that need no key, for requests without a body: orchestrators have none."""
 
 MISSING = "This server needs an API key. Send it in the header 'Authorization: Bearer KEY'."
 INVALID = "The API key is not valid: it is unknown, revoked or expired."
@@ -32,7 +30,7 @@ class Authenticator:
 
         Args:
             find: Returns the key with a secret.
-            open_paths: Paths, besides `OPEN_PATHS`, that need no key, also with a body. A valid key is used there, too.
+            open_paths: Paths, besides `PROBES`, that need no key, also with a body. A valid key is used there, too.
         """
         self._find = find
         self._open_paths = frozenset(open_paths)
@@ -53,7 +51,7 @@ class Authenticator:
     def _is_open(self, method: str, path: str, headers: Headers) -> bool:
         if path in self._open_paths:
             return True
-        return (path in OPEN_PATHS or is_preflight(method, headers)) and not has_body(headers)
+        return (path in PROBES or is_preflight(method, headers)) and not has_body(headers)
 
 
 def secret_in(headers: Headers) -> str:

@@ -7,8 +7,11 @@ from typing import Protocol, TypeAlias
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-QUIET_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics"})
-"""Paths that programs ask every few seconds. They have a line at the level `debug` only, and no span."""
+PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
+"""Paths by which orchestrators ask for the state of the server."""
+QUIET_PATHS = PROBES | {"/metrics"}
+"""Paths that programs ask every few seconds. They have a line at the level `debug` only, and no span. Nor are they
+counted, as in vLLM: their 503 is an answer, not a failure."""
 MAX_NAME = 256
 """Maximum characters of a path or a method that is kept. A head may have 64 KiB of them."""
 

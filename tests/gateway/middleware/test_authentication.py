@@ -89,7 +89,8 @@ async def test_a_server_without_keys_needs_none(headers: dict[str, str]) -> None
 async def test_the_health_is_open_and_else_only_what_the_operator_opens(headers: dict[str, str]) -> None:
     app = app_with_keys(ring(), FakeEngine(), open_path=("/slots", "/tokenize"))
     for method in ("GET", "HEAD"):
-        assert (await call(app, method, "/health", headers)).status == 200
+        for path in ("/health", "/v1/health"):
+            assert (await call(app, method, path, headers)).status == 200
     assert (await call(app, "GET", "/slots", headers)).status == 200
     assert (await call(app, "POST", "/tokenize", headers, b'{"content": "x"}')).status == 200
     for path in ("/livez", "/readyz"):  # open, whether there is such a route or not

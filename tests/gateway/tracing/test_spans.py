@@ -153,7 +153,7 @@ async def test_a_request_without_a_model_is_a_plain_http_span(collector: Collect
     assert collector.children(span) == []
 
 
-@pytest.mark.parametrize("path", ["/health", "/metrics", "/livez", "/readyz"])
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/metrics", "/livez", "/readyz"])
 async def test_a_probe_has_no_span(collector: Collector, path: str) -> None:
     async with open_traces("auto") as spans:
         assert (await Served(spans).ask(path)).header("traceresponse") is None
