@@ -133,6 +133,8 @@ class Failed(_Event, frozen=True):
     """One sentence for the caller."""
     code: str
     """Stable identifier for programs."""
+    param: str | None = None
+    """Field of the request that is the reason; None for a failure of the engine."""
 
 
 class Released(_Event, frozen=True):

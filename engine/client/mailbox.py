@@ -3,7 +3,7 @@
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
 from engine.client.notifier import Notifier
-from engine.errors import EngineError, EngineFault
+from engine.errors import EngineError, EngineFault, RequestError
 from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
 from engine.request import Request
 
@@ -127,8 +127,10 @@ class Mailbox:
             case FirstToken():  # no task waits for it
                 self.tally.begin_token(now)
                 return
-            case Failed(message, code):
+            case Failed(message, code, None):
                 self.fail(EngineFault(message, code=code), now)
+            case Failed(message, code, param):
+                self.fail(RequestError(message, code=code, param=param), now)
         self._changed.notify()
 
     def fail(self, error: EngineError, now: float) -> None:

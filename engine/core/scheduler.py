@@ -264,7 +264,7 @@ class Scheduler:
     def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
         group = self._running[sequence]
         if isinstance(draw, DrawFailure):
-            self._fail(group, draw.message)
+            self._fail(group, draw.message, draw.code, draw.param)
             return
         if not group.generated:
             news.append((group.key, FirstToken()))
@@ -305,9 +305,9 @@ class Scheduler:
         self._queue.put_back(group)
         self._crowded = True
 
-    def _fail(self, group: SequenceGroup, message: str) -> None:
+    def _fail(self, group: SequenceGroup, message: str, code: str = "engine_failed", param: str | None = None) -> None:
         self._drop(group)
-        self._outbox.news.append((group.key, Failed(message, "engine_failed")))
+        self._outbox.news.append((group.key, Failed(message, code, param)))
 
     def _drop(self, group: SequenceGroup) -> int:
         """Remove a request with its sequences. Return the number of cells that it held."""

@@ -132,6 +132,10 @@ class DrawFailure:
 
     message: str
     """The reason, for the client."""
+    code: str = "engine_failed"
+    """Stable identifier for programs."""
+    param: str | None = None
+    """Field of the request that is the reason; None for a failure of the engine."""
 
 
 Draw: TypeAlias = Token | DrawFailure

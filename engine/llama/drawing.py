@@ -84,7 +84,7 @@ class Drawer:
             if reasoning is not None:
                 reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
-            return DrawFailure(str(error))
+            return DrawFailure(str(error), error.code, error.param)
         except Exception:
             logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
             return DrawFailure("the sampler failed")

@@ -22,6 +22,11 @@ _apply_few = short(llama_cpp.llama_sampler_apply)
 class DrawError(Exception):
     """No token can be drawn."""
 
+    code = "engine_failed"
+    """Stable identifier for programs."""
+    param: str | None = None
+    """Field of the request that is the reason; None for a failure of the engine."""
+
 
 class Candidates:
     """Room for every token of a vocabulary. All sequences share one, because draws come one after another."""

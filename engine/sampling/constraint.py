@@ -11,6 +11,13 @@ MOST_SECONDS = 0.1
 """Processor time for one token. Ambiguous grammars cost more with every token, and others wait for the mask."""
 
 
+class GrammarStoppedError(DrawError):
+    """The grammar cannot continue: it is too large or too ambiguous."""
+
+    code = "invalid_grammar"
+    param = "grammar"
+
+
 class Constraint:
     """Computes the mask of the next token in another thread, while the model computes its logits."""
 
@@ -25,14 +32,14 @@ class Constraint:
         """Return the mask of the tokens that cannot come next. Waits for it.
 
         Raises:
-            DrawError: the grammar cannot continue.
+            GrammarStoppedError: the grammar cannot continue.
         """
         if isinstance(self._denied, Future):
             try:
                 self._denied = self._denied.result()
             except GrammarError as error:
                 self._compiled.failed = True
-                raise DrawError(f"the grammar cannot go on: {error}") from error
+                raise GrammarStoppedError(f"the grammar cannot go on: {error}") from error
         return self._denied
 
     def accept(self, token: int) -> None:

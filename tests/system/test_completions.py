@@ -135,6 +135,17 @@ async def test_refusals_name_the_field_at_fault(stream: bool) -> None:
             assert await refused(served, stream=stream, **fields) == (400, param)
 
 
+async def test_a_grammar_that_cannot_be_followed_is_an_error_of_the_client() -> None:
+    words = " | ".join(f'"word {number}"' for number in range(3000))  # too many only when the first one has begun
+    async with serving() as served:
+        body: dict[str, Any] = {"guided_grammar": f"start: {words}", "max_tokens": 20}
+        assert await refused(served, **body) == (400, "guided_grammar")
+        answer = await served.answer(completion("ask", **body, **STREAMED))
+        last = answer.body.strip().rpartition(b"data: ")[2]  # the whole body, if the first token has not been sent yet
+        error = orjson.loads(last)["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", "guided_grammar")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -106,6 +106,14 @@ async def test_events_before_a_failure_are_returned_before_it(line: Line) -> Non
             await mailbox.take()
 
 
+async def test_a_failure_by_a_field_of_the_request_names_it(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, Failed("too large", "invalid_grammar", "grammar"))
+    with pytest.raises(RequestError, match="too large") as caught:
+        await mailbox.take()
+    assert (caught.value.code, caught.value.param) == ("invalid_grammar", "grammar")
+
+
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_raises_the_exception_of_its_kind(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()

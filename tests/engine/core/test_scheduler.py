@@ -364,7 +364,9 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
             result = super().run(plan)
             drawing = [chunk for chunk in plan.chunks if chunk.sample]
             draws = tuple(
-                (DrawFailure("no candidate"),) if chunk.sequence.tokens[0] == ord("!") else draw
+                (DrawFailure("no candidate", "invalid_grammar", "grammar"),)
+                if chunk.sequence.tokens[0] == ord("!")
+                else draw
                 for chunk, draw in zip(drawing, result.draws, strict=True)
             )
             return StepResult(result.outcome, draws, result.seconds)
@@ -373,7 +375,7 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
     driver = Driver(model, Failing(model))
     bad, good = driver.add("!", n=2), driver.add("good")
     driver.drain()
-    assert driver.last(bad) == Failed("no candidate", "engine_failed")
+    assert driver.last(bad) == Failed("no candidate", "invalid_grammar", "grammar")
     assert driver.text(good) == alone("good")
     assert driver.scheduler.metrics().free == 4
 
