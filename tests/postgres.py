@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 DEBIAN = Path("/usr/lib/postgresql")
 UNPRIVILEGED = ("postgres", "nobody")
@@ -53,6 +53,12 @@ def serving_postgres(programs: Path) -> Iterator[str]:
             subprocess.run(
                 [*control, "-m", "immediate", "stop"], user=user, check=True, capture_output=True, cwd=folder
             )
+
+
+def log_of(url: str) -> str:
+    """Return what the server with this URL has logged: errors, before their clients get them."""
+    (folder,) = parse_qs(urlsplit(url).query)["host"]
+    return (Path(folder) / "log").read_text()
 
 
 def _exists(user: str) -> bool:

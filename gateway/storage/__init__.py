@@ -1,1 +1,1 @@
-"""SQL database of the operator's data: API keys and their usage."""
+"""SQL databases, on SQLite or PostgreSQL: of API keys, of their limits and usage, and of stored responses."""

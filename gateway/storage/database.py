@@ -41,11 +41,11 @@ class Database(Protocol):
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, and return its result. If it is cancelled, the work may still go on."""
+        """Run work, and return its result. If it is cancelled, the work may still go on, and store what it changes."""
         ...
 
     async def write(self, work: Work[T]) -> T:
-        """Run work, and return its result once its changes are safely stored."""
+        """Run work, and return its result once its changes are safely stored. Once it runs, it is not interrupted."""
         ...
 
     async def close(self) -> None:

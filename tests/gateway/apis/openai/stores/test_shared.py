@@ -26,6 +26,7 @@ from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, 
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.postgres import log_of
 
 pytestmark = pytest.mark.anyio
 
@@ -239,8 +240,7 @@ async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None
         async with anyio.create_task_group() as tasks:
             for number, stores in enumerate(2 * gateways):
                 tasks.start_soon(client, 1000 * number, stores)
-    ((circles,),) = bench.rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-    assert circles == 0
+    assert "deadlock detected" not in log_of(url)
     counted = bench.rows("SELECT owner, count(*), sum(bytes) FROM stored_entries GROUP BY owner")
     assert counted == bench.rows("SELECT * FROM stored_owners")
 
