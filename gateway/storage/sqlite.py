@@ -2,9 +2,11 @@
 
 import os
 import sqlite3
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TypeVar
 
 import anyio
@@ -17,6 +19,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a transaction waits for the writer of another process."""
+BUSY_PAUSE = 0.01
+"""Seconds between two attempts where SQLite itself does not wait."""
 
 
 class SQLiteDatabase(Database):
@@ -33,7 +37,7 @@ class SQLiteDatabase(Database):
         def create() -> None:
             with _reported():
                 self._make_file()
-                self._connect().execute("PRAGMA journal_mode = WAL")  # a property of the file
+                self._log_ahead()
             self._run("IMMEDIATE", lambda execute: [execute(statement) for statement in statements])
 
         await anyio.to_thread.run_sync(create, limiter=self._turn)
@@ -76,6 +80,19 @@ class SQLiteDatabase(Database):
             )
             self._file = (state.st_dev, state.st_ino)
         return self._connection
+
+    def _log_ahead(self) -> None:
+        """Give the file a write-ahead log. SQLite does not wait if others create the same file now."""
+        deadline = monotonic() + BUSY_TIMEOUT
+        while True:
+            try:
+                self._connect().execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                    raise
+                sleep(BUSY_PAUSE)
+            else:
+                return
 
     def _make_file(self) -> None:
         """Make the file, for its owner alone, if there is none.

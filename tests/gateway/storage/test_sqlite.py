@@ -1,11 +1,15 @@
 """The file of an SQLite database: who may read it, and what happens when it is lost."""
 
+import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import anyio
 import pytest
 
+from gateway.storage import sqlite
 from gateway.storage.database import Execute, StorageError
 from gateway.storage.sqlite import SQLiteDatabase
 
@@ -26,6 +30,14 @@ def add(execute: Execute) -> None:
 
 def count(execute: Execute) -> int:
     return int(execute("SELECT COUNT(*) FROM numbers")[0][0])
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[sqlite3.Connection]:
+    """Return the connection of a process that creates the same file, and has not given it a write-ahead log yet."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
 
 
 async def created(path: Path) -> SQLiteDatabase:
@@ -129,3 +141,22 @@ async def test_two_databases_of_one_process_keep_their_locks_on_a_file(path: Pat
     assert await keys.read(count) == await usage.read(count) == 1
     await keys.close()
     await usage.close()
+
+
+async def test_a_file_that_another_process_creates_is_waited_for(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "sleep", lambda _seconds: other.execute("COMMIT"))
+    database = await created(path)
+    await database.write(add)
+    assert await database.read(count) == 1
+    await database.close()
+
+
+async def test_a_file_that_another_process_never_finishes_is_an_error(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.0)
+    with pytest.raises(StorageError, match="locked"):
+        await created(path)
+    assert other.in_transaction
