@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
