@@ -27,8 +27,9 @@ _ROOT = Path(__file__).parents[3]
 _START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {forkserver.__name__} import main; main()"
 """Program of the fork server. `-P` keeps the current directory off the module path."""
 _END_TIMEOUT = 2.0
-_PART = 1 << 18  # bytes
 """Seconds in which a fork server must end. It only kills its workers."""
+_PART = 1 << 18
+"""Bytes of a result that are received at once."""
 
 
 class WorkerDiedError(EngineFault):

@@ -9,6 +9,7 @@ from gateway.storage.database import Execute
 
 OWNERS = """SELECT owner, entries, bytes FROM stored_owners o
     ORDER BY (SELECT max(used) FROM stored_entries e WHERE e.owner = o.owner)"""
+TOTAL = "SELECT COALESCE(sum(entries), 0), COALESCE(sum(bytes), 0) FROM stored_owners"
 OLDEST = "SELECT id, bytes FROM stored_entries WHERE owner = ? ORDER BY used LIMIT ?"
 USE = """UPDATE stored_entries SET used = nextval('stored_uses') WHERE id IN
     (SELECT id FROM stored_entries WHERE id = ANY(?) AND owner = ? FOR UPDATE SKIP LOCKED)"""
@@ -16,9 +17,6 @@ USE = """UPDATE stored_entries SET used = nextval('stored_uses') WHERE id IN
 ADD_ITEMS = """INSERT INTO stored_items (entry, owner, number, id, json, refers)
     SELECT ?, ?, number + (SELECT COALESCE(max(number), 0) FROM stored_items WHERE entry = ?), id, json, refers
     FROM unnest(?::BYTEA[], ?::BYTEA[], ?::BOOLEAN[]) WITH ORDINALITY AS item (id, json, refers, number)"""
-
-
-TOTAL = "SELECT COALESCE(sum(entries), 0), COALESCE(sum(bytes), 0) FROM stored_owners"
 MOST_EVICTED = 500
 """Entries that one change evicts at most. If limits were lowered, later changes evict the rest."""
 

@@ -245,13 +245,18 @@ async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None
     assert counted == bench.rows("SELECT * FROM stored_owners")
 
 
+async def cleaned(url: str, bench: SharedBench, left: str) -> None:
+    """Run a gateway until a query finds no rows."""
+    async with nodes(url, chatting(say_nothing)):
+        while bench.rows(left):
+            await anyio.lowlevel.checkpoint()
+
+
 async def test_a_lost_response_that_cannot_be_read_is_dropped(url: str, caplog: pytest.LogCaptureFixture) -> None:
     bench = SharedBench(url)
     await bench.open()
     bench.rows("INSERT INTO stored_running (id, owner, gateway, response) VALUES ('r', 'o', 'dead', '\\x00')")
-    async with nodes(url, chatting(say_nothing)):
-        while bench.rows("SELECT 1 FROM stored_running"):
-            await anyio.lowlevel.checkpoint()
+    await cleaned(url, bench, "SELECT 1 FROM stored_running")
     assert "cannot be read, and is dropped: r" in caplog.text
     await bench.close()
 
@@ -260,9 +265,7 @@ async def test_dead_gateways_are_forgotten_also_if_they_ran_nothing(url: str) ->
     bench = SharedBench(url)
     await bench.open()
     bench.rows("INSERT INTO stored_gateways VALUES ('dead', now() - interval '1 second')")
-    async with nodes(url, chatting(say_nothing)):
-        while bench.rows("SELECT 1 FROM stored_gateways WHERE id = 'dead'"):
-            await anyio.lowlevel.checkpoint()
+    await cleaned(url, bench, "SELECT 1 FROM stored_gateways WHERE id = 'dead'")
     await bench.close()
 
 
