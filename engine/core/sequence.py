@@ -2,12 +2,12 @@
 
 from bisect import bisect_right
 from enum import Enum
-from hashlib import blake2b
 
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.output.echo import Echo
 from engine.core.output.line_limits import LineLimits
 from engine.core.output.transcript import Transcript
+from engine.core.partition import partition_hash
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.reasoning_span import ReasoningSpan
 from engine.core.token import Token
@@ -113,7 +113,7 @@ class Sequence:
         """
         self.request, self.choice = request, choice
         self.adapters = adapter_set(request.adapters or ())
-        self._partition = partition_of(request.cache_partition, self.adapters) if request.cache_prompt else None
+        self._partition = partition_hash(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
         self.discarded = self.computed = self.cached = self.work = self.charged = self._drafted = self._accepted = 0
@@ -346,12 +346,3 @@ def _line_limits_of(request: GenerationRequest) -> LineLimits | None:
     """Return the limits of lines, if the request has any."""
     limited = request.indent or request.line_seconds is not None
     return LineLimits(request.indent, request.line_seconds) if limited else None
-
-
-def partition_of(name: str, adapters: AdapterSet = ()) -> str:
-    """Return a hash of a cache partition and a set of adapters, because files name it and it may hold a secret.
-
-    The text before the first bar is never a part of a name.
-    """
-    partition = f"{','.join(f'{id_}:{scale!r}' for id_, scale in adapters)}|{name}"
-    return blake2b(partition.encode(), digest_size=16).hexdigest()

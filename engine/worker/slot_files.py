@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from engine.core.sequence import partition_of
+from engine.core.partition import partition_hash
 from engine.errors import EngineError, RequestError
 from engine.protocol.messages import Answered, FromEngine, KeepSlot, QueryFailed, SlotKept
 from engine.request import SlotAction
@@ -70,7 +70,7 @@ class SlotFiles:
             del self._waiting[query_id]
 
     def _answer(self, query: KeepSlot, done: Future[int | SlotState]) -> SlotKept:
-        states, seq_id, partition = self._states, query.slot, partition_of(query.partition)
+        states, seq_id, partition = self._states, query.slot, partition_hash(query.partition)
         if states is None:
             raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
         match query.action:
