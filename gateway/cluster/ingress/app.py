@@ -19,14 +19,13 @@ from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwa
 from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.caller import caller_of
+from gateway.middleware.exchange import PROBES
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_scope import RequestScope
 from gateway.settings import Settings
 
 LISTS = frozenset({"/v1/models", "/models", "/api/tags", "/api/ps"})
 """Paths whose answers list the models of a server."""
-HEALTH = frozenset({"/health", "/v1/health", "/readyz"})
-"""Paths of the health checks."""
 
 
 def create_ingress(
@@ -83,7 +82,7 @@ class Ingress:
             return None
         if path == "/livez":
             return JSONResponse({"status": "ok"})
-        if path in HEALTH:
+        if path in PROBES:
             return self._health()
         request = forwarded(scope, b"", caller.request_id)
         if path == "/metrics":

@@ -22,7 +22,7 @@ from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placem
 from gateway.routing.report import Report
 
 PERIOD, PATIENCE = 1.0, 0.2
-"""Seconds between two questions whether a deployment without replicas is deleted, and those that Ray has to say so."""
+"""Seconds between two looks whether a deployment without replicas is deleted, and those that Ray has to say so."""
 
 
 class HandledReplicas(Replicas):
@@ -33,6 +33,8 @@ class HandledReplicas(Replicas):
         self._any = handle.options(stream=True)
         # A handle of its own, in which nothing waits: requests for one replica must not queue behind all others.
         self._one = serve.get_deployment_handle(self._name, handle.app_name).options(stream=True)
+        self._deleted = False
+        self._next_look = 0.0
 
     @property
     @override
@@ -46,7 +48,7 @@ class HandledReplicas(Replicas):
         context = Context() if placement.only else copy_context()
         handle = self._one if placement.only else self._any
         response = context.run(handle.forward.remote, request, placement)
-        forwarded = HandledRequest(response, self._deleted)
+        forwarded = HandledRequest(response, self._wait_until_deleted)
         try:
             yield forwarded
         finally:
@@ -61,17 +63,22 @@ class HandledReplicas(Replicas):
     async def held(self, replica: str, since: int) -> Report:
         return cast("Report", await self._ask(replica, "prefixes", since))
 
-    async def _deleted(self) -> None:
+    async def _wait_until_deleted(self) -> None:
         """Wait until the deployment is deleted. Ray refuses new calls then, and leaves those waiting that it has."""
-        deleted = False
-        while not deleted:
+        while self.reports or not self._deleted:
             await anyio.sleep(PERIOD)
-            if not self.reports:
-                with anyio.move_on_after(PATIENCE):
-                    try:
-                        await self._ask("", "describe")
-                    except ReplicaLostError:
-                        deleted = True
+            if not self.reports and anyio.current_time() >= self._next_look:  # one look for all that wait
+                self._next_look = anyio.current_time() + PERIOD
+                await self._look()
+
+    async def _look(self) -> None:
+        """Record whether Ray refuses a call."""
+        self._deleted = False
+        with anyio.move_on_after(PATIENCE):
+            try:
+                await self._ask("", "describe")
+            except ReplicaLostError:
+                self._deleted = True
 
     async def _ask(self, replica: str, method: str, *arguments: object) -> Any:  # noqa: ANN401 - by the method
         """Return what a method of one replica returns."""
