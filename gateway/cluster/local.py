@@ -47,14 +47,7 @@ def serve_locally(settings: Settings) -> None:
     cores = len(os.sched_getaffinity(0))
     threads = settings.threads or max(1, cores // replicas)
     app = application(replaced(settings, {"threads": threads}))
-    ray.init(
-        address="local",
-        num_cpus=max(cores, replicas * threads),  # more replicas than cores share them
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE,
-        _node_ip_address=LOCAL,
-        logging_level=logging.WARNING,
-    )
+    start_ray(max(cores, replicas * threads))  # more replicas than cores share them
     try:
         serve.start(proxy_location="HeadOnly", http_options=_http(settings))
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -67,6 +60,23 @@ def serve_locally(settings: Settings) -> None:
     finally:
         ray.shutdown()
     logger.info("stopped")
+
+
+def start_ray(cpus: int) -> None:
+    """Start Ray on this machine alone, as if it had so many CPUs.
+
+    By default, Ray lowers the priority of all its processes but this one. On a busy machine they would hardly run, and
+    its proxy would not start in time.
+    """
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE,
+        _node_ip_address=LOCAL,
+        logging_level=logging.WARNING,
+    )
 
 
 def stop_application() -> None:

@@ -8,14 +8,13 @@ end of the input is the end of the cluster.
 """
 
 import json
-import logging
 import sys
 
 import ray
 from ray import serve
 
 from gateway.cluster.application import build
-from gateway.cluster.local import APPLICATION, LOCAL, OBJECT_STORE, stop_application
+from gateway.cluster.local import APPLICATION, LOCAL, start_ray, stop_application
 
 CPUS = 8
 """CPUs that Ray believes in, so that replicas fit on a small machine while they are replaced."""
@@ -23,14 +22,7 @@ CPUS = 8
 
 def main() -> None:
     """Run the cluster."""
-    ray.init(
-        address="local",
-        num_cpus=CPUS,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE,
-        _node_ip_address=LOCAL,
-        logging_level=logging.WARNING,
-    )
+    start_ray(CPUS)
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": LOCAL, "port": int(sys.argv[1])})
         for line in sys.stdin:
