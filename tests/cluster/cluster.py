@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ class Cluster:
     """Port of the proxy."""
     driver: subprocess.Popen[str]
     """The process that started it."""
+    log: Path
+    """Its log."""
 
     def update(self, **settings: object) -> None:
         """Serve with these settings. Waits until the cluster does."""
@@ -47,7 +49,7 @@ class Cluster:
         self.driver.stdin.write(json.dumps(settings) + "\n")
         self.driver.stdin.flush()
         while (line := self.driver.stdout.readline()) != "done\n":
-            assert line, "the cluster has ended"
+            assert line, f"the cluster has ended: {self.log.read_text()[-2000:]}"
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         """Return the status and the body of one response."""
@@ -91,11 +93,37 @@ class Cluster:
         """Return one metric, summed over all replicas."""
         return sum(figures.get(name, 0) for figures in self.figures().values())
 
+    def processes(self) -> list[int]:
+        """Return all processes of the cluster."""
+        return _descendants(self.driver.pid)
+
     def replica_processes(self) -> list[int]:
         """Return the processes of the models' replicas."""
-        return [
-            pid for pid in _descendants(self.driver.pid) if b"ServeReplica" in _title(pid) and b":model-" in _title(pid)
-        ]
+        return [pid for pid in self.processes() if b"ServeReplica" in _title(pid) and b":model-" in _title(pid)]
+
+    @contextmanager
+    def paused_when(self, condition: Callable[[], bool]) -> Iterator[None]:
+        """Pause the engines inside the context, from a moment on in which a condition holds.
+
+        Until then they run in short slices, so that the work that is looked for cannot end before it is seen.
+        """
+        engines = [pid for pid in self.processes() if b"engine.worker.main" in _title(pid)]
+
+        def send(number: signal.Signals) -> None:
+            for pid in engines:
+                os.kill(pid, number)
+
+        def look() -> bool:
+            send(signal.SIGCONT)
+            time.sleep(POLL)
+            send(signal.SIGSTOP)
+            return condition()
+
+        try:
+            eventually(look)
+            yield
+        finally:
+            send(signal.SIGCONT)
 
     def kill_replica(self) -> int:
         """Kill one replica of a model, and return its process id."""
@@ -123,7 +151,7 @@ def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
             text=True,
         ) as driver,
     ):
-        cluster = Cluster(port, driver)
+        cluster = Cluster(port, driver, log)
         try:
             cluster.update(**settings)
             yield cluster

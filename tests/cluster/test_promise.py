@@ -62,8 +62,11 @@ def test_a_disconnect_while_decoding_frees_the_cells(cluster: Cluster, stream: b
 def test_a_disconnect_while_the_prompt_is_computed_frees_the_cells(cluster: Cluster, stream: bool) -> None:
     generated, aborted = cluster.total(GENERATED), cluster.total(ABORTED)
     prompt = f"{os.urandom(8).hex()} {LONG_PROMPT}"
-    with cluster.send(PATH, {"prompt": prompt, "max_tokens": 5, "stream": stream}):
-        eventually(lambda: cluster.total(KV) > 0)
+    with (
+        cluster.send(PATH, {"prompt": prompt, "max_tokens": 5, "stream": stream}) as connection,
+        cluster.paused_when(lambda: cluster.total(KV) > 0),
+    ):
+        connection.close()
     eventually(lambda: is_idle(cluster))
     assert cluster.total(ABORTED) == aborted + 1
     assert cluster.total(GENERATED) == generated
@@ -161,7 +164,7 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
             body = {"prompt": "Once", "max_tokens": 50, "ignore_eos": True, "stream": bool(number % 2)}
             answers.append(cluster.ask(PATH, body))
 
-    askers = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    askers = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
     for asker in askers:
         asker.start()
     changed = SETTINGS | {"max-tokens": 16_000}
@@ -181,6 +184,11 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
     assert not before & updated
     assert [(status, answer) for status, answer in answers if status != 200] == []
     assert all(b"[DONE]" in answer or b'"finish_reason":"length"' in answer for _, answer in answers)
+
+
+def test_its_processes_have_the_priority_of_other_programs(cluster: Cluster) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in cluster.processes()} == {own}
 
 
 def test_a_stop_waits_for_the_open_requests_as_long_as_the_grace_period(cluster: Cluster) -> None:
