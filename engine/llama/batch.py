@@ -85,9 +85,9 @@ class Batch:
         end = begin + len(tokens)
         if end > len(self._tokens):
             raise ValueError(f"{end} rows in a batch of {len(self._tokens)}")
+        if min(tokens) < 0 or max(tokens) >= self._vocabulary:
+            raise ValueError("a token id outside the vocabulary")
         rows = slice(begin, end)
         self._tokens[rows] = tokens
-        if self._tokens[rows].view(np.uint32).max() >= self._vocabulary:
-            raise ValueError("a token id outside the vocabulary")
         self.c.n_tokens = end
         return rows

@@ -231,6 +231,8 @@ class LlamaRunner(Runner):
 
     def _read(self, plan: StepPlan, seconds: float) -> StepResult:
         """Return the scores and draws of a computed plan."""
+        if plan.decode and not plan.drafted:
+            return self._read_rows([chunk.sequence for chunk in plan.chunks if chunk.sample], seconds)
         scores, draws = [], []
         rows = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
         outputs = self._outputs(rows)
@@ -241,8 +243,16 @@ class LlamaRunner(Runner):
                 draws.append(self._drawer.draws(chunk, list(islice(outputs, 1 + len(chunk.draft)))))
             elif chunk.sample:
                 draws.append((self._drawer.draw(chunk.sequence, next(outputs)),))
-        whole = 0 if self._best and self._best.given else rows
-        return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores), whole)
+        return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores), self._whole(rows))
+
+    def _read_rows(self, sequences: list[Sequence], seconds: float) -> StepResult:
+        """Return the draws of a step with one row for each of these sequences."""
+        draws = tuple(zip(map(self._drawer.draw, sequences, self._outputs(len(sequences))), strict=True))
+        return StepResult(Outcome.DONE, draws, seconds, whole_rows=self._whole(len(sequences)))
+
+    def _whole(self, rows: int) -> int:
+        """Return how many of the last step's rows were copied whole."""
+        return 0 if self._best and self._best.given else rows
 
     def _outputs(self, rows: int) -> Iterator[Output]:
         """Return so many outputs of the last step."""
