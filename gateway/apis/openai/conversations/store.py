@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
@@ -49,6 +50,16 @@ class NoTurn(Turn):
     @override
     def abandon(self) -> None:
         """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The end of a turn, for who makes it a part of another change."""
+
+    turn: Turn
+    """The turn."""
+    items: Sequence[EncodedItem]
+    """Items that it adds to its conversation."""
 
 
 class ConversationStore(Protocol):

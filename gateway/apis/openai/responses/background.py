@@ -37,6 +37,8 @@ class _Running:
     """`ResponseWork.size`."""
     accepted: bool = False
     """True once the engine has accepted the request."""
+    stored: bool = False
+    """True once the ended response is stored."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancels the work."""
     finished: anyio.Event = field(default_factory=anyio.Event)
@@ -152,14 +154,15 @@ class BackgroundResponses:
                 await self._generate(running, task_status)
             if not work.answer.ended:
                 work.answer.cancel()
-            await self._keep(work)
+            if not running.stored:
+                await self._keep(work)
         finally:
             self._forget(work)
             running.finished.set()
 
     async def _keep(self, work: ResponseWork) -> None:
         try:
-            await _patiently(lambda: self._store.put(work.owner, work.answer.stored(work.inputs)))
+            await _patiently(work.end)
         except RefusedError as refused:
             logger.error("the response %s is lost: %s", work.answer.id, refused)  # noqa: TRY400 - no defect of ours
 
@@ -197,7 +200,8 @@ class BackgroundResponses:
             await self._start(running.work)
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
-            await _patiently(running.work.end_turn)
+            await _patiently(running.work.end)
+            running.stored = True
         if deadline.cancelled_caught:
             _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)

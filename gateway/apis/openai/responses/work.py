@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import anyio
 
 from engine import GenerationRequest
-from gateway.apis.openai.conversations.store import Turn
+from gateway.apis.openai.conversations.store import Turn, TurnEnd
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
@@ -50,28 +50,25 @@ class ResponseWork:
         return sum(len(item.json) for item in self.inputs)
 
     async def end(self) -> None:
-        """Store the ended response, and end its turn. Is not interrupted. Raises the errors of the stores.
+        """Store the ended response and end its turn, or do none of them. Is not interrupted.
 
-        The turn adds the items to its conversation if another response may follow this one.
+        The turn adds the items to its conversation if another response may follow this one. Raises the errors of the
+        stores.
         """
+        end = TurnEnd(self.turn, [*self.inputs, *self.answer.output]) if self.answer.can_continue else None
         with anyio.CancelScope(shield=True):
             if self.store is not None:
-                await self.store.put(self.owner, self.answer.stored(self.inputs))
-            await self.end_turn()
+                await self.store.put(self.owner, self.answer.stored(self.inputs), end)
+            elif end is not None:
+                await self.turn.end(end.items)
+            if end is None:
+                await self.turn.cancel()
 
     async def end_failed(self, events: ResponseEvents) -> None:
         """End the response of a stream that failed. If it cannot be stored either, the client knows of a failure."""
         if not events.stored:
             with suppress(RefusedError):
                 await self.end()
-
-    async def end_turn(self) -> None:
-        """End the turn of the ended response."""
-        if self.answer.can_continue:
-            with anyio.CancelScope(shield=True):
-                await self.turn.end([*self.inputs, *self.answer.output])
-        else:
-            await self.turn.cancel()
 
     def ending(self, source: EventSource, events: ResponseEvents) -> EventSource:
         """Return the source of a stream that ends the response before its last events are sent.

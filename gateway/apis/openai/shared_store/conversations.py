@@ -161,7 +161,7 @@ class SharedConversations(ConversationStore):
         except BaseException:
             self._presence.abandon(name)
             raise
-        return _SharedTurn(name, self._storage, self._presence, end), items
+        return SharedTurn(name, self._storage, self._presence, end), items
 
     def _end(self, execute: Execute, owner: str, entry: bytes, turn: str, items: Sequence[EncodedItem]) -> None:
         """End a turn, and add the items of its response. Has no effect if it is no longer that of the conversation."""
@@ -244,7 +244,7 @@ class UnlockedConversations(SharedConversations):
         return NoTurn(), await self.read(owner, conversation_id)
 
 
-class _SharedTurn(Turn):
+class SharedTurn(Turn):
     """A turn of a conversation in the shared store."""
 
     def __init__(
@@ -257,16 +257,26 @@ class _SharedTurn(Turn):
         self._name = name
         self._storage = storage
         self._presence = presence
-        self._end = end
+        self.end_within = end
+        """Ends it within a transaction. `ended` follows."""
         self._settled = False
         """True once the database knows that it is over."""
 
+    @property
+    def over(self) -> bool:
+        """True if it has ended or was abandoned, even if the database does not know yet."""
+        return self._presence.is_over(self._name)
+
+    def ended(self) -> None:
+        """Note that the transaction that ends it was made."""
+        self._presence.forget_turn(self._name)
+        self._settled = True
+
     @override
     async def end(self, items: Sequence[EncodedItem]) -> None:
-        if not self._presence.is_over(self._name):
-            await self._storage.run(lambda execute: self._end(execute, items))
-            self._presence.forget_turn(self._name)
-            self._settled = True
+        if not self.over:
+            await self._storage.run(lambda execute: self.end_within(execute, items))
+            self.ended()
 
     @override
     async def cancel(self) -> None:

@@ -6,10 +6,12 @@ from functools import partial
 import anyio
 from typing_extensions import override
 
+from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.recalled import MAX_RECALLED_ITEMS, Recalled, check_recalled
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
+from gateway.apis.openai.shared_store.conversations import SharedTurn
 from gateway.apis.openai.shared_store.entries import Bounds, id_of, lock, use
 from gateway.apis.openai.shared_store.presence import Presence
 from gateway.apis.openai.shared_store.records import add_response, packed, read_response, unpacked
@@ -58,13 +60,19 @@ class SharedResponses(ResponseStore):
         await self._storage.ready()
 
     @override
-    async def put(self, owner: str, stored: StoredResponse) -> None:
+    async def put(self, owner: str, stored: StoredResponse, end: TurnEnd | None = None) -> None:
+        turn = end.turn if end is not None and isinstance(end.turn, SharedTurn) and not end.turn.over else None
+
         def work(execute: Execute) -> None:
             lock(execute)
             if not stored.background or execute(END, (id_of(stored.id), owner)):
                 add_response(execute, owner, stored, self._bounds)
+            if end is not None and turn is not None:
+                turn.end_within(execute, end.items)
 
         await self._storage.run(work)
+        if turn is not None:
+            turn.ended()
 
     @override
     async def get(self, owner: str, response_id: str) -> StoredResponse:

@@ -5,6 +5,7 @@ from functools import partial
 
 from typing_extensions import override
 
+from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.owned import OwnedResponses
 from gateway.apis.openai.responses.store.recalled import Recalled, check_recalled
@@ -32,9 +33,11 @@ class MemoryResponses(ResponseStore):
         """Do nothing: memory is always ready."""
 
     @override
-    async def put(self, owner: str, stored: StoredResponse) -> None:
+    async def put(self, owner: str, stored: StoredResponse, end: TurnEnd | None = None) -> None:
         self._owners.setdefault(owner, OwnedResponses()).put(stored)
         self._shares.put(owner, stored.id, stored.size, partial(self._drop, owner, stored.id))
+        if end is not None:
+            await end.turn.end(end.items)
 
     @override
     async def get(self, owner: str, response_id: str) -> StoredResponse:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Protocol
 
+from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.middleware.errors import Problem, RefusedError
@@ -22,8 +23,8 @@ class ResponseStore(Protocol):
         """Return if a response could be stored now. Raises `RefusedError` (503) otherwise."""
         ...
 
-    async def put(self, owner: str, stored: StoredResponse) -> None:
-        """Store a response that has ended.
+    async def put(self, owner: str, stored: StoredResponse, end: TurnEnd | None = None) -> None:
+        """Store a response that has ended, and end its turn: both or none of them.
 
         One that has run in the background was announced. It is not stored if it was removed meanwhile.
         """

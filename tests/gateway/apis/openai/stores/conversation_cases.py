@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from engine import RequestError
+from gateway.apis.openai.conversations.store import NoTurn, TurnEnd
 from gateway.apis.openai.responses.store.pages import Page
 from gateway.apis.openai.responses.store.recalled import MAX_RECALLED_ITEMS
 from gateway.apis.openai.stores import Stores
@@ -100,6 +101,22 @@ async def a_turn_adds_its_items_and_no_other_may_begin_meanwhile(bench: Bench) -
     assert (await stores.conversations.set_metadata(OWNER, conversation, {"k": "v"}))["metadata"] == {"k": "v"}
     await turn.end(items("b", "c"))
     assert await ids(stores, conversation) == ["a", "b", "c"]
+
+
+async def a_turn_ends_when_its_response_is_stored(bench: Bench) -> None:
+    stores = await bench.open()
+    conversation = await created(stores, "a")
+    turn, _ = await stores.conversations.begin(OWNER, conversation)
+    await stores.responses.put(OWNER, response("first"), TurnEnd(turn, items("b")))
+    assert await ids(stores, conversation) == ["a", "b"]
+    later, _ = await stores.conversations.begin(OWNER, conversation)
+    await stores.responses.put(OWNER, response("second"), TurnEnd(turn, items("c")))
+    later.abandon()
+    await stores.responses.put(OWNER, response("third"), TurnEnd(later, items("d")))
+    await stores.responses.put(OWNER, response("fourth"), TurnEnd(NoTurn(), items("e")))
+    assert await ids(stores, conversation) == ["a", "b"]
+    for name in ("first", "second", "third", "fourth"):
+        assert (await stores.responses.get(OWNER, name)).can_continue
 
 
 async def a_cancelled_turn_changes_nothing_and_ends_no_later_one(bench: Bench) -> None:
@@ -220,6 +237,7 @@ async def steps_by_chance_are_those_of_a_list(bench: Bench) -> None:
 CASES = (
     pages_that_follow_each_other_have_each_item_once,
     a_turn_adds_its_items_and_no_other_may_begin_meanwhile,
+    a_turn_ends_when_its_response_is_stored,
     a_cancelled_turn_changes_nothing_and_ends_no_later_one,
     a_turn_does_not_restore_a_deleted_conversation,
     the_conversations_of_others_look_unknown,

@@ -13,8 +13,9 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from engine import Finished, FinishReason, Text
+from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses import background
-from gateway.apis.openai.shared_store import presence, storage
+from gateway.apis.openai.shared_store import conversations, presence, storage
 from gateway.apis.openai.shared_store.conversations import SharedConversations
 from gateway.apis.openai.shared_store.entries import Bounds, lock
 from gateway.apis.openai.shared_store.presence import Presence
@@ -184,7 +185,10 @@ async def test_a_change_whose_answer_was_lost_is_made_once(url: str) -> None:
         turn, _ = await stores.conversations.begin(OWNER, conversation)
         database.lost = 1
         await turn.end(items("b"))
-        assert await ids(stores, conversation) == ["a", "b"]
+        turn, _ = await stores.conversations.begin(OWNER, conversation)
+        database.lost = 1
+        await stores.responses.put(OWNER, response("b"), TurnEnd(turn, items("c")))
+        assert await ids(stores, conversation) == ["a", "b", "c"]
         database.lost = 1
         await stores.responses.announce(OWNER, response("r", status="queued", background=True), lambda: None)
         database.lost = 1
@@ -204,6 +208,22 @@ async def test_a_turn_that_cannot_be_ended_now_ends_later(url: str) -> None:
         lease.away = False
         while turns(url) != [(None,)]:
             await anyio.lowlevel.checkpoint()
+
+
+async def test_a_response_is_not_stored_without_the_end_of_its_turn(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stores_on(url) as (_, stores):
+        conversation = await created(stores, "a")
+        turn, _ = await stores.conversations.begin(OWNER, conversation)
+        end = TurnEnd(turn, items("b"))
+        with monkeypatch.context() as failing:
+            failing.setattr(conversations, "END", "SELECT 1 / 0 WHERE ? = ?")
+            with pytest.raises(RefusedError, match="cannot be used"):
+                await stores.responses.put(OWNER, response("r"), end)
+        with pytest.raises(RefusedError, match="not found"):
+            await stores.responses.get(OWNER, "r")
+        assert turns(url) != [(None,)]
+        await stores.responses.put(OWNER, response("r"), end)
+        assert (turns(url), await ids(stores, conversation)) == ([(None,)], ["a", "b"])
 
 
 async def test_an_abandoned_turn_that_is_cancelled_has_ended(url: str) -> None:

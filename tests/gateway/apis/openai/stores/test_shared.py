@@ -12,6 +12,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import RequestError
+from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses.store.pages import Page
 from gateway.apis.openai.shared_store import entries, presence
 from gateway.apis.openai.shared_store.entries import Bounds
@@ -228,7 +229,8 @@ async def test_changes_at_the_same_time_never_wait_in_a_circle(url: str) -> None
                     stores.responses.forget(f"{number}")
                 case _:
                     turn, _ = await stores.conversations.begin(OWNER, conversation)
-                    await (turn.end(items(f"{number}")) if number % 3 else turn.cancel())
+                    end = TurnEnd(turn, items(f"{number}"))
+                    await (stores.responses.put(OWNER, response(f"{number}"), end) if number % 3 else turn.cancel())
 
     async def client(first: int, stores: Stores) -> None:
         for number in range(first, first + 40):
