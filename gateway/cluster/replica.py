@@ -10,6 +10,7 @@ from ray import serve
 from engine import EngineMetrics, EngineState, ModelInfo
 from engine.logs import configure
 from gateway.cluster.exchange import Exchange
+from gateway.cluster.health import UnhealthyError
 from gateway.cluster.host import Host
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
 from gateway.cluster.serving import open_replica
@@ -21,10 +22,6 @@ from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 
 _FAILED = {EngineState.FAILED, EngineState.STOPPED}
-
-
-class UnhealthyError(Exception):
-    """The replica cannot serve requests any more."""
 
 
 class ModelReplica:

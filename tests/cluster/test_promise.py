@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.cluster.cluster import Cluster, eventually
+from tests.cluster.cluster import GUARD, Cluster, eventually
 from tests.cluster.conftest import SETTINGS
 
 pytestmark = pytest.mark.cluster
@@ -184,6 +185,14 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
     assert not before & updated
     assert [(status, answer) for status, answer in answers if status != 200] == []
     assert all(b"[DONE]" in answer or b'"finish_reason":"length"' in answer for _, answer in answers)
+
+
+@pytest.mark.parametrize("given", [{}, {"x-request-id": "mine"}])
+def test_a_response_has_one_request_id(cluster: Cluster, given: dict[str, str]) -> None:
+    response = httpx.get(f"http://127.0.0.1:{cluster.port}/v1/models", headers=given, timeout=GUARD)
+    assert response.status_code == 200
+    (request_id,) = response.headers.get_list("x-request-id")
+    assert request_id == given.get("x-request-id", request_id)
 
 
 def test_its_processes_have_the_priority_of_other_programs(cluster: Cluster) -> None:

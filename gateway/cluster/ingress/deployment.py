@@ -1,7 +1,6 @@
 """Deployment of Ray Serve that takes all requests, and forwards them to the replicas of their models."""
 
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
 
 from ray import serve
 from ray.exceptions import RayError
@@ -10,8 +9,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.logs import configure
 from gateway.cluster.ingress.handle import HandledReplicas
+from gateway.cluster.ingress.lifespan import WithLifespan
 from gateway.cluster.ingress.opening import open_ingress
-from gateway.middleware.request_id import current_request_id, current_trace_id
+from gateway.middleware.request_id import HEADER, current_request_id, current_trace_id
 from gateway.settings import Settings
 
 
@@ -31,30 +31,35 @@ class IngressReplica:
         self._settings = settings
         self._handles = handles
         self._secret = secret
+        self._app: WithLifespan
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Return the application. Ray calls this once."""
+        """Return the application. Ray calls this once, before anything else, and sends lifespan events."""
         replicas = {model: HandledReplicas(handle) for model, handle in self._handles.items()}
-        return WithLifespan(open_ingress(self._settings, replicas, self._secret))
+        self._app = WithLifespan(open_ingress(self._settings, replicas, self._secret))
+        return BehindProxy(self._app)
+
+    async def check_health(self) -> None:
+        """Report whether the ingress can serve. Ray replaces one that cannot.
+
+        Raises:
+            UnhealthyError: the application has ended.
+        """
+        self._app.check()
 
 
-class WithLifespan:
-    """An application that is open between ASGI's lifespan events. Ray sends them, and raises what the start raises."""
+class BehindProxy:
+    """An application behind Ray's proxy."""
 
-    def __init__(self, opening: AbstractAsyncContextManager[ASGIApp]) -> None:
-        self._opening = opening
-        self._app: ASGIApp
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Open and close the application, or serve one request."""
-        if scope["type"] != "lifespan":
-            await self._app(scope, _without_errors(receive), send)
-            return
-        await receive()
-        async with self._opening as self._app:
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+        """Serve one request, or one lifespan."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        else:
+            await self._app(scope, _without_errors(receive), _without_given_id(scope, send))
 
 
 def _without_errors(receive: Receive) -> Receive:
@@ -67,3 +72,15 @@ def _without_errors(receive: Receive) -> Receive:
             return {"type": "http.disconnect"}
 
     return next_message
+
+
+def _without_given_id(scope: Scope, send: Send) -> Send:
+    """Return a `send` without the id of the request as it arrived: the proxy adds that to each response."""
+    given = {(name, value) for name, value in scope["headers"] if name == HEADER}
+
+    async def send_message(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [header for header in message["headers"] if tuple(header) not in given]}
+        await send(message)
+
+    return send_message

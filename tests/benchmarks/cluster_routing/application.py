@@ -15,8 +15,9 @@ from typing_extensions import override
 
 from gateway.cluster import application
 from gateway.cluster.ingress.app import create_ingress
-from gateway.cluster.ingress.deployment import WithLifespan
+from gateway.cluster.ingress.deployment import BehindProxy
 from gateway.cluster.ingress.handle import HandledReplicas
+from gateway.cluster.ingress.lifespan import WithLifespan
 from gateway.cluster.ingress.placing import Anywhere, Placed, Placer
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import Replicas
@@ -119,7 +120,7 @@ class OtherIngress:
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the application. Ray calls this once."""
-        return WithLifespan(self._open())
+        return BehindProxy(WithLifespan(self._open()))
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[ASGIApp]:
