@@ -48,6 +48,7 @@ from gateway.serving.prefixes import HeldPrefixes
 from gateway.serving.records import RecordObserver
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
+from gateway.stores import bounds_of
 from gateway.tracing.journal import Journal, SpanWriter
 from gateway.usage.store import UsageStore
 from gateway.usage.writer import UsageWriter
@@ -157,7 +158,7 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), AdapterCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    stores = equipment.stores or _stores_of(settings)
+    stores = equipment.stores or stores_in_memory(bounds_of(settings))
     background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, shown, pulls)
     app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), shown),), limiter, journal, None)
@@ -175,14 +176,6 @@ def create_gateway(
         writer,
         prefixes,
         pulls,
-    )
-
-
-def _stores_of(settings: Settings) -> Stores:
-    return stores_in_memory(
-        max_entries=settings.stored_responses,
-        max_bytes=settings.stored_bytes,
-        max_recalled_bytes=settings.body_limit,
     )
 
 

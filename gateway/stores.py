@@ -7,8 +7,7 @@ from gateway.storage.database import StorageError
 from gateway.storage.place import is_url
 
 if TYPE_CHECKING:
-    from gateway.apis.openai.shared_store.entries import Bounds
-    from gateway.apis.openai.stores import Stores
+    from gateway.apis.openai.stores import Bounds, Stores
     from gateway.keys.ring import KeyRing
     from gateway.limits.limiter import Limiter
     from gateway.usage.store import UsageStore
@@ -88,7 +87,7 @@ async def open_responses(settings: Settings) -> "Stores | None":
         return None
     from gateway.apis.openai.shared_store.opening import open_shared_stores  # noqa: PLC0415 - few servers need it
 
-    return await open_shared_stores(settings.responses_store, _bounds(settings))
+    return await open_shared_stores(settings.responses_store, bounds_of(settings))
 
 
 async def open_histories(settings: Settings, patience: float) -> "Stores | None":
@@ -105,10 +104,11 @@ async def open_histories(settings: Settings, patience: float) -> "Stores | None"
         return None
     from gateway.apis.openai.shared_store import opening  # noqa: PLC0415 - few servers need it
 
-    return await opening.open_histories(settings.responses_store, _bounds(settings), patience)
+    return await opening.open_histories(settings.responses_store, bounds_of(settings), patience)
 
 
-def _bounds(settings: Settings) -> "Bounds":
-    from gateway.apis.openai.shared_store.entries import Bounds  # noqa: PLC0415 - few servers need it
+def bounds_of(settings: Settings) -> "Bounds":
+    """Return the limits of stored responses and conversations."""
+    from gateway.apis.openai.stores import Bounds  # noqa: PLC0415 - few processes need it before the engine starts
 
     return Bounds(settings.stored_responses, settings.stored_bytes, settings.body_limit)

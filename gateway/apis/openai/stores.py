@@ -12,6 +12,18 @@ from gateway.apis.openai.responses.store.store import ResponseStore
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """Limits of all responses and conversations together, and of what one request recalls."""
+
+    entries: int
+    """Maximum number of responses and conversations."""
+    bytes: int
+    """Maximum size of all, in bytes."""
+    recalled: int
+    """Maximum size of the items that one request recalls, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stores:
     """Stores with common limits."""
 
@@ -23,14 +35,8 @@ class Stores:
     """Opens both. They are used inside the context."""
 
 
-def stores_in_memory(*, max_entries: int, max_bytes: int, max_recalled_bytes: int) -> Stores:
-    """Return stores in the memory of this process, which share its limits.
-
-    Args:
-        max_entries: maximum number of responses and conversations.
-        max_bytes: maximum size of all.
-        max_recalled_bytes: maximum size of the stored items that one request uses.
-    """
-    shares = Shares(max_entries=max_entries, max_bytes=max_bytes)
-    responses = MemoryResponses(shares, max_recalled_bytes=max_recalled_bytes)
-    return Stores(responses, MemoryConversations(shares, max_recalled_bytes=max_recalled_bytes))
+def stores_in_memory(bounds: Bounds) -> Stores:
+    """Return stores in the memory of this process, which share its limits."""
+    shares = Shares(max_entries=bounds.entries, max_bytes=bounds.bytes)
+    responses = MemoryResponses(shares, max_recalled_bytes=bounds.recalled)
+    return Stores(responses, MemoryConversations(shares, max_recalled_bytes=bounds.recalled))

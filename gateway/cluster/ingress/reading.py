@@ -13,7 +13,7 @@ from engine import DescribedEngine, EngineError, GenerationRequest, ModelInfo, R
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
-from gateway.apis.openai.stores import Stores, stores_in_memory
+from gateway.apis.openai.stores import Bounds, Stores, stores_in_memory
 from gateway.apis.routing import Router
 from gateway.app import create_apis
 from gateway.limits.limiter import NO_LIMITS
@@ -80,7 +80,7 @@ class PromptReader:
         sources = {name: OpenEngine(engine) for name, engine in self._engines.items()}
         models = create_models(sources, settings, Serving(preparer, (), MemoryLimiter()))
         streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
-        self._stores = stores or stores_in_memory(max_entries=0, max_bytes=0, max_recalled_bytes=0)
+        self._stores = stores or stores_in_memory(Bounds(0, 0, 0))
         health, metrics = HealthEndpoints(models), MetricsEndpoints(Exposition(()))
         self._background, self.apis = create_apis(models, settings, self._stores, health, metrics, streams, None, None)
         """APIs of the replicas."""

@@ -21,10 +21,11 @@ from gateway.apis.openai.conversations.store import (
 )
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.pages import ItemPage, Page, unknown_after
-from gateway.apis.openai.shared_store.entries import Bounds, add_items, id_of, lock, make_room, use
+from gateway.apis.openai.shared_store.entries import add_items, id_of, lock, make_room, use
 from gateway.apis.openai.shared_store.presence import Presence
 from gateway.apis.openai.shared_store.records import ADD_ENTRY, read_items
 from gateway.apis.openai.shared_store.storage import Storage
+from gateway.apis.openai.stores import Bounds
 from gateway.storage.database import Execute
 
 T = TypeVar("T")

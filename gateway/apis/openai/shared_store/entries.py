@@ -1,10 +1,10 @@
 """Entries of the shared store, and the part of it that each owner uses. The rules are those of `Shares`."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.shared_store.schema import LOCK
+from gateway.apis.openai.stores import Bounds
 from gateway.storage.database import Execute
 
 OWNERS = """SELECT owner, entries, bytes FROM stored_owners o
@@ -19,18 +19,6 @@ ADD_ITEMS = """INSERT INTO stored_items (entry, owner, number, id, json, refers)
     FROM unnest(?::BYTEA[], ?::BYTEA[], ?::BOOLEAN[]) WITH ORDINALITY AS item (id, json, refers, number)"""
 MOST_EVICTED = 500
 """Entries that one change evicts at most. If limits were lowered, later changes evict the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of all entries together, and of what one request recalls."""
-
-    entries: int
-    """Maximum number of entries."""
-    bytes: int
-    """Maximum size of all, in bytes."""
-    recalled: int
-    """Maximum size of the items that one request recalls, in bytes."""
 
 
 def lock(execute: Execute) -> None:

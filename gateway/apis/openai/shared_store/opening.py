@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.apis.openai.shared_store.conversations import SharedConversations, UnlockedConversations
-from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.presence import LEASE, Presence
 from gateway.apis.openai.shared_store.responses import SharedResponses
 from gateway.apis.openai.shared_store.schema import SCHEMA
 from gateway.apis.openai.shared_store.storage import Storage
-from gateway.apis.openai.stores import Stores
+from gateway.apis.openai.stores import Bounds, Stores
 from gateway.storage.place import open_database
 
 

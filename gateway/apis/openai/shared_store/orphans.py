@@ -9,8 +9,9 @@ import orjson
 
 from gateway.apis.openai.responses.encoded import EncodedResponse
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
-from gateway.apis.openai.shared_store.entries import Bounds, lock
+from gateway.apis.openai.shared_store.entries import lock
 from gateway.apis.openai.shared_store.records import add_response, unpacked
+from gateway.apis.openai.stores import Bounds
 from gateway.storage.database import Execute
 
 logger = logging.getLogger(__name__)

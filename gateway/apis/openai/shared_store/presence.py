@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import anyio
 
-from gateway.apis.openai.shared_store.entries import Bounds, lock
+from gateway.apis.openai.shared_store.entries import lock
 from gateway.apis.openai.shared_store.orphans import fail_orphans
 from gateway.apis.openai.shared_store.storage import Storage
+from gateway.apis.openai.stores import Bounds
 from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Execute
 

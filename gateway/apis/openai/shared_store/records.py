@@ -6,7 +6,8 @@ import msgspec
 
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
-from gateway.apis.openai.shared_store.entries import Bounds, add_items, id_of, make_room
+from gateway.apis.openai.shared_store.entries import add_items, id_of, make_room
+from gateway.apis.openai.stores import Bounds
 from gateway.storage.database import Execute
 
 ADD_ENTRY = "INSERT INTO stored_entries (id, owner, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1"

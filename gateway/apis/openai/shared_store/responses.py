@@ -12,10 +12,11 @@ from gateway.apis.openai.responses.store.recalled import MAX_RECALLED_ITEMS, Rec
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
 from gateway.apis.openai.shared_store.conversations import SharedTurn
-from gateway.apis.openai.shared_store.entries import Bounds, id_of, lock, use
+from gateway.apis.openai.shared_store.entries import id_of, lock, use
 from gateway.apis.openai.shared_store.presence import Presence
 from gateway.apis.openai.shared_store.records import add_response, packed, read_response, unpacked
 from gateway.apis.openai.shared_store.storage import Storage
+from gateway.apis.openai.stores import Bounds
 from gateway.storage.database import Execute
 
 REMOVE = """DELETE FROM stored_entries WHERE id = ? AND owner = ?

@@ -12,9 +12,8 @@ from gateway.apis.openai.conversations.memory_store import MemoryConversations
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.store.memory_store import MemoryResponses
 from gateway.apis.openai.responses.store.stored_response import StoredResponse
-from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.opening import open_shared_stores
-from gateway.apis.openai.stores import Stores, stores_in_memory
+from gateway.apis.openai.stores import Bounds, Stores, stores_in_memory
 from gateway.middleware.errors import RefusedError
 
 OWNER = "digest"
@@ -47,9 +46,7 @@ class MemoryBench(Bench):
 
     @override
     async def open(self, *, max_entries: int = 100, max_bytes: int = 10**7, max_recalled_bytes: int = 10**6) -> Stores:
-        self._stores = stores_in_memory(
-            max_entries=max_entries, max_bytes=max_bytes, max_recalled_bytes=max_recalled_bytes
-        )
+        self._stores = stores_in_memory(Bounds(max_entries, max_bytes, max_recalled_bytes))
         return self._stores
 
     @override

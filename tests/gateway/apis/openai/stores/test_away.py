@@ -17,11 +17,11 @@ from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses import background
 from gateway.apis.openai.shared_store import conversations, presence, storage
 from gateway.apis.openai.shared_store.conversations import SharedConversations
-from gateway.apis.openai.shared_store.entries import Bounds, lock
+from gateway.apis.openai.shared_store.entries import lock
 from gateway.apis.openai.shared_store.presence import Presence
 from gateway.apis.openai.shared_store.responses import SharedResponses
 from gateway.apis.openai.shared_store.storage import Storage
-from gateway.apis.openai.stores import Stores
+from gateway.apis.openai.stores import Bounds, Stores
 from gateway.app import Equipment
 from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Execute, StorageError, Work

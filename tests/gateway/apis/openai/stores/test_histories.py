@@ -9,8 +9,8 @@ import orjson
 import pytest
 from starlette.types import ASGIApp
 
-from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.opening import open_histories, open_shared_stores
+from gateway.apis.openai.stores import Bounds
 from gateway.app import Equipment
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.middleware.caller import NO_CREDENTIALS, Caller, with_caller

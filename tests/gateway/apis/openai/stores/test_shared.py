@@ -15,10 +15,9 @@ from engine import RequestError
 from gateway.apis.openai.conversations.store import TurnEnd
 from gateway.apis.openai.responses.store.pages import Page
 from gateway.apis.openai.shared_store import entries, presence
-from gateway.apis.openai.shared_store.entries import Bounds
 from gateway.apis.openai.shared_store.opening import open_shared_stores
 from gateway.apis.openai.shared_store.orphans import fail_orphans
-from gateway.apis.openai.stores import Stores
+from gateway.apis.openai.stores import Bounds, Stores
 from gateway.app import Equipment, Gateway
 from gateway.middleware.errors import RefusedError
 from gateway.storage.postgres import PostgresDatabase
