@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import anyio
+import orjson
 import pytest
 
 from engine import text_of
@@ -11,7 +13,7 @@ from gateway.apis.openai.responses.encoded import ItemOutline
 from gateway.apis.openai.responses.truncation import find_cuts
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of
-from tests.gateway.asgi import post
+from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine
 
 CONTEXT = 300
@@ -123,6 +125,25 @@ async def test_the_count_of_tokens_is_that_of_the_truncated_prompt() -> None:
     fields = {"input": [*TURNS, message("user", "Now?")], "truncation": "auto"}
     counted = (await post(app_of(small()), f"{PATH}/input_tokens", fields)).json["input_tokens"]
     assert 0 < counted <= CONTEXT
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_while_tokens_are_counted_ends_the_request_and_its_turn(stream: bool) -> None:
+    engine = small()
+    app = app_of(engine)
+    conversation = (await post(app, "/v1/conversations", {"items": TURNS})).json["id"]
+    fields = {"input": "Now?", "conversation": conversation, "truncation": "auto", "stream": stream}
+    engine.answers = anyio.Event()
+    call = AsgiCall(app, PATH, orjson.dumps(fields))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await engine.asked.wait()
+        call.hang_up()
+    assert (engine.left, engine.generations) == (1, [])
+    assert call.start is None
+    engine.answers.set()
+    assert (await post(app, PATH, {**fields, "stream": False})).status == 200
 
 
 @pytest.mark.anyio
