@@ -44,32 +44,37 @@ class SlotFiles:
         self._states = states
         self._loop = loop
         self._write = write
-        self._waiting: dict[int, Future[int | SlotState]] = {}
+        self._waiting: dict[int, Future[None]] = {}
 
     def submit(self, query_id: int, query: KeepSlot) -> None:
         """Begin the work. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
-        self._waiting[query_id] = Future()
-        threading.Thread(target=self._serve, args=(query_id, query), name="slot file", daemon=True).start()
+        done: Future[None] = Future()
+        self._waiting[query_id] = done
+        threading.Thread(target=self._serve, args=(query_id, query, done), name="slot file", daemon=True).start()
 
     def cancel(self, query_id: int) -> None:
         """Cancel work that waits for its slot."""
         if (waiting := self._waiting.get(query_id)) is not None:
             waiting.cancel()
 
-    def _serve(self, query_id: int, query: KeepSlot) -> None:
+    def _serve(self, query_id: int, query: KeepSlot, done: Future[None]) -> None:
         try:
-            answer = self._answer(query, self._waiting[query_id])
-        except CancelledError:
-            return
-        except EngineError as error:
-            fault = type(error).__name__
-            self._write(QueryFailed(query_id, fault, error.message, error.code, error.param))
-        else:
-            self._write(Answered(query_id, answer))
+            reply = self._reply(query_id, query, done)
         finally:
-            del self._waiting[query_id]
+            del self._waiting[query_id]  # before the reply, after which the id may be used again
+        if reply is not None:
+            self._write(reply)
 
-    def _answer(self, query: KeepSlot, done: Future[int | SlotState]) -> SlotKept:
+    def _reply(self, query_id: int, query: KeepSlot, done: Future[None]) -> FromEngine | None:
+        """Do the work. Returns the reply to the query; None if it was cancelled."""
+        try:
+            return Answered(query_id, self._answer(query, done))
+        except CancelledError:
+            return None
+        except EngineError as error:
+            return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
+
+    def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition)
         if states is None:
             raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
@@ -83,22 +88,24 @@ class SlotFiles:
             case SlotAction.ERASE:
                 return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), done), 0)
 
-    def _at_rest(self, work: Callable[[], T | None], done: Future[int | SlotState]) -> T:
+    def _at_rest(self, work: Callable[[], T | None], done: Future[None]) -> T:
         """Do work between two steps, as soon as the slot is free, and return its result."""
         results: list[T] = []
 
         def attempt() -> bool:
             if done.cancelled():
                 return True
+            failure = None
             try:
                 result = work()
             except EngineError as error:
-                done.set_exception(error)
-                return True
-            if result is None:
-                return False
-            results.append(result)
-            done.set_result(0)
+                failure = error
+            else:
+                if result is None:
+                    return False
+                results.append(result)
+            if done.set_running_or_notify_cancel():  # a cancel may have come during the work
+                done.set_result(None) if failure is None else done.set_exception(failure)
             return True
 
         self._loop.between_steps(attempt)

@@ -1,17 +1,21 @@
 """Slots in files: saved, restored into any slot, hit by the next request, and erased."""
 
+import queue
 import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.errors import RequestError
 from engine.events import Finished
-from engine.protocol.messages import Answered, Ask, CancelQuery, KeepSlot, QueryFailed, SlotKept
+from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept
 from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
-from engine.worker.slot_files import MAGIC, VERSION
-from tests.engine.worker.worker_client import Client, Gate
+from engine.worker.loop import StepLoop
+from engine.worker.progress import Progress
+from engine.worker.slot_files import MAGIC, VERSION, SlotFiles
+from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 PROMPT = "a common beginning of twenty-six"
 SAVE, RESTORE, ERASE = SlotAction.SAVE, SlotAction.RESTORE, SlotAction.ERASE
@@ -126,6 +130,41 @@ def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate
     client.event(1, Finished)
     assert client.expect(Answered).query_id == 6
     assert not (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_cancel_during_the_work_leaves_the_engine_as_it_is(client: Client, tmp_path: Path, saves: bool) -> None:
+    generated(client, 1, slot=0)
+    read = client.runner.read_cells
+
+    def read_cancelled(seq_id: int) -> bytes:
+        client.worker.receive(CancelQuery(5))
+        if saves:
+            return read(seq_id)
+        raise RequestError("no cells", code="file_error", param="filename")
+
+    client.runner.read_cells = read_cancelled  # type: ignore[method-assign]
+    ask(client, KeepSlot(SAVE, 0, str(tmp_path / "cancelled")), 5)
+    assert kept(client, ERASE, 0).tokens > 0
+    assert generated(client, 2).cached == 0
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
+    replies: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
+
+    def write(reply: FromEngine) -> None:
+        if replies.empty():
+            replies.put(reply)
+            files.submit(1, KeepSlot(ERASE, 0))
+        else:
+            replies.put(reply)
+
+    loop = StepLoop([], lambda _news, _metrics: None, Progress())
+    files = SlotFiles(None, loop, write)
+    files.submit(1, KeepSlot(ERASE, 0))
+    for _ in range(2):
+        assert isinstance(replies.get(timeout=GUARD), QueryFailed)
 
 
 def test_a_model_for_embeddings_has_no_slots() -> None:
