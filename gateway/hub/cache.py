@@ -72,7 +72,8 @@ class HubCache:
             link.unlink(missing_ok=True)  # it leads nowhere
             target = self.blob(repository, digest).relative_to(folder)
             up = Path(*[".."] * (len(link.parent.relative_to(folder).parts)))
-            link.symlink_to(up / target)
+            with suppress(FileExistsError):  # another program has just made it
+                link.symlink_to(up / target)
         main = folder / "refs" / "main"
         main.parent.mkdir(exist_ok=True)
         main.write_text(commit)

@@ -268,6 +268,20 @@ def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cac
     assert [path.name for path in cache.root.rglob("*.incomplete")] == []
 
 
+def test_a_link_that_another_program_makes_meanwhile_is_used(
+    hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Path.symlink_to
+
+    def link_after_another(path: Path, target: Path) -> None:
+        link(path, target)
+        link(path, target)
+
+    monkeypatch.setattr(Path, "symlink_to", link_after_another)
+    path, _ = fetched(source)
+    assert path.read_bytes() == hub.files[path.name]
+
+
 def test_a_full_disk_is_found_before_the_download(
     hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
