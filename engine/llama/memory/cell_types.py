@@ -11,6 +11,8 @@ from engine.errors import LoadError
 from engine.llama.attention import NO_FLASH, Attention
 
 _BF16 = 30  # GGML_TYPE_BF16 in ggml.h, which the bindings lack
+_TURN = 64
+"""Numbers that llama.cpp turns together before it quantises keys."""
 _CUDA_PAIRS = re.compile(r"FA_QUANTS = (\S+)")
 
 
@@ -64,8 +66,25 @@ def check_cell_types(
                 f"--kv-type-{flag} {name} needs {part}s of a multiple of {block} numbers in each head, and this model "
                 f"has {min(wrong)}: choose f16 or bf16"
             )
+    if config.context_shift:
+        _check_shift(config.kv_type_k, keys)
     if kind is NO_FLASH and CELL_TYPES[config.kv_type_v].block > 1:
         raise LoadError(f"--kv-type-v {config.kv_type_v} needs flash attention: choose --flash-attention on")
+
+
+def _check_shift(name: KVType, keys: Collection[int]) -> None:
+    """Check that llama.cpp can move keys to other positions. It dies of others at the first shift.
+
+    Raises:
+        LoadError: it cannot.
+    """
+    if name == "bf16":
+        raise LoadError("--context-shift cannot be used with --kv-type-k bf16: choose f16 or f32")
+    if CELL_TYPES[name].block > 1 and (wrong := [size for size in keys if size % _TURN]):
+        raise LoadError(
+            f"--context-shift with --kv-type-k {name} needs keys of a multiple of {_TURN} numbers in each head, and "
+            f"this model has {min(wrong)}: choose f16"
+        )
 
 
 def check_cuda(config: EngineConfig, kind: Attention, build: str) -> None:

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -11,11 +12,15 @@ from typing import Any, get_args
 import pytest
 
 from engine.config import EngineConfig, KVType
+from engine.core.kv.cell_changes import Shift
+from engine.core.sequence import Sequence, State
+from engine.core.step import Chunk, Outcome, StepPlan
 from engine.errors import LoadError
 from engine.llama.attention import AUTO, FLASH, NO_FLASH
 from engine.llama.memory.cell_types import CELL_TYPES, check_cell_types, check_cuda
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
+from engine.request import GenerationRequest
 from tests.architectures.families import FAMILIES, Family, Parameters
 from tests.architectures.models import write_family
 
@@ -47,6 +52,15 @@ def test_only_flash_attention_reads_quantised_values(name: KVType) -> None:
     check_cell_types(config(name, name), {64}, {64}, FLASH)
     with pytest.raises(LoadError, match=f"^--kv-type-v {name} needs flash attention"):
         check_cell_types(config("f16", name), {64}, {64}, NO_FLASH)
+
+
+@pytest.mark.parametrize("name", CELL_TYPES)
+def test_only_some_keys_can_be_shifted(name: KVType) -> None:
+    quantised = name in QUANTISED
+    for size, refused in ((64, name == "bf16"), (96, name == "bf16" or quantised)):
+        with pytest.raises(LoadError, match=f"^--context-shift .*--kv-type-k {name}") if refused else nullcontext():
+            check_cell_types(config(name, "f16", context_shift=True), {128, size}, {64}, AUTO)
+    check_cell_types(config("f16", name, context_shift=True), {96}, {96}, AUTO)
 
 
 @pytest.mark.parametrize(("keys", "values"), [("q8_0", "q8_0"), ("q4_0", "q4_0"), ("f32", "bf16"), ("f16", "f16")])
@@ -93,13 +107,27 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Pat
     return make
 
 
-def probe(path: Path, keys: KVType, values: KVType, *, flash: bool | None) -> EngineConfig:
-    """Load a model, open its context, and compute."""
+def probe(path: Path, keys: KVType, values: KVType, *, flash: bool | None, shift: bool = False) -> EngineConfig:
+    """Load a model, open its context, and compute. With `shift`, a token is discarded then."""
     settings = EngineConfig(
-        model=str(path), slots=2, context=256, threads=1, kv_type_k=keys, kv_type_v=values, flash_attention=flash
+        model=str(path),
+        slots=2,
+        context=256,
+        threads=1,
+        kv_type_k=keys,
+        kv_type_v=values,
+        flash_attention=flash,
+        context_shift=shift,
     )
     with LlamaModel(settings, lambda _share: None) as model, LlamaRunner(model, settings) as runner:
         runner.probe()
+        if shift:
+            sequence = Sequence(GenerationRequest(id="", prompts=()), 0, [5, 6, 7, 8], 0)
+            sequence.seq_id = 0
+            sequence.enter(State.RUNNING)
+            plan = StepPlan((Chunk(sequence, 3, sample=False),), decode=False)
+            assert runner.run(plan).outcome is Outcome.DONE
+            runner.shift(Shift(0, 1, 1))
     return settings
 
 
@@ -127,6 +155,11 @@ def test_heads_that_no_blocks_fill_are_refused(
         probe(models("plain", size), keys, values, flash=flash)
 
 
+@pytest.mark.parametrize("keys", ["f16", "f32", *QUANTISED])
+def test_llama_cpp_shifts_every_type_that_is_allowed(models: Callable[[str, int], Path], keys: KVType) -> None:
+    probe(models("plain", 64), keys, "f16", flash=None, shift=True)
+
+
 def test_latent_attention_needs_one_type(models: Callable[[str, int], Path]) -> None:
     with pytest.raises(LoadError, match=r"does not support different K \(q8_0\) and V \(f16\)"):
         probe(models("deepseek-2", 56), "q8_0", "f16", flash=None)
@@ -138,8 +171,12 @@ from engine.llama import model
 from tests.engine.llama.memory.test_cell_types import Path, probe
 
 model.check_cell_types = lambda *_, **__: None
-probe(Path(sys.argv[1]), "q8_0", "f16", flash=False)
+probe(Path(sys.argv[1]), sys.argv[2], "f16", flash=False, shift=sys.argv[3:] == ["shift"])
 """
+
+
+def without_the_check(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", WITHOUT_THE_CHECK, *arguments], capture_output=True, check=False)
 
 
 @pytest.mark.parametrize(("size", "dies"), [(40, True), (48, False)])
@@ -148,6 +185,14 @@ def test_llama_cpp_itself_dies_or_computes_nonsense(
 ) -> None:
     """This is why the size of a head is checked here."""
     path = str(models("plain", size))
-    ended = subprocess.run([sys.executable, "-c", WITHOUT_THE_CHECK, path], capture_output=True, check=False)
+    ended = without_the_check(path, "q8_0")
     assert ended.returncode == (-signal.SIGABRT if dies else 1)
     assert (b"GGML_ASSERT" in ended.stderr, b"gave no logits" in ended.stderr) == (dies, not dies)
+
+
+@pytest.mark.parametrize(("keys", "end"), [("q8_0", signal.SIGSEGV), ("bf16", signal.SIGABRT)])
+def test_llama_cpp_itself_dies_of_other_shifts(
+    models: Callable[[str, int], Path], keys: KVType, end: signal.Signals
+) -> None:
+    """This is why the types of shifted keys are checked here."""
+    assert without_the_check(str(models("plain", 32)), keys, "shift").returncode == -end
