@@ -146,8 +146,8 @@ class PrefixFileService:
             raise OSError("the directory does not answer")
 
     def _give_up(self, read: "_Read") -> None:
-        self._usable = False
         self._warn(OSError(f"a read took longer than {READ_SECONDS:.0f} seconds, so it is not used any more"))
+        self._usable = False  # after the reason is in the log: from now on others fail, too
         read.end(found=False, seconds=READ_SECONDS)
 
     def _delete(self, name: str) -> None:
