@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from engine import Engine, EngineConfig
 from gateway.hub.engine import open_hub_engine
+from gateway.hub.reference import SCHEME, HubReference
 from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.machine import machine_budget
 from gateway.residency.memory import Memory
@@ -89,7 +90,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
     @override
     async def join(self, model: ServedModel) -> EngineSource:
-        found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
+        found = await to_thread.run_sync(_estimate, self._settings.engine_config(model), self._budget)
         before, self._configs[model.name] = self._configs.get(model.name), found.config
         if before is None:
             terms = _terms(model, found.need)
@@ -129,7 +130,7 @@ def _terms(model: ServedModel, need: Memory) -> ModelTerms:
 
 @asynccontextmanager
 async def _open_on_demand(
-    settings: Settings, open_config: Callable[[EngineConfig], AbstractAsyncContextManager[Engine]]
+    settings: Settings, open_config: Callable[..., AbstractAsyncContextManager[Engine]]
 ) -> AsyncIterator[EnginesOnDemand]:
     budget = await to_thread.run_sync(machine_budget, settings.models_memory, settings.models_gpu_memory)
     estimates = await to_thread.run_sync(_estimates, settings, budget)
@@ -137,10 +138,24 @@ async def _open_on_demand(
     for name, one in estimates.items():
         if not one.need.fits(budget):
             logger.warning("the model %s is estimated to need %s, which never fits", name, one.need)
-    engines = EnginesOnDemand(settings, budget, estimates, open_config)
+    open_decided = partial(open_config, decide=lambda config: estimate(config, budget).config)
+    engines = EnginesOnDemand(settings, budget, estimates, open_decided)
     async with engines.residents.open():
         yield engines
 
 
 def _estimates(settings: Settings, budget: Memory) -> dict[str, Estimate]:
-    return {model.name: estimate(settings.engine_config(model), budget) for model in settings.served}
+    return {model.name: _estimate(settings.engine_config(model), budget) for model in settings.served}
+
+
+def _estimate(config: EngineConfig, budget: Memory) -> Estimate:
+    """Return the estimate for a model. One of the hub is estimated by its file if that is on this machine."""
+    if not config.model.startswith(SCHEME):
+        return estimate(config, budget)
+    from gateway.hub.opening import cached_file  # noqa: PLC0415 - it needs an extra
+
+    file = cached_file(HubReference.parse(config.model))
+    if file is None:
+        return estimate(config, budget)
+    found = estimate(replace(config, model=str(file)), budget)
+    return replace(found, config=replace(found.config, model=config.model))

@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from engine.client.status import EngineState, EngineStatus, StatusBoard
+from engine.config import EngineConfig
 from engine.errors import LoadError
 
-Download: TypeAlias = Callable[[Callable[[float], None]], Awaitable[str]]
-"""Returns the path of the model's file once it is there. Calls its argument with the share that is, from 0 to 1.
+Download: TypeAlias = Callable[[Callable[[float], None]], Awaitable[EngineConfig]]
+"""Returns the configuration with the model's file once it is there. Calls its argument with the share, from 0 to 1.
 
 It raises `LoadError` if the file cannot be had.
 """
@@ -17,17 +18,17 @@ DOWNLOADING = EngineStatus(EngineState.DOWNLOADING, "The model is being download
 """Status from the start."""
 
 
-async def obtain(download: Download, board: StatusBoard) -> str | None:
-    """Return the path of the model's file, and post the progress. Returns None after a posted failure."""
+async def obtain(download: Download, board: StatusBoard) -> EngineConfig | None:
+    """Return the configuration with the model's file, and post the progress. Returns None after a posted failure."""
 
     def report(share: float) -> None:
         if share > board.latest.progress:
             board.post(replace(board.latest, progress=share))
 
     try:
-        path = await download(report)
+        config = await download(report)
     except LoadError as error:
         board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0, error.message))
         return None
     board.post(EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0))
-    return path
+    return config

@@ -33,7 +33,7 @@ async def open_engine(
         limits: Timeouts of the supervision; None takes the defaults.
         clock: Clock by which the patience with readers and with the process is measured. It may stand still during
             stalls of the event loop.
-        download: Provides the model's file before the process starts; None takes `config.model`.
+        download: Provides the configuration with the model's file before the process starts; None takes `config`.
     """
     command = command or command_for("engine.worker.main")
     supervisor = Supervisor(config, command, limits or Supervision(), clock, download)

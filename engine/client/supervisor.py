@@ -130,9 +130,12 @@ class Supervisor:
         """Wait for the model's file. Returns False if it cannot be had."""
         if self._download is not None:
             self._loading.begin(anyio.current_time())
-            self.file = await obtain(self._download, self.board)
-            self._config = replace(self._config, model=self.file or "")
-        return self.file is not None
+            found = await obtain(self._download, self.board)
+            if found is None:
+                return False
+            self._config = replace(found, log_level=self._config.log_level, repack=self._config.repack)
+            self.file = found.model
+        return True
 
     async def _run_session(self) -> bool:
         """Run one process to its end. Waits for the backoff; returns True if another process follows."""

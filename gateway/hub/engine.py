@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+
+from anyio import to_thread
 
 from engine import Engine, EngineConfig, open_engine
 from gateway.hub.fetching import fetch
@@ -9,7 +12,11 @@ from gateway.hub.reference import SCHEME, HubReference
 
 
 def open_hub_engine(
-    config: EngineConfig, *, clock: Callable[[], float], offline: bool
+    config: EngineConfig,
+    *,
+    clock: Callable[[], float],
+    offline: bool,
+    decide: Callable[[EngineConfig], EngineConfig] = lambda config: config,
 ) -> AbstractAsyncContextManager[Engine]:
     """Open an engine as `open_engine` does.
 
@@ -17,12 +24,14 @@ def open_hub_engine(
         config: configuration, whose model is a file or the name of a model on the hub.
         clock: as for `open_engine`.
         offline: True to use only models of the hub that are on this machine.
+        decide: decides what the operator has left open, once a model of the hub has a file. Called in a thread.
     """
     if not config.model.startswith(SCHEME):
         return open_engine(config, clock=clock)
     reference = HubReference.parse(config.model)
 
-    async def download(progress: Callable[[float], None]) -> str:
-        return str(await fetch(reference, lambda at: progress(at.share), offline=offline))
+    async def download(progress: Callable[[float], None]) -> EngineConfig:
+        file = await fetch(reference, lambda at: progress(at.share), offline=offline)
+        return await to_thread.run_sync(decide, replace(config, model=str(file)))
 
     return open_engine(config, clock=clock, download=download)

@@ -39,11 +39,12 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     """Return the estimate for a model that shares a budget with others. Reads the header of its file.
 
     Each engine by itself would choose a context and a prefix store for all the memory that is free. So those that the
-    operator leaves open are decided here, for a share of the budget. A model of the hub has no file yet: it counts as a
-    process until it is loaded.
+    operator leaves open are decided here, for a share of the budget. A model of the hub that has no file yet counts as
+    a process with a prefix store until it is loaded.
     """
+    store = min(budget.host // STORE_SHARE, _LARGEST_STORE) if config.prefix_store is None else config.prefix_store
     if config.model.startswith(SCHEME):
-        return Estimate(config, Memory(host=PROCESS))
+        return Estimate(replace(config, prefix_store=store), Memory(host=store + PROCESS))
     path = Path(config.model)
     try:
         header = read_header(path)
@@ -56,7 +57,6 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     if context is None and each.token:
         share = (budget.gpu if offloaded else budget.host) // CACHE_SHARE
         context = _context(share // (each.token * config.slots), number(header, "context_length"))
-    store = min(budget.host // STORE_SHARE, _LARGEST_STORE) if config.prefix_store is None else config.prefix_store
     tokens = -(-(context or 0) // _BLOCK) * _BLOCK
     loaded = weights + config.slots * (tokens * each.token + each.sequence)
     on_gpu = int(loaded * offloaded)

@@ -1,6 +1,7 @@
 """The program with a model of the hub: its health during the download, its stop, its exit codes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,24 @@ def test_a_server_downloads_its_model_and_tells_so(hub: LocalHub, tmp_path: Path
         assert answer["system_fingerprint"].startswith("fp_")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_model_of_the_hub_among_several_keeps_to_their_memory(tmp_path: Path) -> None:
+    """The first start downloads it. The second one finds it on this machine."""
+    socket, memory = tmp_path / "gateway.sock", 600_000_000
+    models = ("--model", f"f={embedded_model()}", "--model", f"h={MODEL}", "--models-memory", str(memory))
+    for _ in range(2):
+        with program(*models, "--unix-socket", str(socket), "--threads", "1") as process, client_of(socket) as client:
+            said(process, "listening on ")
+            for name in "fhfh":
+                answer = client.post("/v1/completions", json={"model": name, "prompt": "a", "max_tokens": 2})
+                assert answer.status_code == 200, answer.text
+            metrics = client.get("/metrics").text
+        taken = re.findall(r'^llama_gateway_model_host_bytes\{.*model_name="(\w)".*\} (\S+)$', metrics, re.MULTILINE)
+        loaded = {name: float(size) for name, size in taken if float(size)}
+        assert loaded.keys() == {"f", "h"}
+        assert sum(loaded.values()) <= memory
 
 
 def test_a_signal_ends_a_download_that_the_next_start_continues(hub: LocalHub) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from engine import EngineState, LoadError, Unavailable
+from engine import EngineConfig, EngineState, LoadError, Unavailable
 from tests.engine.client.harness import FOREVER, Scripted, text
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ class HeldDownload:
         self.cancelled = False
         self.failure = ""
 
-    async def __call__(self, progress: Callable[[float], None]) -> str:
+    async def __call__(self, progress: Callable[[float], None]) -> EngineConfig:
         self.report = progress
         self.asked.set()
         try:
@@ -31,13 +31,14 @@ class HeldDownload:
             raise
         if self.failure:
             raise LoadError(self.failure, code="load_failed")
-        return "downloaded.gguf"
+        return EngineConfig(model="downloaded.gguf")
 
 
 async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_it(scripted: Scripted) -> None:
     download = HeldDownload()
     async with scripted.open(ready=False, download=download) as engine:
         await download.asked.wait()
+        engine.set_log_level("debug")
         download.report(0.5)
         download.report(0.25)
         assert (engine.status.state, engine.status.progress) == (EngineState.DOWNLOADING, 0.5)
@@ -49,6 +50,7 @@ async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_
         download.complete.set()
         await engine.ready()
         assert engine.file == "downloaded.gguf"
+        assert await scripted.saw(engine, "level debug") == 1
         assert await text(engine, "accept; say well; finish") == "well"
     assert scripted.count("configure") == 1
 

@@ -63,10 +63,11 @@ def test_cells_have_the_configured_types(tmp_path: Path) -> None:
     assert need == Memory(WEIGHTS + 2 * 512 * 2 * 4 * (34 + 32 * 4) + 7 + PROCESS)
 
 
-def test_a_model_of_the_hub_counts_as_a_process_until_it_is_loaded() -> None:
+def test_a_model_of_the_hub_counts_as_a_process_with_a_prefix_store_until_it_is_loaded() -> None:
     settings = EngineConfig(model="hf:user/repo")
     found = estimate(settings, BUDGET)
-    assert (found.config, found.need) == (settings, Memory(PROCESS))
+    store = BUDGET.host // 20
+    assert (found.config, found.need) == (replace(settings, prefix_store=store), Memory(store + PROCESS))
 
 
 def test_heads_may_differ_by_layer_and_from_those_of_queries(tmp_path: Path) -> None:
