@@ -79,10 +79,10 @@ class Residency:
             resident.used_at = now
 
     def want(self, model: str) -> None:
-        """Record the operator's order to load a model. It ends a back-off."""
+        """Record the operator's order to load a model. It ends a back-off, and a load no longer needs a request."""
         resident = self._residents[model]
         resident.leaves = False
-        if resident.phase in {Phase.UNLOADED, Phase.UNLOADING} and resident.wanted is None:
+        if resident.phase is not Phase.LOADED and resident.wanted is None:
             resident.wanted, resident.retry_at = self._next_turn(), 0.0
 
     def keep(self, model: str, seconds: float | None) -> None:

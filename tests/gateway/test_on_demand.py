@@ -93,6 +93,20 @@ async def test_a_client_that_hangs_up_ends_the_load() -> None:
         assert (call.start, gateway.opener.engines) == (None, {})
 
 
+async def test_an_order_to_load_outlives_the_request_that_began_the_load() -> None:
+    async with on_demand(loads_at_once=False) as gateway:
+        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call.run)
+            await anyio.wait_all_tasks_blocked()
+            assert (await post(gateway.app, "/models/load", {"model": "a"})).json == {"success": True}
+            call.hang_up()
+        await anyio.wait_all_tasks_blocked()
+        assert await states(gateway) == {name: {"value": "loading" if name == "a" else "unloaded"} for name in "abc"}
+        assert (await post(gateway.app, "/models/unload", {"model": "a"})).json == {"success": True}
+        await gateway.until(a="unloaded")
+
+
 async def test_a_wait_for_a_model_has_a_limit() -> None:
     async with on_demand(loads_at_once=False, queue_timeout=0) as gateway:
         reply = await post(gateway.app, COMPLETIONS, ask("a"))

@@ -64,7 +64,7 @@ class RouterEndpoints:
     async def load(self, call: Call[str]) -> JsonReply[Ordered]:
         """Load a model as soon as there is room, without a request for it."""
         model = self._models.find(call.caller, call.prepared)
-        if model.state != "unloaded":
+        if model.state == "loaded":
             raise _refused("already_loaded", f"The model {model.name!r} is already running.")
         model.source.load()
         return JsonReply({"success": True})
