@@ -12,6 +12,7 @@ from typing_extensions import override
 from engine import Engine, EngineConfig
 from gateway.hub.engine import open_hub_engine
 from gateway.hub.reference import SCHEME, HubReference
+from gateway.loading import show_download
 from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.machine import machine_budget
 from gateway.residency.memory import Memory
@@ -72,7 +73,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
         self._open_config = open_config
         terms = [_terms(model, estimates[model.name].need) for model in settings.served]
         residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
-        self.residents = Residents(residency, self._open_model)
+        self.residents = Residents(residency, self._open_model, show_download)
         """Owns the engines."""
         self._sources = {one.name: self._source(one) for one in terms}
 

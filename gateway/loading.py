@@ -18,7 +18,7 @@ async def log_loading(
 ) -> None:
     """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded.
 
-    Models on demand are only named: their loads are logged as they happen.
+    Models on demand are only named: their downloads and loads are logged as they happen.
     """
     if settings.on_demand:
         logger.info("listening on %s, serving %s on demand", " and ".join(urls), ", ".join(sources))
@@ -37,13 +37,18 @@ async def log_loading(
 
 async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
     """Wait until the model is loaded or has failed, show the progress, and return the state."""
-    await _file_or_progress(engine)
-    await _show_progress(name, engine, EngineState.DOWNLOADING)
+    await show_download(name, engine)
     await _show_progress(name, engine, EngineState.LOADING)
     status = engine.status
     if status.state is EngineState.FAILED:
         logger.error("cannot serve %s: %s", name, status.cause)
     return status.state
+
+
+async def show_download(name: str, engine: Engine) -> None:
+    """Show the progress of the model's download. Ends with it, or at once without one."""
+    await _file_or_progress(engine)
+    await _show_progress(name, engine, EngineState.DOWNLOADING)
 
 
 async def _file_or_progress(engine: Engine) -> None:

@@ -2,11 +2,11 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,6 +18,8 @@ from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refu
 
 logger = logging.getLogger(__name__)
 
+Watch: TypeAlias = Callable[[str, Engine], Coroutine[Any, Any, None]]
+"""Watches the engine of the model with a name from its start on."""
 OpenEngine: TypeAlias = Callable[[str], AbstractAsyncContextManager[Engine]]
 """Opens the engine of the model with a name. Leaving the context ends its process."""
 
@@ -36,17 +38,23 @@ class Residents:
     """Engines of models that are loaded on demand. Each is owned by a task of this object, which outlives requests."""
 
     def __init__(
-        self, residency: Residency, open_engine: OpenEngine, clock: Callable[[], float] = anyio.current_time
+        self,
+        residency: Residency,
+        open_engine: OpenEngine,
+        watch: Watch | None = None,
+        clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         """Create the models without their engines.
 
         Args:
             residency: decides which models are in memory.
             open_engine: opens the engine of a model.
+            watch: runs beside each engine. It must end with the engine.
             clock: clock of the decisions. It runs as fast as the event loop's.
         """
         self._residency = residency
         self._open_engine = open_engine
+        self._watch = watch
         self._clock = clock
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, Engine] = {}
@@ -202,6 +210,8 @@ class Residents:
             try:
                 async with self._open_engine(model) as engine:
                     self._engines[model] = engine
+                    if self._watch is not None and self._tasks is not None:
+                        self._tasks.start_soon(self._watch, model, engine)
                     await self._load(model, engine)
                     await anyio.sleep_forever()
             except EngineError as error:

@@ -74,6 +74,18 @@ def test_a_model_of_the_hub_among_several_keeps_to_their_memory(tmp_path: Path) 
         assert sum(loaded.values()) <= memory
 
 
+def test_the_download_of_a_model_on_demand_is_shown(hub: LocalHub, tmp_path: Path) -> None:
+    hub.held.clear()
+    socket = tmp_path / "gateway.sock"
+    models = ("--model", f"f={embedded_model()}", "--model", f"h={MODEL}", "--threads", "1")
+    with program(*models, "--unix-socket", str(socket)) as process, client_of(socket) as client:
+        said(process, "listening on ")
+        assert client.post("/models/load", json={"model": "h"}).json() == {"success": True}
+        said(process, "downloading h: 50 %")
+        hub.held.set()
+        said(process, "model loaded")
+
+
 def test_a_signal_ends_a_download_that_the_next_start_continues(hub: LocalHub) -> None:
     hub.held.clear()
     with program("--model", MODEL) as process:
