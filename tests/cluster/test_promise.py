@@ -195,6 +195,13 @@ def test_a_response_has_one_request_id(cluster: Cluster, given: dict[str, str]) 
     assert request_id == given.get("x-request-id", request_id)
 
 
+def test_a_websocket_is_refused(cluster: Cluster) -> None:
+    upgrade = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-version": "13"}
+    key = {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    response = httpx.get(f"http://127.0.0.1:{cluster.port}{PATH}", headers=upgrade | key, timeout=GUARD)
+    assert response.status_code == 403
+
+
 def test_its_processes_have_the_priority_of_other_programs(cluster: Cluster) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in cluster.processes()} == {own}

@@ -48,6 +48,7 @@ def create_ingress(
     forwarder = Forwarder(
         replicas,
         names.find,
+        places={one.name: one.settings.slots + settings.queue_limit for one in settings.served},
         queue_limit=settings.queue_limit,
         queue_timeout=settings.queue_timeout,
         placer=placer,

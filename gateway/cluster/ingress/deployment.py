@@ -55,9 +55,11 @@ class BehindProxy:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or one lifespan."""
+        """Serve one request, or one lifespan. A WebSocket is refused: the proxy answers with 403."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
         else:
             await self._app(scope, _without_errors(receive), _without_given_id(scope, send))
 

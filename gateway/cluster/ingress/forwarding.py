@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
@@ -34,6 +35,7 @@ class Forwarder:
         replicas: Mapping[str, Replicas],
         find: FindModel,
         *,
+        places: Mapping[str, int],
         queue_limit: int,
         queue_timeout: float,
         placer: Placer,
@@ -43,13 +45,17 @@ class Forwarder:
         Args:
             replicas: replicas of the models, by name.
             find: finds the model of a request.
+            places: requests that one replica of each model can have.
             queue_limit: requests to each model that may wait for a replica.
             queue_timeout: seconds that a request may wait for a replica.
             placer: chooses the replicas.
         """
         self._replicas = replicas
         self._find = find
-        self._rooms = {model: WaitingRoom(queue_limit, queue_timeout) for model in replicas}
+        self._rooms = {
+            model: WaitingRoom(queue_limit, queue_timeout, partial(_places, some, places[model]))
+            for model, some in replicas.items()
+        }
         self._placer = placer
 
     @property
@@ -80,10 +86,11 @@ class Forwarder:
     async def _forward(
         self, model: str, request: ForwardedRequest, reply: ReplayableReply, blocks: Blocks, tried: set[str]
     ) -> None:
-        with self._placer.place(model, blocks, tried) as placed:
+        room = self._rooms[model]
+        with room.entered(), self._placer.place(model, blocks, tried) as placed:
             tried.add(placed.placement.replica)
             async with self._replicas[model].forward(request, placed.placement) as response:
-                replica = await self._rooms[model].wait(response.accepted())
+                replica = await room.wait(response.accepted())
                 placed.accepted(replica)
                 tried.add(replica)
                 async for messages in response.responses():
@@ -98,3 +105,7 @@ class Forwarder:
         caller.exchange.error = problem.code or ""
         if not await reply.fail(problem):
             raise fault
+
+
+def _places(replicas: Replicas, each: int) -> int:
+    return len(replicas.reports) * each

@@ -1,30 +1,43 @@
 """Requests that wait until a replica has a place for them."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import anyio
 
 from engine.errors import Busy
 
 PASSING = 0.1
-"""Seconds after which a request counts as waiting. To hand it to a replica with a free place takes less."""
+"""Seconds after which a request counts as waiting. To hand it to a replica takes less, unless the machine is busy."""
 
 
 class WaitingRoom:
     """Limits the requests to one model that wait, in number and in time. Runs on asyncio, as Ray does."""
 
-    def __init__(self, places: int, timeout: float) -> None:
+    def __init__(self, most: int, timeout: float, places: Callable[[], int]) -> None:
         """Create an empty room.
 
         Args:
-            places: requests that may wait.
+            most: requests that may wait.
             timeout: seconds that each may wait.
+            places: returns the number of requests that the replicas can have together.
         """
         self.waiting = 0
         """Requests that wait now."""
-        self._places = places
+        self._most = most
         self._timeout = timeout
+        self._places = places
+        self._inside = 0
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Count a request, which waits or runs inside the context."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     async def wait(self, accepted: Awaitable[str]) -> str:
         """Wait until a replica has accepted a request, and return its id.
@@ -37,7 +50,8 @@ class WaitingRoom:
 
             def count() -> None:
                 nonlocal counted, refused
-                counted, refused = self.waiting < self._places, self.waiting >= self._places
+                refused = self._full
+                counted = not refused
                 if refused:
                     scope.cancel()
                 else:
@@ -52,3 +66,8 @@ class WaitingRoom:
         if refused:
             raise Busy("Too many requests wait for this model.", code="queue_full")
         raise Busy(f"The request has waited for {self._timeout:g} seconds.", code="queue_timeout")
+
+    @property
+    def _full(self) -> bool:
+        """True if no further request may wait. Where replicas have places left, it is only being handed over."""
+        return self.waiting >= self._most and self._inside > self._places() + self._most

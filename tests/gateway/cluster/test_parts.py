@@ -86,26 +86,33 @@ def test_the_policy_takes_the_larger_load(queue: Any, tokens: Any, queued: int, 
     assert policy(context) == (wanted, {})
 
 
-async def test_only_so_many_requests_wait() -> None:
-    room, free = WaitingRoom(1, 60), anyio.Event()
+@pytest.mark.parametrize("places", [0, 2])
+async def test_only_so_many_requests_wait_for_a_place(places: int) -> None:
+    """Those that a replica has a place for are only handed over, however long that takes."""
+    room, free = WaitingRoom(1, 60, lambda: places), anyio.Event()
 
     async def accepted() -> str:
         await free.wait()
         return "one"
 
+    async def request() -> str:
+        with room.entered():
+            return await room.wait(accepted())
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(room.wait, accepted())
-        while not room.waiting:
+        for _ in range(places + 1):
+            tasks.start_soon(request)
+        while room.waiting <= places:
             await anyio.lowlevel.checkpoint()
         with pytest.raises(Busy, match="Too many"):
-            await room.wait(accepted())
+            await request()
         free.set()
     assert room.waiting == 0
 
 
 async def test_a_request_waits_only_so_long() -> None:
     with pytest.raises(Busy) as refused:
-        await WaitingRoom(1, 0.01).wait(anyio.sleep_forever())  # type: ignore[arg-type]
+        await WaitingRoom(1, 0.01, lambda: 0).wait(anyio.sleep_forever())  # type: ignore[arg-type]
     assert refused.value.code == "queue_timeout"
 
 
