@@ -29,6 +29,7 @@ class WaitingRoom:
         self._timeout = timeout
         self._places = places
         self._inside = 0
+        self._refused = 0  # of those inside
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -52,10 +53,10 @@ class WaitingRoom:
                 nonlocal counted, refused
                 refused = self._full
                 counted = not refused
+                self.waiting += counted
+                self._refused += refused
                 if refused:
                     scope.cancel()
-                else:
-                    self.waiting += 1
 
             timer = asyncio.get_running_loop().call_later(PASSING, count)
             try:
@@ -63,6 +64,7 @@ class WaitingRoom:
             finally:
                 timer.cancel()
                 self.waiting -= counted
+                self._refused -= refused
         if refused:
             raise Busy("Too many requests wait for this model.", code="queue_full")
         raise Busy(f"The request has waited for {self._timeout:g} seconds.", code="queue_timeout")
@@ -70,4 +72,4 @@ class WaitingRoom:
     @property
     def _full(self) -> bool:
         """True if no further request may wait. Where replicas have places left, it is only being handed over."""
-        return self.waiting >= self._most and self._inside > self._places() + self._most
+        return self.waiting >= self._most and self._inside - self._refused > self._places() + self._most

@@ -110,6 +110,29 @@ async def test_only_so_many_requests_wait_for_a_place(places: int) -> None:
     assert room.waiting == 0
 
 
+async def test_a_burst_is_refused_only_as_far_as_there_is_no_place() -> None:
+    room, free = WaitingRoom(1, 60, lambda: 2), anyio.Event()
+    outcomes: list[str | None] = []
+
+    async def accepted() -> str:
+        await free.wait()
+        return "one"
+
+    async def request() -> None:
+        try:
+            with room.entered():
+                outcomes.append(await room.wait(accepted()))
+        except Busy as refused:
+            outcomes.append(refused.code)
+            if len(outcomes) == 7:
+                free.set()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(request)
+    assert outcomes == ["queue_full"] * 7 + ["one"] * 3
+
+
 async def test_a_request_waits_only_so_long() -> None:
     with pytest.raises(Busy) as refused:
         await WaitingRoom(1, 0.01, lambda: 0).wait(anyio.sleep_forever())  # type: ignore[arg-type]
