@@ -50,7 +50,6 @@ from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.stores import bounds_of
 from gateway.tracing.journal import Journal, SpanWriter
-from gateway.usage.store import UsageStore
 from gateway.usage.writer import UsageWriter
 
 
@@ -60,8 +59,8 @@ class Equipment:
 
     keys: KeyRing | None = None
     """API keys that requests need; without them, no request needs one."""
-    usage: UsageStore | None = None
-    """Keeps the usage of requests, if it is given."""
+    usage: UsageWriter | None = None
+    """Stores the usage of requests, if it is given."""
     preparer: Preparer | None = None
     """Prepares requests; unset to prepare them in this process."""
     clock: LoopClock = field(default_factory=LoopClock)
@@ -128,6 +127,12 @@ class Gateway:
             await stack.enter_async_context(self.streams.open())
             yield
 
+    async def settled(self) -> None:
+        """Wait until the charges and the usage of the requests that have ended are stored, or cannot be for now."""
+        await self.limiter.settled()
+        if self.usage is not None:
+            await self.usage.stored()
+
 
 def create_gateway(
     engines: Mapping[str, EngineSource], settings: Settings, equipment: Equipment | None = None
@@ -143,8 +148,8 @@ def create_gateway(
     parts = _Parts(settings, equipment)
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
     limiter = equipment.limiter or MemoryLimiter()
-    writer = None if equipment.usage is None else UsageWriter(equipment.usage)
-    observers: list[RecordObserver] = [journal.record, *([] if writer is None else [writer.observe])]
+    writers = [] if equipment.usage is None else [equipment.usage.observe]
+    observers: list[RecordObserver] = [journal.record, *writers]
     shown = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret.encode())
     prefixes = equipment.prefixes or shown
     serving = Serving(parts.preparer, observers, limiter, prefixes)
@@ -173,7 +178,7 @@ def create_gateway(
         observers,
         metrics_app,
         limiter,
-        writer,
+        equipment.usage,
         prefixes,
         pulls,
     )

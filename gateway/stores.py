@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gateway.apis.openai.stores import Bounds, Stores
     from gateway.keys.ring import KeyRing
     from gateway.limits.limiter import Limiter
-    from gateway.usage.store import UsageStore
+    from gateway.usage.writer import UsageWriter
 
 CHECK_PATIENCE = 5.0
 """Seconds in which the store of responses must open before a cluster starts."""
@@ -61,8 +61,12 @@ async def open_limiter(settings: Settings) -> "Limiter | None":
     return await open_shared_limiter(settings.keys)
 
 
-async def open_usage(settings: Settings) -> "UsageStore | None":
-    """Return the store of the requests' usage, by default that of the keys, or None without one.
+async def open_usage(settings: Settings, *, at_once: bool = False) -> "UsageWriter | None":
+    """Return the writer of the requests' usage, by default to the store of the keys, or None without one.
+
+    Args:
+        settings: name the store.
+        at_once: store rows as soon as the store has taken those before, instead of once a second.
 
     Raises:
         StorageError: the store cannot be used.
@@ -71,10 +75,11 @@ async def open_usage(settings: Settings) -> "UsageStore | None":
     if place is None:
         return None
     from gateway.usage.store import usage_store  # noqa: PLC0415 - few servers need it before the engine starts
+    from gateway.usage.writer import INTERVAL, UsageWriter  # noqa: PLC0415 - the same
 
     store = usage_store(place)
     await store.create()
-    return store
+    return UsageWriter(store, interval=0.0 if at_once else INTERVAL)
 
 
 async def open_responses(settings: Settings) -> "Stores | None":

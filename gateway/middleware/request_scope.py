@@ -12,7 +12,15 @@ from gateway.middleware import errors
 from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
-from gateway.middleware.caller import Caller, Cause, client_of, digest_of_credentials, with_caller
+from gateway.middleware.caller import (
+    CHARGES,
+    Caller,
+    Cause,
+    ChargeIds,
+    client_of,
+    digest_of_credentials,
+    with_caller,
+)
 from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.disconnect import arrivals_of, calling_on_disconnect, read_disconnect
 from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange, ExchangeObserver
@@ -139,6 +147,7 @@ class RequestScope:
             conventions=self._conventions_for(scope["path"]),
             exchange=_exchange(scope, request_id, Content() if self._keep_content else None),
             body=Body(self._budget),
+            charge_ids=ChargeIds(scope.get(CHARGES)),
             reply_headers=[(HEADER, request_id.encode())],
         )
 

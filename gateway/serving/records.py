@@ -1,7 +1,7 @@
 """Record of one request: its use of the engine and its end, for metrics, usage, logs and traces."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -49,6 +49,8 @@ class RequestRecord:
 
     caller: Caller
     """Sender of the request."""
+    id: str = field(init=False)
+    """Unique id, under which it is charged and stored as usage."""
     model: str
     """Name of the model in answers."""
     operation: Operation
@@ -107,6 +109,9 @@ class RequestRecord:
     """Cause of the end: a `Cause` if it was cancelled, otherwise an error's code. Empty if it finished."""
     finish_reasons: tuple[str, ...] = ()
     """Finish reason of each choice that finished."""
+
+    def __post_init__(self) -> None:
+        self.id = self.caller.charge_ids.next()
 
 
 RecordObserver: TypeAlias = Callable[[RequestRecord], None]

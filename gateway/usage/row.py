@@ -18,7 +18,7 @@ class UsageRow:
     """Use of the engine by one request, or by several of one key, model and day that were summed."""
 
     id: str
-    """Unique id. A row that is written twice is stored once."""
+    """Unique id: that of the record. A row that is written again replaces the first one."""
     at: float
     """End of the request, in seconds since 1970; of the latest one in a sum."""
     day: str
@@ -68,10 +68,10 @@ class UsageRow:
         self.seconds += other.seconds
 
 
-def row_of(record: RequestRecord, row_id: str, time: float) -> UsageRow:
+def row_of(record: RequestRecord, time: float) -> UsageRow:
     """Return the row of a request that has ended at a time in seconds since 1970."""
     return UsageRow(
-        id=row_id,
+        id=record.id,
         at=time,
         day=datetime.fromtimestamp(time, UTC).date().isoformat(),
         key_id="" if record.caller.key is None else record.caller.key.id,

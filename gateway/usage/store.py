@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from datetime import date
 
+from gateway.serving.records import Outcome
 from gateway.storage.database import Database, Execute, Value
 from gateway.storage.place import open_database
 from gateway.usage.row import UsageRow
@@ -31,6 +32,8 @@ SCHEMA = (
 COLUMNS = tuple(column.name for column in fields(UsageRow))
 ADD = f"INSERT INTO usage ({', '.join(COLUMNS)}) VALUES "  # noqa: S608 - constants
 PLACES = f"({', '.join('?' * len(COLUMNS))})"
+REPLACE = f"""ON CONFLICT (id) DO UPDATE SET {", ".join(f"{column} = excluded.{column}" for column in COLUMNS)}
+    WHERE excluded.outcome = '{Outcome.FINISHED}' OR usage.outcome <> '{Outcome.FINISHED}'"""
 CHARGED = """SELECT key_id, SUM(prompt_tokens - cached_tokens + completion_tokens) FROM usage
     WHERE at >= ? AND at < ? GROUP BY key_id"""
 BY_KEY = """SELECT key_id, model, day, SUM(requests), SUM(prompt_tokens), SUM(cached_tokens), SUM(completion_tokens)
@@ -73,9 +76,13 @@ class UsageStore:
         await self._database.create(SCHEMA)
 
     async def add(self, rows: Sequence[UsageRow]) -> None:
-        """Store all rows or none. Rows that are stored already are not stored again."""
+        """Store all rows or none. Each id is there once.
+
+        They replace stored ones with the same ids, but for a finished request that would seem unfinished: a gateway
+        that was cut off may store its part later than the one that finished it.
+        """
         values: list[Value] = [value for row in rows for value in astuple(row)]
-        statement = f"{ADD} {', '.join([PLACES] * len(rows))} ON CONFLICT DO NOTHING"
+        statement = f"{ADD} {', '.join([PLACES] * len(rows))} {REPLACE}"
         await self._database.write(lambda execute: execute(statement, values))
 
     async def charged(self, since: float, until: float) -> dict[str, int]:

@@ -18,8 +18,12 @@ BATCH = 256
 """Rows of one transaction. So many rows are stored at once, without waiting for the interval."""
 INTERVAL = 1.0
 """Seconds between two transactions. A process that is killed loses the rows of this time, fewer than `BATCH`."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts while the store fails."""
 CAPACITY = 16_384
 """Rows that wait for a disk that is full or slow. Further ones are summed."""
+PATIENCE = 2.0
+"""Seconds that the end of a response waits at most, where it waits until its row is stored."""
 
 
 class UsageWriter:
@@ -48,6 +52,7 @@ class UsageWriter:
         self._now = now
         self._added = anyio.Event()
         self._full = anyio.Event()
+        self._tried = anyio.Event()
         self._failing = False
 
     @property
@@ -63,6 +68,14 @@ class UsageWriter:
         self._added.set()
         if len(self._buffer) >= BATCH:
             self._full.set()
+
+    async def stored(self) -> None:
+        """Wait until all rows that wait now are stored, at most `PATIENCE`, and not while the store fails."""
+        last = self._buffer.last
+        with anyio.move_on_after(PATIENCE):
+            while last is not None and self._buffer.holds(last) and not self._failing:
+                self._full.set()
+                await self._tried.wait()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -83,7 +96,7 @@ class UsageWriter:
                 await self._full.wait()
             self._added, self._full = anyio.Event(), anyio.Event()
             if not await self._flush():
-                await anyio.sleep(self._interval)
+                await anyio.sleep(RETRY_INTERVAL)
                 self._added.set()
 
     async def _flush(self) -> bool:
@@ -94,8 +107,12 @@ class UsageWriter:
             except StorageError as error:
                 self._report_failure(error)
                 return False
-            self._buffer.drop(rows)
-            self._report_success()
+            else:
+                self._buffer.drop(rows)
+                self._report_success()
+            finally:
+                self._tried.set()
+                self._tried = anyio.Event()
         return True
 
     async def _finish(self) -> None:

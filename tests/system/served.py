@@ -23,7 +23,7 @@ from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.serving.sources import EngineSource, OpenEngine
 from gateway.settings import Settings
-from gateway.usage.store import UsageStore
+from gateway.usage.writer import UsageWriter
 from tests.engine import fake_child
 from tests.gateway.server.sockets import Answer, Client
 from tests.gateway.server.tls.certificates import server_context
@@ -130,7 +130,7 @@ async def serving(
     supervision: Supervision | None = None,
     pooled: bool = False,
     secure: bool = False,
-    usage: UsageStore | None = None,
+    usage: UsageWriter | None = None,
     **fields: Any,
 ) -> AsyncIterator[Served]:
     """Serve a real model, or the fake one with slow passes, so that every phase lasts.

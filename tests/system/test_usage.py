@@ -11,6 +11,7 @@ import pytest
 
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.usage.store import usage_store
+from gateway.usage.writer import UsageWriter
 from tests.program import must_end, serving_program
 from tests.system.served import GUARD, Served, completion, serving
 
@@ -72,7 +73,7 @@ async def test_a_request_is_charged_for_what_was_computed_whatever_its_phase(tmp
     path = tmp_path / "usage.db"
     store = usage_store(str(path))
     await store.create()
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, usage=store) as served:
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, usage=UsageWriter(store)) as served:
         for name in ("whole", "again"):
             assert (await served.answer(completion(name, prompt=PROMPT, max_tokens=7))).status == 200
         assert (await served.answer(completion("wrong", prompt=[10**9]))).status == 400
@@ -113,7 +114,7 @@ async def test_budgets_are_restored_after_a_restart(tmp_path: Path) -> None:
     for _ in range(2):
         store = usage_store(str(tmp_path / "usage.db"))
         await store.create()
-        async with serving(seconds_per_pass=PASS, usage=store) as served:
+        async with serving(seconds_per_pass=PASS, usage=UsageWriter(store)) as served:
             assert (await served.answer(completion("whole", prompt="abc", max_tokens=7))).status == 200
             ledger, now = limiter_of(served).ledger(""), limiter_of(served).clock().time
             with anyio.fail_after(GUARD):

@@ -83,17 +83,25 @@ async def rows_that_are_written_twice_are_stored_once(place: str) -> None:
 
 
 async def gateways_store_a_row_for_each_request_whatever_its_id(place: str) -> None:
-    """A client may choose the same request id twice, and a request that is sent again used the engine twice."""
-    record = record_of(key_with(), prompt_tokens=3)
+    """A client may choose the same request id twice, and a request that it sends again used the engine twice."""
     buffers = [UsageBuffer(capacity=10) for _ in range(2)]
     for buffer in buffers:
-        buffer.add(record, JANUARY_2026)
-        buffer.add(record, JANUARY_2026)
+        buffer.add(record_of(key_with(), prompt_tokens=3), JANUARY_2026)
+        buffer.add(record_of(key_with(), prompt_tokens=3), JANUARY_2026)
     async with opened(place) as one, opened(place) as other:
         for _ in range(2):  # as if the first answers were lost
             await one.add(buffers[0].first(10))
             await other.add(buffers[1].first(10))
         assert await one.charged(0, 1e12) == {"key_1": 12}
+
+
+async def a_request_that_ran_again_elsewhere_counts_once(place: str) -> None:
+    async with opened(place) as lost, opened(place) as other:
+        await lost.add([row(1, prompt_tokens=3, outcome="failed"), row(2, prompt_tokens=3, outcome="finished")])
+        await other.add([row(1, prompt_tokens=4, outcome="finished"), row(2, prompt_tokens=4, outcome="finished")])
+        await lost.add([row(1, prompt_tokens=1, outcome="cancelled")])
+        (usage,) = await other.usage_by_key(0, 1e12)
+        assert (usage.requests, usage.prompt_tokens) == (2, 8)
 
 
 async def a_store_keeps_its_rows(place: str) -> None:
@@ -118,6 +126,7 @@ CASES: tuple[Case, ...] = (
     charges_since_a_time_leave_out_reused_tokens,
     rows_that_are_written_twice_are_stored_once,
     gateways_store_a_row_for_each_request_whatever_its_id,
+    a_request_that_ran_again_elsewhere_counts_once,
     a_store_keeps_its_rows,
     a_whole_batch_with_any_text_is_stored,
 )

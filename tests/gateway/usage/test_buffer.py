@@ -95,6 +95,19 @@ def test_a_batch_stays_until_it_is_dropped_and_does_not_change() -> None:
     assert [row.requests for row in taken(buffer)] == [1]
 
 
+def test_a_request_that_ran_again_here_has_one_row_also_while_the_first_is_stored() -> None:
+    buffer = UsageBuffer(8)
+    first, other, again = (record_of(key_with(), prompt_tokens=tokens) for tokens in (1, 2, 3))
+    again.id = first.id
+    buffer.add(first, JANUARY_2026)
+    buffer.add(other, JANUARY_2026)
+    batch = buffer.first(8)
+    buffer.add(again, JANUARY_2026)
+    assert (buffer.requests, buffer.tokens) == (2, 5)
+    buffer.drop(batch)
+    assert [row.prompt_tokens for row in taken(buffer)] == [3]
+
+
 def test_after_the_sums_are_taken_rows_are_single_again() -> None:
     buffer = UsageBuffer(1)
     fill(buffer, 5)

@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from gateway.storage.database import StorageError
+from gateway.usage import writer as usage_writer
 from gateway.usage.row import UsageRow
 from gateway.usage.store import UsageStore, usage_store
 from gateway.usage.writer import BATCH, UsageWriter
@@ -119,8 +120,11 @@ async def test_a_slow_disk_makes_no_request_wait() -> None:
     assert store.requests == 11 * BATCH
 
 
-async def test_a_full_disk_loses_no_charge_and_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_disk_loses_no_charge_and_is_reported_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO)
+    monkeypatch.setattr(usage_writer, "RETRY_INTERVAL", 0.0)
     store = ScriptedStore()
     store.full = True
     writer = UsageWriter(store.as_store(), interval=0, capacity=BATCH)
@@ -139,6 +143,54 @@ async def test_a_full_disk_loses_no_charge_and_is_reported_once(caplog: pytest.L
         "cannot store the usage of requests, which waits in memory: database or disk is full",
         "the usage of requests is stored again",
     ]
+
+
+async def test_the_end_of_a_response_can_wait_until_its_row_is_stored() -> None:
+    store = ScriptedStore()
+    store.answers = anyio.Event()
+    writer = UsageWriter(store.as_store(), interval=NEVER)
+    seen: list[int] = []
+
+    async def wait() -> None:
+        await writer.stored()
+        seen.append(store.requests)
+
+    async with writer.open(), anyio.create_task_group() as tasks:
+        await writer.stored()
+        observe(writer, 2)
+        tasks.start_soon(wait)
+        await store.attempted.wait()
+        observe(writer, 1)
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        assert seen == []
+        store.answers.set()
+    assert seen[0] >= 2
+    assert seen[1:] == [3]
+
+
+async def test_no_response_waits_for_a_store_that_fails() -> None:
+    store = ScriptedStore()
+    store.full = True
+    writer = UsageWriter(store.as_store(), interval=NEVER)
+    async with writer.open():
+        observe(writer, 1)
+        await writer.stored()
+        assert store.attempts == 1
+        await writer.stored()
+        assert writer.waiting == 1
+
+
+async def test_no_response_waits_long_for_a_store_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_writer, "PATIENCE", 0.0)
+    store = ScriptedStore()
+    store.answers = anyio.Event()
+    writer = UsageWriter(store.as_store(), interval=NEVER)
+    async with writer.open():
+        observe(writer, 1)
+        await writer.stored()
+        assert writer.waiting == 1
+        store.answers.set()
 
 
 async def test_rows_that_cannot_be_stored_at_the_end_are_reported(caplog: pytest.LogCaptureFixture) -> None:
