@@ -18,12 +18,12 @@ BATCH = 64
 CAPACITY = 16_384
 """Changes that wait for a database that is down or slow, before requests of keys without limits are not counted."""
 PATIENCE = 2.0
-"""Maximum time that a request waits for its admission, in seconds."""
+"""Maximum time that a request waits for its admission, and the end of its response for the charge, in seconds."""
 RETRY_INTERVAL = 1.0
 """Seconds between two attempts while the database cannot be used."""
 MICROSECONDS = 10**6
 """Microseconds of a second."""
-LEASE = 30.0
+LEASE = 10.0
 """Seconds after which the requests of a gateway that died are ended for it."""
 
 
@@ -104,6 +104,13 @@ class LedgerQueue:
             self._changes.pop(number, None)
         if not change.made:
             raise LedgersUnavailableError
+
+    async def emptied(self) -> None:
+        """Wait until all changes that wait now are made, at most `PATIENCE`, and not while the database fails."""
+        last = next(reversed(self._changes.values()), None)
+        if last is not None and not self._failing:
+            with anyio.move_on_after(PATIENCE):
+                await last.ended.wait()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

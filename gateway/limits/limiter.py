@@ -90,6 +90,10 @@ class Limiter(Protocol):
         """Charge what the keys used in the current day and month, before the start."""
         ...
 
+    async def settled(self) -> None:
+        """Wait until the charges of the requests that have ended are stored, or cannot be for now."""
+        ...
+
     def open(self) -> AbstractAsyncContextManager[None]:
         """Count requests inside the context. They must have ended before it is left."""
         ...

@@ -70,6 +70,10 @@ class MemoryLimiter(Limiter):
             self.ledger(key_id).month.charge(tokens, time)
             self.ledger(key_id).day.charge(of_day[key_id], time)
 
+    @override
+    async def settled(self) -> None:
+        """Return at once: the charges are in memory."""
+
     @asynccontextmanager
     @override
     async def open(self) -> AsyncIterator[None]:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from itertools import count
 
 from typing_extensions import override
 
@@ -80,7 +79,6 @@ class SharedLimiter(Limiter):
         self._lease = lease
         self._gateway = secrets.token_hex(8)
         self._queue = LedgerQueue(database, self._gateway, lease)
-        self._numbers = count(1)
         self._rates: dict[str, SharedRates] = {}
 
     async def create(self) -> None:
@@ -103,12 +101,11 @@ class SharedLimiter(Limiter):
         if key is None or (key.limits == NO_LIMITS and self._queue.full):
             yield _Uncounted()
             return
-        reservation = f"{self._gateway}-{next(self._numbers):x}"
-        await self._admit(key, reservation, min(bound, LARGEST))
+        await self._admit(key, record.id, min(bound, LARGEST))
         try:
-            yield _SharedReservation(partial(self._correct, key, reservation))
+            yield _SharedReservation(partial(self._correct, key, record.id))
         finally:
-            self._settle(key, reservation, charge_of(record))
+            self._settle(key, record.id, charge_of(record))
 
     @override
     def rates(self, key_id: str) -> SharedRates:
@@ -121,6 +118,10 @@ class SharedLimiter(Limiter):
         for key_id in sorted(of_month.keys() - {""}):
             values = (key_id, of_day[key_id], of_month[key_id], self._time())
             await self._database.batch([(shared_schema.RESTORE, values)])
+
+    @override
+    async def settled(self) -> None:
+        await self._queue.emptied()
 
     @asynccontextmanager
     @override
@@ -189,7 +190,8 @@ class SharedLimiter(Limiter):
             if key.limits.tokens_per_minute is not None:
                 self._show(self.rates(key.id).tokens, rows[0][0])
 
-        self._queue.add(Change(key.id, reservation, (statement, (key.id, reservation, *values, self._time())), show))
+        call = statement, (key.id, reservation, self._gateway, *values, self._time())
+        self._queue.add(Change(key.id, reservation, call, show))
 
     def _show(self, bucket: Bucket, level: object) -> None:
         """Set a bucket to a level of the database, which counts in thousand times the unit."""

@@ -10,6 +10,9 @@ tokens of a key: nothing else counts them that could differ. A row whose lease h
 or was cut off. Its request no longer counts among those at once, and its tokens are charged as reserved, because no
 other number is known and the request cannot have computed more. If its gateway settles it after all, the real charge
 takes the place of that one.
+
+Rows of ended requests say what was charged, and are kept for a while. A request that runs again on another gateway is
+admitted with the same id: that gateway takes the row over, open or ended, and the first one cannot change it any more.
 """
 
 SCHEMA = (
@@ -33,10 +36,12 @@ SCHEMA = (
         day_tokens BIGINT NOT NULL,
         month_tokens BIGINT NOT NULL,
         expires_at BIGINT NOT NULL,
-        expired_at BIGINT
+        ended_at BIGINT,
+        keep_until BIGINT
     )""",
-    "CREATE INDEX IF NOT EXISTS limit_reservations_by_key ON limit_reservations (key_id)",
-    "CREATE INDEX IF NOT EXISTS limit_reservations_by_gateway ON limit_reservations (gateway)",
+    "CREATE INDEX IF NOT EXISTS open_limits_by_key ON limit_reservations (key_id) WHERE ended_at IS NULL",
+    "CREATE INDEX IF NOT EXISTS open_limits_by_gateway ON limit_reservations (gateway) WHERE ended_at IS NULL",
+    "CREATE INDEX IF NOT EXISTS ended_limits ON limit_reservations (key_id, keep_until) WHERE ended_at IS NOT NULL",
     """CREATE OR REPLACE FUNCTION limits_time(p_time BIGINT) RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
         SELECT COALESCE(p_time, (extract(epoch FROM clock_timestamp()) * 1000000)::BIGINT)
     $$""",
@@ -45,6 +50,7 @@ SCHEMA = (
             + make_interval(months => p_months)) * 1000000)::BIGINT
     $$""",
     # Lock a ledger, begin new periods, and expire leases. Expired rows are kept for a day, for gateways that return.
+    # Settled ones are kept for a minute, for requests that run again because their responses were lost.
     """CREATE OR REPLACE FUNCTION limits_lock(p_key TEXT, p_time BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
     DECLARE
         t BIGINT;
@@ -61,17 +67,18 @@ SCHEMA = (
         UPDATE limit_ledgers SET month = limits_month(t, 0), month_tokens = 0
             WHERE key_id = p_key AND month < limits_month(t, 0);
         WITH expired AS (
-            UPDATE limit_reservations SET expired_at = t
-            WHERE key_id = p_key AND expired_at IS NULL AND expires_at <= t RETURNING *
+            UPDATE limit_reservations SET ended_at = t, keep_until = t + 86400000000
+            WHERE key_id = p_key AND ended_at IS NULL AND expires_at <= t RETURNING *
         ), charge AS (
             SELECT sum(day_tokens) AS of_day, sum(month_tokens) AS of_month FROM expired HAVING count(*) > 0
         )
         UPDATE limit_ledgers SET day_tokens = day_tokens + of_day, month_tokens = month_tokens + of_month
             FROM charge WHERE key_id = p_key;
-        DELETE FROM limit_reservations WHERE key_id = p_key AND expired_at < t - 86400000000;
+        DELETE FROM limit_reservations WHERE key_id = p_key AND ended_at IS NOT NULL AND keep_until < t;
         RETURN t;
     END $$""",
-    # Refuse a request, or admit it and keep its reservation. A repeated call has no further effect.
+    # Refuse a request, or admit it and keep its reservation. One that was admitted before takes its reservation over,
+    # is not refused, and is not charged again, so that a repeated call has no further effect.
     """CREATE OR REPLACE FUNCTION limits_admit(
         p_key TEXT, p_id TEXT, p_gateway TEXT, p_bound BIGINT, p_requests_per_minute BIGINT, p_tokens_per_minute BIGINT,
         p_concurrent_requests BIGINT, p_tokens_per_day BIGINT, p_tokens_per_month BIGINT, p_lease BIGINT, p_time BIGINT,
@@ -80,6 +87,7 @@ SCHEMA = (
     DECLARE
         t BIGINT := limits_lock(p_key, p_time);
         l limit_ledgers;
+        r limit_reservations;
         running BIGINT;
         day_left BIGINT;
         month_left BIGINT;
@@ -92,10 +100,20 @@ SCHEMA = (
         SELECT count(*), greatest(0, p_tokens_per_day - l.day_tokens - COALESCE(sum(day_tokens), 0)),
             greatest(0, p_tokens_per_month - l.month_tokens - COALESCE(sum(month_tokens), 0))
             INTO running, day_left, month_left
-            FROM limit_reservations WHERE key_id = p_key AND expired_at IS NULL;
+            FROM limit_reservations WHERE key_id = p_key AND ended_at IS NULL;
         requests := l.requests_level;
         tokens := l.tokens_level;
-        IF EXISTS (SELECT 1 FROM limit_reservations WHERE id = p_id) THEN
+        SELECT * INTO r FROM limit_reservations WHERE id = p_id;
+        IF FOUND THEN
+            UPDATE limit_ledgers SET
+                day_tokens = CASE WHEN r.ended_at >= day THEN day_tokens - r.day_tokens ELSE day_tokens END,
+                month_tokens = CASE WHEN r.ended_at >= month THEN month_tokens - r.month_tokens ELSE month_tokens END
+                WHERE key_id = p_key;
+            UPDATE limit_reservations SET gateway = p_gateway, expires_at = t + p_lease, ended_at = NULL,
+                keep_until = NULL WHERE id = p_id;
+            tokens := COALESCE(limits_correct(
+                p_key, p_id, p_gateway, p_bound, p_tokens_per_minute, p_tokens_per_day, p_tokens_per_month, p_time
+            ), tokens);
             RETURN;
         END IF;
         IF p_tokens_per_day IS NOT NULL AND day_left < greatest(1, least(p_bound, p_tokens_per_day)) THEN
@@ -155,14 +173,14 @@ SCHEMA = (
     $$""",
     # Replace the bound of an open request. Has no effect on one that has ended or expired.
     """CREATE OR REPLACE FUNCTION limits_correct(
-        p_key TEXT, p_id TEXT, p_bound BIGINT, p_tokens_per_minute BIGINT, p_tokens_per_day BIGINT,
+        p_key TEXT, p_id TEXT, p_gateway TEXT, p_bound BIGINT, p_tokens_per_minute BIGINT, p_tokens_per_day BIGINT,
         p_tokens_per_month BIGINT, p_time BIGINT
     ) RETURNS NUMERIC LANGUAGE plpgsql AS $$
     DECLARE
         t BIGINT := limits_lock(p_key, p_time);
         r limit_reservations;
     BEGIN
-        SELECT * INTO r FROM limit_reservations WHERE id = p_id AND expired_at IS NULL;
+        SELECT * INTO r FROM limit_reservations WHERE id = p_id AND gateway = p_gateway AND ended_at IS NULL;
         IF FOUND THEN
             PERFORM limits_amend(
                 p_key, r.taken, r.taken_at, least(p_bound, p_tokens_per_minute), p_tokens_per_minute, t
@@ -174,32 +192,35 @@ SCHEMA = (
         END IF;
         RETURN (SELECT tokens_level FROM limit_ledgers WHERE key_id = p_key);
     END $$""",
-    # End a request with its charge, once. One that expired was charged: only the difference, within the same period.
+    # End a request with its charge. One that has ended was charged: only the difference, within the same period.
     """CREATE OR REPLACE FUNCTION limits_settle(
-        p_key TEXT, p_id TEXT, p_charge BIGINT, p_tokens_per_minute BIGINT, p_time BIGINT
+        p_key TEXT, p_id TEXT, p_gateway TEXT, p_charge BIGINT, p_tokens_per_minute BIGINT, p_time BIGINT
     ) RETURNS NUMERIC LANGUAGE plpgsql AS $$
     DECLARE
         t BIGINT := limits_lock(p_key, p_time);
         r limit_reservations;
     BEGIN
-        DELETE FROM limit_reservations WHERE id = p_id RETURNING * INTO r;
+        SELECT * INTO r FROM limit_reservations WHERE id = p_id AND gateway = p_gateway;
         IF FOUND THEN
             PERFORM limits_amend(p_key, r.taken, r.taken_at, p_charge, p_tokens_per_minute, t);
             UPDATE limit_ledgers SET
-                day_tokens = CASE WHEN r.expired_at IS NULL THEN day_tokens + p_charge
-                    WHEN r.expired_at >= day THEN day_tokens + p_charge - r.day_tokens ELSE day_tokens END,
-                month_tokens = CASE WHEN r.expired_at IS NULL THEN month_tokens + p_charge
-                    WHEN r.expired_at >= month THEN month_tokens + p_charge - r.month_tokens ELSE month_tokens END
+                day_tokens = CASE WHEN r.ended_at IS NULL THEN day_tokens + p_charge
+                    WHEN r.ended_at >= day THEN day_tokens + p_charge - r.day_tokens ELSE day_tokens END,
+                month_tokens = CASE WHEN r.ended_at IS NULL THEN month_tokens + p_charge
+                    WHEN r.ended_at >= month THEN month_tokens + p_charge - r.month_tokens ELSE month_tokens END
                 WHERE key_id = p_key;
+            UPDATE limit_reservations SET taken = CASE WHEN taken IS NULL THEN NULL ELSE p_charge END,
+                day_tokens = p_charge, month_tokens = p_charge, ended_at = COALESCE(ended_at, t),
+                keep_until = t + 60000000 WHERE id = p_id;
         END IF;
         RETURN (SELECT tokens_level FROM limit_ledgers WHERE key_id = p_key);
     END $$""",
 )
 ADMIT = f"SELECT * FROM limits_admit({', '.join('?' * 11)})"  # noqa: S608 - constants
-CORRECT = f"SELECT limits_correct({', '.join('?' * 7)})"
-SETTLE = f"SELECT limits_settle({', '.join('?' * 5)})"
+CORRECT = f"SELECT limits_correct({', '.join('?' * 8)})"
+SETTLE = f"SELECT limits_settle({', '.join('?' * 6)})"
 RENEW = """UPDATE limit_reservations SET expires_at = limits_time(?) + ?
-    WHERE gateway = ? AND expired_at IS NULL"""
+    WHERE gateway = ? AND ended_at IS NULL"""
 RESTORE = """INSERT INTO limit_ledgers (key_id, day, day_tokens, month, month_tokens)
     SELECT ?, t - mod(t, 86400000000), ?, limits_month(t, 0), ? FROM limits_time(?) AS t ON CONFLICT DO NOTHING"""
 """Sets the use of a key before its ledger existed. A ledger that exists has counted it already."""

@@ -56,7 +56,7 @@ def total(url: str, key_id: str = "key_1") -> tuple[int, int, int]:
     """Return the charged tokens of the day, the reserved ones, and the number of open requests of a key."""
     charged = "SELECT COALESCE(sum(day_tokens), 0) FROM limit_ledgers WHERE key_id = %s"
     reserved = """SELECT COALESCE(sum(day_tokens), 0), count(*) FROM limit_reservations
-        WHERE key_id = %s AND expired_at IS NULL"""
+        WHERE key_id = %s AND ended_at IS NULL"""
     with psycopg.connect(url) as connection:
         (row,) = connection.execute(charged, (key_id,)).fetchall()
         (held,) = connection.execute(reserved, (key_id,)).fetchall()
