@@ -14,6 +14,7 @@ from gateway.cluster.health import UnhealthyError
 from gateway.cluster.host import Host
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
 from gateway.cluster.serving import open_replica
+from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import replaced
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import current_request_id, current_trace_id
@@ -42,6 +43,7 @@ class ModelReplica:
         self._host = Host(open_replica(_with_threads(settings), self._prefixes))
         parts = await self._host.open()
         self._gateway, self._engine = parts.gateway, parts.engine
+        self._app = SettledResponses(parts.gateway.app, parts.gateway.settled)
 
     async def __del__(self) -> None:
         """Close the gateway and its engine. Ray calls this when all requests have ended."""
@@ -57,7 +59,7 @@ class ModelReplica:
 
         A reader that stops has left. The request's KV cells are then free before the next step.
         """
-        exchange = Exchange(self._gateway.app, request)
+        exchange = Exchange(self._app, request)
         self._requests[placement.router] += 1
         try:
             yield Accepted(self._id)

@@ -1,11 +1,13 @@
 """A request on its way from the ingress to a replica."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starlette.types import Message, Scope
 
+from gateway.middleware.caller import CHARGES
 from gateway.middleware.request_id import HEADER
 
 Messages: TypeAlias = Sequence[Message]
@@ -51,7 +53,8 @@ ANYWHERE = Placement()
 
 
 def forwarded(scope: Scope, body: bytes, request_id: str) -> ForwardedRequest:
-    """Return a request for another process. It keeps its id there."""
+    """Return a request for another process. It keeps its id there, and gets one for its charges on all replicas."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != HEADER]
     parts = {name: scope[name] for name in _PARTS if name in scope}
-    return ForwardedRequest({**parts, "headers": [*headers, (HEADER, request_id.encode())]}, body)
+    headers.append((HEADER, request_id.encode()))
+    return ForwardedRequest({**parts, "headers": headers, CHARGES: secrets.token_hex(16)}, body)

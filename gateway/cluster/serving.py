@@ -38,8 +38,8 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
         LoadError: the model cannot be loaded.
         StorageError: a store cannot be used.
     """
-    keys, limiter, usage = await open_keys(settings), await open_limiter(settings), await open_usage(settings)
-    stores = await open_responses(settings)
+    keys, limiter = await open_keys(settings), await open_limiter(settings)
+    usage, stores = await open_usage(settings, at_once=True), await open_responses(settings)
     clock = LoopClock()
     async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
         equipment = Equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock, prefixes=prefixes)

@@ -34,6 +34,8 @@ class Cluster:
     """The process that started it."""
     log: Path
     """Its log."""
+    key: str
+    """API key of its clients."""
 
     def update(self, **settings: object) -> None:
         """Serve with these settings. Waits until the cluster does."""
@@ -51,22 +53,24 @@ class Cluster:
         while (line := self.driver.stdout.readline()) != "done\n":
             assert line, f"the cluster has ended: {self.log.read_text()[-2000:]}"
 
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Return the status and the body of one response."""
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, key: str | None = None) -> tuple[int, bytes]:
+        """Return the status and the body of one response. The request may have an API key of its own."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=GUARD)
         try:
-            connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+            headers = {"authorization": f"Bearer {key or self.key}"}
+            data = None if body is None else json.dumps(body)
+            connection.request("GET" if body is None else "POST", path, data, headers)
             response = connection.getresponse()
             return response.status, response.read()
         finally:
             connection.close()
 
-    def send(self, path: str, body: Mapping[str, Any]) -> socket.socket:
+    def send(self, path: str, body: Mapping[str, Any], key: str | None = None) -> socket.socket:
         """Send a request, and return its connection, which the caller closes."""
         data = json.dumps(body).encode()
         sock = socket.create_connection(("127.0.0.1", self.port), GUARD)
-        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
-        sock.sendall(head.encode() + data)
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {key or self.key}\r\n"
+        sock.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
         return sock
 
     def figures(self) -> dict[str, dict[str, float]]:
@@ -133,8 +137,8 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
-    """Run a cluster on a free port. Its log is in a file."""
+def running_cluster(log: Path, key: str, **settings: object) -> Iterator[Cluster]:
+    """Run a cluster on a free port, for clients with an API key. Its log is in a file."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -151,7 +155,7 @@ def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
             text=True,
         ) as driver,
     ):
-        cluster = Cluster(port, driver, log)
+        cluster = Cluster(port, driver, log, key)
         try:
             cluster.update(**settings)
             yield cluster

@@ -1,11 +1,16 @@
 """One cluster for all its tests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 
+import anyio
 import pytest
 
+from gateway.keys.key import Key, KeyLimits
+from gateway.keys.secret import hash_of, new_secret
+from gateway.keys.sql_store import SqlKeyStore
+from gateway.storage.place import open_database
 from tests.cluster.cluster import Cluster, running_cluster
 from tests.models import model_path
 from tests.postgres import programs, serving_postgres
@@ -23,6 +28,9 @@ SETTINGS: dict[str, object] = {
     "chat-template": "chatml",
 }
 """Settings of the cluster: two replicas, each with four requests that run and four that wait."""
+FREE, LIMITED = "free", "limited"
+MOST_REQUESTS = 10
+"""Requests at once of the limited key."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,9 +49,28 @@ def store() -> Iterator[str | None]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory, store: str | None) -> Iterator[Cluster]:
+def keys(store: str | None) -> Mapping[str, str]:
+    """Return the secrets of two API keys by name: one without limits, and one with a limit, if there is a database."""
+    secrets = {FREE: new_secret(), LIMITED: new_secret()}
+    if store is not None:
+        anyio.run(add_keys, store, secrets)
+    return secrets
+
+
+async def add_keys(url: str, secrets: Mapping[str, str]) -> None:
+    """Store the keys, whose ids are their names."""
+    keys = SqlKeyStore(open_database(url))
+    await keys.create()
+    for name, secret in secrets.items():
+        limits = KeyLimits(concurrent_requests=MOST_REQUESTS) if name == LIMITED else KeyLimits()
+        await keys.add(Key(id=name, name=name, limits=limits), hash_of(secret))
+    await keys.close()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory, store: str | None, keys: Mapping[str, str]) -> Iterator[Cluster]:
     log = tmp_path_factory.mktemp("cluster") / "log"
     if store is not None:
-        SETTINGS["responses-store"] = store
-    with running_cluster(log, **SETTINGS) as running:
+        SETTINGS.update({"responses-store": store, "keys": store})
+    with running_cluster(log, keys[FREE], **SETTINGS) as running:
         yield running

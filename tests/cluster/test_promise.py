@@ -8,15 +8,16 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
 from tests.cluster.cluster import GUARD, Cluster, eventually
-from tests.cluster.conftest import SETTINGS
+from tests.cluster.conftest import LIMITED, MOST_REQUESTS, SETTINGS
 
 pytestmark = pytest.mark.cluster
 
@@ -116,14 +117,17 @@ def present(cluster: Cluster) -> float:
     return cluster.total(RUNNING) + cluster.total(WAITING)
 
 
-def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None:
+def test_a_killed_replica_loses_only_what_it_has_shown(
+    cluster: Cluster, store: str | None, keys: Mapping[str, str]
+) -> None:
+    """Its key may have just as many requests at once as there are, so that none of them may count twice."""
     answers: list[tuple[int, bytes]] = []
-    short = endless(max_tokens=50)
-    askers = [threading.Thread(target=lambda: answers.append(cluster.ask(PATH, short))) for _ in range(2)]
+    short, key = endless(max_tokens=50), keys[LIMITED]
+    askers = [threading.Thread(target=lambda: answers.append(cluster.ask(PATH, short, key))) for _ in range(2)]
     with ExitStack() as stack:
-        streams = {stack.enter_context(shown_stream(cluster)): b"" for _ in range(6)}
+        streams = {stack.enter_context(shown_stream(cluster, key)): b"" for _ in range(6)}
         for number in (7, 8):
-            stack.enter_context(cluster.send(PATH, endless()))
+            stack.enter_context(cluster.send(PATH, endless(), key))
             eventually(lambda number=number: cluster.total(RUNNING) == number)
         for number, asker in enumerate(askers, 1):  # all slots are taken
             asker.start()
@@ -131,19 +135,29 @@ def test_a_killed_replica_loses_only_what_it_has_shown(cluster: Cluster) -> None
 
         cluster.kill_replica()
 
-        eventually(lambda: present(cluster) == 10 - len(ends_of(streams)))
+        eventually(lambda: present(cluster) == MOST_REQUESTS - len(ends_of(streams)))
         ends = ends_of(streams)
     for asker in askers:
         asker.join()
+    assert store is None or used(store)["finished"] == (2, 100)
     assert 2 <= len(ends) <= 4  # one replica has had four slots, two of which may not have streamed
     assert all(b'"code":"engine_died"' in end and b"[DONE]" not in end for end in ends)
     assert [status for status, _ in answers] == [200, 200]
     assert {json.loads(answer)["usage"]["completion_tokens"] for _, answer in answers} == {50}
+    if store is not None:
+        eventually(lambda: sum(requests for requests, _ in used(store).values()) == MOST_REQUESTS - len(ends))
 
 
-def shown_stream(cluster: Cluster, **fields: object) -> socket.socket:
+def used(store: str) -> dict[str, tuple[int, int]]:
+    """Return the number of the limited key's requests and of their generated tokens, by outcome."""
+    rows = "SELECT outcome, count(*), sum(completion_tokens) FROM usage WHERE key_id = %s GROUP BY outcome"
+    with psycopg.connect(store) as connection:
+        return {outcome: (number, int(tokens)) for outcome, number, tokens in connection.execute(rows, (LIMITED,))}
+
+
+def shown_stream(cluster: Cluster, key: str | None = None, **fields: object) -> socket.socket:
     """Return the connection of a stream whose first event has come."""
-    stream = cluster.send(PATH, endless(stream=True, **fields))
+    stream = cluster.send(PATH, endless(stream=True, **fields), key)
     while b"data: {" not in stream.recv(65_536):
         pass
     return stream
@@ -189,7 +203,8 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"x-request-id": "mine"}])
 def test_a_response_has_one_request_id(cluster: Cluster, given: dict[str, str]) -> None:
-    response = httpx.get(f"http://127.0.0.1:{cluster.port}/v1/models", headers=given, timeout=GUARD)
+    headers = {"authorization": f"Bearer {cluster.key}", **given}
+    response = httpx.get(f"http://127.0.0.1:{cluster.port}/v1/models", headers=headers, timeout=GUARD)
     assert response.status_code == 200
     (request_id,) = response.headers.get_list("x-request-id")
     assert request_id == given.get("x-request-id", request_id)

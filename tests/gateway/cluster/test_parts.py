@@ -17,6 +17,7 @@ from gateway.cluster.host import Host
 from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest
 from gateway.cluster.scaling import policy, replicas_for
+from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import ClusterSettingsError, check_for_cluster, forgets_responses, shares
 from gateway.residency.memory import Memory
 from tests.models import model_path
@@ -197,3 +198,29 @@ async def test_a_failure_of_the_application_reaches_the_reader() -> None:
     exchange = Exchange(app, ForwardedRequest({"type": "http"}, b""))
     with pytest.raises(ValueError, match="a defect"):
         _ = [messages async for messages in exchange.responses()]
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_response_is_complete_once_its_charges_are_stored(*, left: bool) -> None:
+    stored = anyio.Event()
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await send({"type": "http.response.body", "body": b"last"})
+
+    exchange = Exchange(SettledResponses(app, stored.wait), ForwardedRequest({}, b""))
+    seen: list[bytes] = []
+
+    async def read() -> None:
+        async for messages in exchange.responses():
+            seen.extend(message["body"] for message in messages if "body" in message)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        assert seen == [b"first"]
+        if left:
+            exchange.leave()
+        stored.set()
+    assert seen == [b"first", b"last"]
