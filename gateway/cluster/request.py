@@ -1,13 +1,12 @@
 """A request on its way from the ingress to a replica."""
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from starlette.types import Message, Scope
 
-from gateway.middleware.caller import CHARGES
+from gateway.middleware.caller import UNIQUE_ID, new_unique_id
 from gateway.middleware.request_id import HEADER
 
 Messages: TypeAlias = Sequence[Message]
@@ -53,8 +52,8 @@ ANYWHERE = Placement()
 
 
 def forwarded(scope: Scope, body: bytes, request_id: str) -> ForwardedRequest:
-    """Return a request for another process. It keeps its id there, and gets one for its charges on all replicas."""
+    """Return a request for another process. It keeps its id there, and has one unique id on all replicas."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != HEADER]
     parts = {name: scope[name] for name in _PARTS if name in scope}
     headers.append((HEADER, request_id.encode()))
-    return ForwardedRequest({**parts, "headers": headers, CHARGES: secrets.token_hex(16)}, body)
+    return ForwardedRequest({**parts, "headers": headers, UNIQUE_ID: new_unique_id()}, body)

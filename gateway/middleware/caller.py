@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -20,8 +20,8 @@ from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
 
 _KEY = "llama_gateway.caller"
-CHARGES = "llama_gateway.charges"
-"""Key of an ASGI scope: the id of the request's charges, if another process has given it one."""
+UNIQUE_ID = "llama_gateway.unique_id"
+"""Key of an ASGI scope: the unique id of the request, if another process has given it one."""
 CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 """Headers by which clients of OpenAI's API and of Anthropic's authenticate."""
 NO_CREDENTIALS = blake2b(b"", digest_size=16).hexdigest()
@@ -76,21 +76,9 @@ class Closing:
         self.reason, self.cause, self.error = other.reason, other.cause, other.error
 
 
-class ChargeIds:
-    """Ids under which the parts of one request are charged and stored as usage.
-
-    A request that runs again on another gateway, because the first one has died, has the same ids there, so that it
-    counts once. Unlike the request's id, no client can choose them.
-    """
-
-    def __init__(self, request: str | None = None) -> None:
-        """Begin a request. Without an id of its charges it gets one."""
-        self._request = request or secrets.token_hex(16)
-        self._numbers = count(1)
-
-    def next(self) -> str:
-        """Return the id of the next part. The order of the parts is the same on every gateway."""
-        return f"{self._request}-{next(self._numbers):x}"
+def new_unique_id() -> str:
+    """Return an id that no other request has."""
+    return secrets.token_hex(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +107,11 @@ class Caller:
     """Body of the request, until `release_body`."""
     held: ExitStack = field(default_factory=ExitStack)
     """Closed when the request has ended: holds its model in memory."""
-    charge_ids: ChargeIds = field(default_factory=ChargeIds)
-    """Ids of its charges."""
+    unique_id: str = field(default_factory=new_unique_id)
+    """Unique id of the request, which no client can choose. It has the same one where it runs again because the first
+    gateway has died, so that it counts once."""
+    numbers: Iterator[int] = field(default_factory=count)
+    """Numbers of its records. Their order is the same wherever the request runs."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
 

@@ -13,12 +13,12 @@ from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body import ClientGoneError, body_once, read_body
 from gateway.middleware.body_budget import Body, BodyBudget
 from gateway.middleware.caller import (
-    CHARGES,
+    UNIQUE_ID,
     Caller,
     Cause,
-    ChargeIds,
     client_of,
     digest_of_credentials,
+    new_unique_id,
     with_caller,
 )
 from gateway.middleware.conventions import OPENAI, Conventions
@@ -147,7 +147,7 @@ class RequestScope:
             conventions=self._conventions_for(scope["path"]),
             exchange=_exchange(scope, request_id, Content() if self._keep_content else None),
             body=Body(self._budget),
-            charge_ids=ChargeIds(scope.get(CHARGES)),
+            unique_id=scope.get(UNIQUE_ID) or new_unique_id(),
             reply_headers=[(HEADER, request_id.encode())],
         )
 

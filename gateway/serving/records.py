@@ -111,7 +111,7 @@ class RequestRecord:
     """Finish reason of each choice that finished."""
 
     def __post_init__(self) -> None:
-        self.id = self.caller.charge_ids.next()
+        self.id = f"{self.caller.unique_id}-{next(self.caller.numbers)}"
 
 
 RecordObserver: TypeAlias = Callable[[RequestRecord], None]

@@ -24,7 +24,7 @@ class Histories:
         """
         if asked.conversation_id is None or not asked.store:
             return NoTurn(), await self.read(caller, asked)
-        turn, history = await self._conversations.begin(caller.credentials, asked.conversation_id)
+        turn, history = await self._conversations.begin(caller.credentials, asked.conversation_id, caller.unique_id)
         caller.held.callback(turn.abandon)
         return turn, history
 

@@ -105,8 +105,17 @@ class ConversationStore(Protocol):
         """Return all items. Raises `RequestError` if they are too large for one request."""
         ...
 
-    async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
-        """Begin a turn, and return it with all items. Raises `RequestError` as `read`, and during another turn."""
+    async def begin(self, owner: str, conversation_id: str, request: str = "") -> tuple[Turn, Sequence[EncodedItem]]:
+        """Begin a turn, and return it with all items. Raises `RequestError` as `read`, and during another turn.
+
+        A request that runs again because its gateway has died takes over the turn that it began there.
+
+        Args:
+            owner: owner of the conversation.
+            conversation_id: its id.
+            request: unique id of the request; empty for one that never runs again. A store in the memory of one process
+                needs none.
+        """
         ...
 
 

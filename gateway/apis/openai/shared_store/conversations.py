@@ -22,7 +22,7 @@ from gateway.apis.openai.conversations.store import (
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.pages import ItemPage, Page, unknown_after
 from gateway.apis.openai.shared_store.entries import add_items, id_of, lock, make_room, use
-from gateway.apis.openai.shared_store.presence import Presence
+from gateway.apis.openai.shared_store.presence import Presence, same_request
 from gateway.apis.openai.shared_store.records import ADD_ENTRY, read_items
 from gateway.apis.openai.shared_store.storage import Storage
 from gateway.apis.openai.stores import Bounds
@@ -145,8 +145,8 @@ class SharedConversations(ConversationStore):
         )
 
     @override
-    async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
-        entry, name = id_of(conversation_id), self._presence.new_turn()
+    async def begin(self, owner: str, conversation_id: str, request: str = "") -> tuple[Turn, Sequence[EncodedItem]]:
+        entry, name = id_of(conversation_id), self._presence.new_turn(request)
 
         def work(execute: Execute, _head: Conversation) -> Sequence[EncodedItem]:
             items = self._read(execute, entry)
@@ -203,11 +203,15 @@ class SharedConversations(ConversationStore):
                 raise conversation_not_found(conversation_id)
             use(execute, owner, [id_of(conversation_id)])
             ((head, current),) = found
-            if turn is not None and current not in {None, turn} and not self._presence.is_over(current):
+            if turn is not None and current is not None and not self._may_follow(turn, current):
                 raise locked()
             return work(execute, orjson.loads(head))
 
         return await self._storage.run(run)
+
+    def _may_follow(self, turn: str, current: str) -> bool:
+        """Return True if a turn may replace the current one: that of the same request, or one that is over."""
+        return same_request(turn, current) or self._presence.is_over(current)
 
     async def _change(
         self, owner: str, conversation_id: str, work: Callable[[Execute, Conversation], T], *, turn: str | None = None
@@ -241,7 +245,12 @@ class UnlockedConversations(SharedConversations):
     """Keeps conversations for a process that only wants to know what a turn would begin with."""
 
     @override
-    async def begin(self, owner: str, conversation_id: str) -> tuple[Turn, Sequence[EncodedItem]]:
+    async def begin(
+        self,
+        owner: str,
+        conversation_id: str,
+        request: str = "",
+    ) -> tuple[Turn, Sequence[EncodedItem]]:
         return NoTurn(), await self.read(owner, conversation_id)
 
 

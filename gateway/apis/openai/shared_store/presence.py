@@ -30,6 +30,12 @@ OWN = "SELECT id, cancelled FROM stored_running WHERE gateway = ?"
 LEAVE = "DELETE FROM stored_gateways WHERE id = ?"
 
 
+def same_request(turn: str, other: str) -> bool:
+    """Return True for the names of two turns that one request has begun, on one gateway or on two."""
+    request = turn.rpartition("-")[2]
+    return turn == other or bool(request and request == other.rpartition("-")[2])
+
+
 @dataclass(slots=True)
 class _Announced:
     """A background response of this gateway."""
@@ -82,9 +88,9 @@ class Presence:
         """Expect a background response no longer."""
         self._announced.pop(response, None)
 
-    def new_turn(self) -> str:
-        """Return the name of a new turn of this gateway. It lasts until `forget_turn` or `abandon`."""
-        turn = f"{self.gateway}-{secrets.token_hex(8)}"
+    def new_turn(self, request: str) -> str:
+        """Return the name of a new turn of this gateway for a request. It lasts until `forget_turn` or `abandon`."""
+        turn = f"{self.gateway}-{secrets.token_hex(8)}-{request}"
         self._turns.add(turn)
         return turn
 

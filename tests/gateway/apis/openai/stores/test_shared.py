@@ -180,6 +180,25 @@ async def test_the_turn_of_a_dead_gateway_ends_with_its_lease(url: str) -> None:
     await bench.close()
 
 
+async def test_a_request_that_runs_again_takes_its_turn_from_the_dead_gateway(url: str) -> None:
+    bench = SharedBench(url)
+    dead = await bench.open()
+    conversation = await created(dead, "a")
+    late, _ = await dead.conversations.begin(OWNER, conversation, "request-1")
+    living = await open_shared_stores(url, BOUNDS)
+    for other in ("", "request-2"):
+        with pytest.raises(RequestError):
+            await living.conversations.begin(OWNER, conversation, other)
+    turn, history = await living.conversations.begin(OWNER, conversation, "request-1")
+    assert [item.id for item in history] == ["a"]
+    await late.end(items("late"))
+    await turn.end(items("b"))
+    assert await ids(living, conversation) == ["a", "b"]
+    async with living.open():
+        """Close it."""
+    await bench.close()
+
+
 async def test_a_gateway_that_stops_leaves_no_turn(url: str) -> None:
     bench = SharedBench(url)
     living = await bench.open()
