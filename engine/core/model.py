@@ -45,6 +45,14 @@ class ModelTraits:
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 
     @property
+    def shares_cells(self) -> bool:
+        """True if a copied prefix takes no cells.
+
+        Not with a sliding window: a cell of two sequences is not free again when the window of both has left it.
+        """
+        return self.pool is not None and not self.windowed
+
+    @property
     def needs_checkpoints(self) -> bool:
         """True if some cells are reused only up to checkpoints."""
         return not self.can_trim or self.windowed

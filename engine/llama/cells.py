@@ -54,7 +54,7 @@ class SlotCells:
 
         There `llama_memory_seq_cp` would copy the full size of a slot.
         """
-        if self._model.traits.pool is not None:
+        if self._model.traits.shares_cells:
             self._context.share(copy.source, copy.target, copy.tokens if self._model.traits.can_trim else -1)
             return
         self._fill(copy.target, read_state(self._context.handle, copy.source), copy.tokens)

@@ -100,7 +100,7 @@ class LlamaModel:
             needs_flash = config.hardware.split_mode == "tensor"
             attention = choose_attention(needs_flash or config.flash_attention, max(keys))
             self.attention = on_devices(attention) if load.placement.offloads else attention
-            check_cell_types(config, keys, values, self.attention, window=self.window)
+            check_cell_types(config, keys, values, self.attention)
             self.backend_sampling = choose_backend_sampling(config, load.placement)
             sampled = replace(config, backend_sampling=self.backend_sampling is not False)
             self.memory = self._plan_memory(handle, sampled, load, params, _rooms(handle, config, load, log, available))

@@ -53,9 +53,17 @@ class Served:
     """A model behind its scheduler, as the engine process runs it."""
 
     def __init__(
-        self, stack: ExitStack, family: str, *, slots: int = 3, store: int = 2**26, prefix_dir: str | None = None
+        self,
+        stack: ExitStack,
+        family: str,
+        *,
+        slots: int = 3,
+        store: int = 2**26,
+        prefix_dir: str | None = None,
+        unified: bool = False,
     ) -> None:
         config = EngineConfig(
+            kv_unified=unified,
             model=str(family_model(family)),
             slots=slots,
             context=1024,

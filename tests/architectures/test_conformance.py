@@ -20,24 +20,32 @@ SLOTS = 4
 STORE = 2**26
 AS_BY_DEFAULT = ("plain", "gemma-3", "qwen-3.5", "lfm-2")
 """Families that are also tested with flash attention and cells in half precision."""
+WINDOWS = ("gemma-2", "gemma-3")
+"""Families that are also tested where slots share their cells."""
 CASES = [
-    *((family.name, True) for family in FAMILIES),
-    *((name, False) for name in AS_BY_DEFAULT),
+    *((family.name, "") for family in FAMILIES),
+    *((name, "by-default") for name in AS_BY_DEFAULT),
+    *((name, "unified") for name in WINDOWS),
 ]
 
 
 @pytest.fixture(
     scope="module",
     params=quick_for_some(CASES, itemgetter(0)),
-    ids=lambda case: case[0] if case[1] else f"{case[0]}-by-default",
+    ids=lambda case: "-".join(filter(None, case)),
 )
 def shared(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    name, exact = request.param
+    name, kind = request.param
     config = EngineConfig(
-        model=str(family_model(name)), slots=SLOTS, context=CONTEXT // 2, threads=1, prefix_store=STORE
+        model=str(family_model(name)),
+        slots=SLOTS,
+        context=CONTEXT // 2,
+        kv_unified=kind == "unified",
+        threads=1,
+        prefix_store=STORE,
     )
     with ExitStack() as stack:
-        yield Engine(config, stack, exact=exact)
+        yield Engine(config, stack, exact=kind != "by-default")
 
 
 @pytest.fixture

@@ -10,28 +10,31 @@ from engine.llama.memory import plan
 from tests.architectures.conversations import REASONING, Chat, Served, words
 from tests.architectures.families import FAMILIES, Memory, quick_for_some
 
-SHAPES = [(family.name, True) for family in FAMILIES]
-SHAPES += [(family.name, False) for family in FAMILIES if family.memory is Memory.WINDOW]
+FULL, SHORT, UNIFIED = "full windows", "windows only", "unified"
+SHAPES = [(family.name, FULL) for family in FAMILIES]
+SHAPES += [(family.name, kind) for family in FAMILIES if family.memory is Memory.WINDOW for kind in (SHORT, UNIFIED)]
 SLACK = 8
 """Tokens beside a checkpoint that may be computed again: the cut of the text, and the words that open an answer."""
 
 
-def title(shape: tuple[str, bool]) -> str:
-    name, full = shape
-    return name if full else f"{name} (windows only)"
+def title(shape: tuple[str, str]) -> str:
+    name, kind = shape
+    return name if kind == FULL else f"{name} ({kind})"
 
 
 @pytest.fixture(params=quick_for_some(SHAPES, itemgetter(0)), ids=title)
-def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name, full = request.param
-    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: full)
-    return str(name)
+def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
+    """Return a family, and whether its slots share their cells."""
+    name, kind = request.param
+    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: kind == FULL)
+    return str(name), kind == UNIFIED
 
 
 @pytest.fixture
-def served(shape: str) -> Iterator[Served]:
+def served(shape: tuple[str, bool]) -> Iterator[Served]:
+    name, unified = shape
     with ExitStack() as stack:
-        yield Served(stack, shape)
+        yield Served(stack, name, unified=unified)
 
 
 def size(served: Served, text: str) -> int:

@@ -52,11 +52,12 @@ REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
     "fake with windows": partial(open_fake, windowed=True),
     "hybrid": lambda stack: open_llama(stack, family_model("jamba")),
     "windows": lambda stack: open_llama(stack, family_model("gemma-2")),
+    "unified windows": lambda stack: open_unified(stack, family_model("gemma-2")),
 }
 
 
-def open_unified(stack: ExitStack) -> Pair:
-    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1, kv_unified=True)
+def open_unified(stack: ExitStack, path: Path | None = None) -> Pair:
+    config = EngineConfig(model=str(path or model_path()), slots=SLOTS, context=CONTEXT, threads=1, kv_unified=True)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
     return model, stack.enter_context(LlamaRunner(model, config))
 

@@ -15,7 +15,7 @@ class _Run:
 
 
 class CellPool:
-    """Counts the cells of a unified cache. A copied prefix takes none: both sequences have the same cells.
+    """Counts the cells of a unified cache. If cells are shared, a copied prefix takes none.
 
     Only shared prefixes are recorded; all further tokens of a slot have cells of their own.
     """
@@ -23,8 +23,12 @@ class CellPool:
     cells: int
     """Number of cells of all slots together."""
 
-    def __init__(self, cells: int) -> None:
+    shared: bool
+    """True if a copied prefix is the same cells once more."""
+
+    def __init__(self, cells: int, *, shared: bool = True) -> None:
         self.cells = cells
+        self.shared = shared
         self._shared: dict[int, list[_Run]] = {}
 
     def record(self, changes: Iterable[CellChange]) -> None:
@@ -37,7 +41,7 @@ class CellPool:
                     self._shared[seq_id] = self._first(seq_id, tokens)
                 case Restore(_, seq_id, _):
                     self._shared[seq_id] = []
-                case Copy(source, target, tokens):
+                case Copy(source, target, tokens) if self.shared:
                     self._share(source, target, tokens)
 
     def used(self, sizes: Mapping[int, int]) -> int:

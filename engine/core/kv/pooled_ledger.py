@@ -1,15 +1,16 @@
 """The ledger of a unified cache: all slots share their cells, so that one sequence may use those of idle slots."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from typing_extensions import override
 
 from engine.core.kv.cell_changes import CellChange
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.pool import CellPool
-from engine.core.kv.prefix import StoredPrefix
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
+from engine.core.kv.reuse import PrefixSource
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -41,13 +42,12 @@ class PooledLedger(KVLedger):
 
     @override
     def copy_prefix(self, sequence: Sequence) -> bool:
-        best = self.best_source(sequence)
-        source = best.source if best else None
-        if isinstance(source, StoredPrefix) and not self.make_room(source.size):
+        if not self._make_room_for_copy(sequence):
             return True
+        best = self.best_source(sequence)
         copied = self._copied
         done = super().copy_prefix(sequence)
-        if isinstance(source, Slot):
+        if best is not None and self._shares(best.source):
             self._copied = copied  # sharing cells takes no time
         return done
 
@@ -56,7 +56,7 @@ class PooledLedger(KVLedger):
         growth = self._pool.cells // (GROWTH * len(self.slots))
         held = {one.seq_id: one.computed for one in running}
         best = self.best_source(sequence)
-        shares = best is not None and isinstance(best.source, Slot) and best.source.holder is not None
+        shares = best is not None and self._shares(best.source) and best.source.holder is not None
         own = len(sequence.tokens) - (best.tokens if best and shares else 0)
         coming = sum(one.pending + growth for one in running)
         return self._used(held) + coming + own + growth <= self._pool.cells
@@ -77,6 +77,21 @@ class PooledLedger(KVLedger):
         self._recorded = 0
         return super().take_changes()
 
+    def _make_room_for_copy(self, sequence: Sequence) -> bool:
+        """Evict prefixes until the best source can be copied. Return whether it can."""
+        while best := self.best_source(sequence):
+            if self._shares(best.source):
+                break
+            if not self.make_room(best.source.size):
+                return False
+            if self.best_source(sequence) == best:
+                break  # otherwise it was evicted itself
+        return True
+
+    def _shares(self, source: PrefixSource) -> TypeGuard[Slot]:
+        """Return True if a copy of this source takes no cells."""
+        return self._pool.shared and isinstance(source, Slot)
+
     def _used(self, sizes: dict[int, int]) -> int:
         """Return the number of cells of slots that hold so many tokens."""
         self._record()
@@ -94,4 +109,4 @@ def make_ledger(
     """Return the ledger of a cache of this kind."""
     if traits.pool is None:
         return KVLedger(slots, traits, store, files)
-    return PooledLedger(slots, traits, store, files, CellPool(traits.pool))
+    return PooledLedger(slots, traits, store, files, CellPool(traits.pool, shared=traits.shares_cells))

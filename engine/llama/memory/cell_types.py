@@ -39,9 +39,7 @@ CELL_TYPES: dict[KVType, CellType] = {
 }
 
 
-def check_cell_types(
-    config: EngineConfig, keys: Collection[int], values: Collection[int], kind: Attention, *, window: int = 0
-) -> None:
+def check_cell_types(config: EngineConfig, keys: Collection[int], values: Collection[int], kind: Attention) -> None:
     """Check that a model can have cells as configured. llama.cpp would return no reason, or die.
 
     Args:
@@ -49,16 +47,10 @@ def check_cell_types(
         keys: sizes of the keys in one head.
         values: sizes of the values in one head.
         kind: the attention implementation.
-        window: tokens of the sliding window; 0 without one.
 
     Raises:
         LoadError: it cannot.
     """
-    if config.kv_unified and window:
-        raise LoadError(
-            "--kv-unified cannot be used with this model, which has a sliding window: a restored window takes cells "
-            "that are not counted"
-        )
     for flag, name, sizes, part in (("k", config.kv_type_k, keys, "key"), ("v", config.kv_type_v, values, "value")):
         block = CELL_TYPES[name].block
         if wrong := [size for size in sizes if size % block]:

@@ -86,8 +86,8 @@ def plan_memory(
         trained: the training context of the model.
         simulation: simulates the memory.
         rooms: the memory of each device.
-        windowed: whether the model has sliding windows. It keeps the cells of all tokens if defaults may take the
-            memory for the whole context.
+        windowed: whether the model has sliding windows. It keeps the cells of all tokens if each slot has its own, and
+            if defaults may take the memory for the whole context.
         recurrent: whether the model has a recurrent state. Slots keep as many snapshots as draft tokens need if
             llama.cpp can for the model, and if they take little of the memory.
 
@@ -99,7 +99,8 @@ def plan_memory(
     full_windows = True
     each = _token_bytes(config, attention, simulation, full_windows=True)
     need = _need(config, attention, simulation, full_windows=True)
-    if windowed and not fits_full_windows(config.slots, wanted, need, each, rooms):
+    # In a unified cache, llama.cpp writes over the cells behind the windows of other sequences, also in full ones.
+    if windowed and (config.kv_unified or not fits_full_windows(config.slots, wanted, need, each, rooms)):
         full_windows = False
         each = _token_bytes(config, attention, simulation, full_windows=False)
         need = _need(config, attention, simulation, full_windows=False)

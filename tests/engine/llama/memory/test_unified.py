@@ -1,8 +1,11 @@
 """Slots that share their cells, with llama.cpp."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import llama_cpp
 import pytest
 
 from engine.config import EngineConfig
@@ -12,15 +15,17 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
 from engine.core.step import Outcome
 from engine.core.turns import Turns
-from engine.errors import LoadError
 from engine.events import Finished
 from engine.info import EngineMetrics
+from engine.llama.batch import Batch
+from engine.llama.context import LlamaContext
+from engine.llama.memory.parameters import BATCH_ROWS, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.worker.admission import admit
 from tests.architectures.engine import ALTERNATIVES, check_equal
-from tests.architectures.families import FAMILIES, Memory, quick_for_some
+from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once
 from tests.models import model_path
@@ -28,9 +33,9 @@ from tests.repeat import thorough
 
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 CELLS = 1024
-
-
 SLOTS = 4
+WINDOWED = ("gemma-2", "gemma-3")
+"""Families with sliding windows whose long answers rounding does not change."""
 
 
 def config(path: Path) -> EngineConfig:
@@ -96,7 +101,7 @@ def test_sequences_together_answer_as_alone(model: LlamaModel) -> None:
     assert metrics.restored_tokens > 0
 
 
-@pytest.mark.parametrize("family", quick_for_some(one.name for one in FAMILIES if one.memory is not Memory.WINDOW))
+@pytest.mark.parametrize("family", quick_for_some(one.name for one in FAMILIES))
 def test_every_family_shares_cells(family: str) -> None:
     path = family_model(family)
     with LlamaModel(config(path), lambda _share: None) as model:
@@ -106,11 +111,48 @@ def test_every_family_shares_cells(family: str) -> None:
         check_alike(together, alone)
 
 
+@thorough
+@pytest.mark.parametrize("family", WINDOWED)
+def test_sequences_of_windows_together_answer_as_alone(family: str) -> None:
+    """They outgrow the cache, go back to checkpoints, and are preempted, saved, restored and copied."""
+    path = family_model(family)
+    with LlamaModel(config(path), lambda _share: None) as model:
+        assert not model.traits.can_trim
+        requests = [(prompt(20 + 10 * (at % 5), "Once" if at % 2 else f"Day {at % 3}"), 200) for at in range(16)]
+        together, metrics = answers(model, requests, at_a_time=8, path=path)
+        alone = [answers(model, [request], at_a_time=1, path=path)[0][0] for request in requests]
+        check_alike(together, alone)
+        assert metrics.preempted > 0
+        assert metrics.restored_tokens > 0
+
+
+@pytest.mark.parametrize("unified", [False, True])
+def test_llama_cpp_writes_over_full_windows_of_others_only_in_a_unified_cache(*, unified: bool) -> None:
+    """So the windows of a unified cache are never full ones: a prefix could not be cut back to."""
+    settings = replace(config(family_model("gemma-3")), kv_unified=unified)
+    with ExitStack() as stack:
+        model = stack.enter_context(LlamaModel(settings, lambda _share: None))
+        params = context_params(settings, CELLS, model.attention, full_windows=True)
+        context = stack.enter_context(LlamaContext(model, settings, params, purpose="a test"))
+        memory = llama_cpp.llama_get_memory(context.handle)
+        batch = Batch(BATCH_ROWS, model.info.vocabulary)
+
+        def compute(seq_id: int, start: int, count: int) -> None:
+            batch.clear()
+            batch.add([10] * count, seq_id=seq_id, start=start, output=True)
+            assert context.decode(batch) is Outcome.DONE
+
+        def first() -> int:
+            return int(llama_cpp.llama_memory_seq_pos_min(memory, 1))
+
+        compute(0, 0, 100)
+        compute(1, 0, 100)
+        assert first() == 0
+        context.remove(0, 50)
+        compute(0, 50, 100)
+        assert (first() > 0) == unified
+
+
 def check_alike(ends: list[Finished], others: list[Finished]) -> None:
     for end, other in zip(ends, others, strict=True):
         check_equal(end.details, other.details)
-
-
-def test_a_model_with_a_sliding_window_is_refused() -> None:
-    with pytest.raises(LoadError, match="--kv-unified"):
-        LlamaModel(config(family_model("gemma-3")), lambda _share: None)
