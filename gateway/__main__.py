@@ -21,6 +21,7 @@ from anyio.abc import TaskStatus
 from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
+from gateway.cluster.environment import set_for_local_ray
 from gateway.commands import run_command
 from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
@@ -121,7 +122,7 @@ def serve_cluster(settings: Settings) -> ExitCode:
     """Serve with a cluster on this machine until a signal arrives."""
     if find_spec("ray") is None:
         return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # otherwise lines that differ only in numbers are left out
+    set_for_local_ray(os.environ)
     from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
     from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
 

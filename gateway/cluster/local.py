@@ -21,7 +21,6 @@ APPLICATION = "llama-gateway"
 """Name of the application in Ray."""
 OBJECT_STORE = 80 * 2**20
 """Bytes of Ray's shared memory, which must be at least 75 MiB. Requests and answers are too small for it."""
-LOCAL = "127.0.0.1"
 POLL = 0.2
 """Seconds between two questions whether the application has stopped."""
 
@@ -63,18 +62,12 @@ def serve_locally(settings: Settings) -> None:
 
 
 def start_ray(cpus: int) -> None:
-    """Start Ray on this machine alone, as if it had so many CPUs.
-
-    By default, Ray lowers the priority of all its processes but this one. On a busy machine they would hardly run, and
-    its proxy would not start in time.
-    """
-    os.environ.setdefault("RAY_worker_niceness", "0")
+    """Start Ray on this machine alone, as if it had so many CPUs. The environment must be that of `LOCAL_RAY`."""
     ray.init(
         address="local",
         num_cpus=cpus,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
-        _node_ip_address=LOCAL,
         logging_level=logging.WARNING,
     )
 
