@@ -31,7 +31,7 @@ from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.reloading import Reloadable, SettingsReload, log_level_of, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
+from gateway.server.listen import ListenError, Listening, close, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -123,14 +123,20 @@ def serve_cluster(settings: Settings) -> ExitCode:
     if find_spec("ray") is None:
         return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
     set_for_local_ray(os.environ)
+    from gateway.cluster.health import DeploymentFailedError  # noqa: PLC0415
     from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
     from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
 
     try:
         anyio.run(check_stores, settings)
+        close(listen_all((settings.host, settings.port), None))  # Ray's proxy would find later that they are taken
         serve_locally(settings)
     except (ClusterSettingsError, StorageError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
+    except ListenError as error:
+        return exit_with(ExitCode.LISTEN, str(error))
+    except DeploymentFailedError as error:
+        return exit_with(ExitCode.LOAD, str(error))
     return ExitCode.STOPPED
 
 

@@ -47,21 +47,31 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         SettingsError: a setting is invalid.
         ClusterSettingsError: a setting has no effect in a cluster.
     """
-    return application(read_settings(["serve", *_flags(args)], os.environ))
+    settings = read_settings(["serve", *_flags(args)], os.environ)
+    return application(settings, parts_of(settings))
 
 
-def application(settings: Settings) -> serve.Application:
-    """Return the application for some settings.
+def parts_of(settings: Settings) -> dict[str, ModelShare]:
+    """Return the deployments of the models, by the names of the models, for machines like this one.
 
     Raises:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     check_for_cluster(settings)
+    return shares(settings, machine_budget(settings.models_memory, settings.models_gpu_memory))
+
+
+def application(settings: Settings, parts: Mapping[str, ModelShare]) -> serve.Application:
+    """Return the application for some settings.
+
+    Args:
+        settings: name all models.
+        parts: deployments of the models.
+    """
     if forgets_responses(settings):
         logger.warning("stored responses and conversations are those of one replica: --responses-store shares them")
-    budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
     secret = secrets.token_bytes(SECRET_BYTES)  # of one application: an update replaces all of its parts
-    models = {name: _model(share, secret) for name, share in shares(settings, budget).items()}
+    models = {name: _model(share, secret) for name, share in parts.items()}
     ingress = serve.deployment(
         name=INGRESS,
         max_ongoing_requests=MOST_FORWARDED,

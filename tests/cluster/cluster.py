@@ -151,13 +151,12 @@ def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, **LOCAL_RAY, "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0"}
     with (
         log.open("wb") as errors,
         subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.driver", str(port)],
             cwd=_ROOT,
-            env={**environment, "PYTHONPATH": str(_ROOT)},
+            env=ray_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -171,6 +170,12 @@ def running_cluster(log: Path, **settings: object) -> Iterator[Cluster]:
         finally:
             assert driver.stdin is not None
             driver.stdin.close()
+
+
+def ray_environment() -> dict[str, str]:
+    """Return the environment of a process that starts Ray, with a token of its own."""
+    own = {"RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(_ROOT)}
+    return {**os.environ, **LOCAL_RAY, **own}
 
 
 def eventually(condition: Any) -> Any:
