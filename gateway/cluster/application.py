@@ -102,7 +102,8 @@ def _model(share: ModelShare, secret: bytes) -> serve.Application:
         logging_config=LoggingConfig(enable_access_log=False),  # the gateway has its own; and ingresses ask often
         **_replicas(settings),
     )
-    # Routers that do not know of each other may also use the reserved places. Then requests wait in the replica.
+    # A burst, and routers that do not know of each other, may also use the reserved places. Then requests wait in the
+    # replica.
     own = replaced(settings, {"queue_limit": settings.queue_limit + RESERVED})
     return deployment(ModelReplica).bind(own, secret)
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,6 +170,34 @@ async def test_a_burst_is_refused_only_as_far_as_there_is_no_place() -> None:
         for _ in range(10):
             tasks.start_soon(request)
     assert outcomes == ["queue_full"] * 7 + ["one"] * 3
+
+
+async def test_no_more_wait_than_may_if_replicas_have_accepted_more_than_they_have_places_for() -> None:
+    room, free, refused = WaitingRoom(3, 60, lambda: 4), anyio.Event(), anyio.Event()
+    codes: list[str | None] = []
+
+    async def accepted() -> str:
+        await free.wait()
+        return "one"
+
+    async def request(*, at_once: bool) -> None:
+        with room.entered():
+            if not at_once:
+                try:
+                    await room.wait(accepted())
+                except Busy as full:
+                    codes.append(full.code)
+                    if len(codes) == 5:
+                        refused.set()
+            await free.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(14):
+            tasks.start_soon(partial(request, at_once=number < 6))
+        await refused.wait()
+        assert room.waiting == 3
+        free.set()
+    assert codes == ["queue_full"] * 5
 
 
 async def test_a_request_waits_only_so_long() -> None:
