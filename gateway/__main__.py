@@ -21,6 +21,7 @@ from anyio.abc import TaskStatus
 from engine import EngineState, embedded_model
 from engine.logs import configure
 from gateway.cli import SettingsError, read_settings
+from gateway.cluster.environment import set_for_local_ray
 from gateway.commands import run_command
 from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
@@ -30,7 +31,7 @@ from gateway.middleware.request_id import current_request_id, current_trace_id
 from gateway.reloading import Reloadable, SettingsReload, log_level_of, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
-from gateway.server.listen import ListenError, Listening, is_local, listen_all, url
+from gateway.server.listen import ListenError, Listening, close, is_local, listen_all, url
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -121,15 +122,21 @@ def serve_cluster(settings: Settings) -> ExitCode:
     """Serve with a cluster on this machine until a signal arrives."""
     if find_spec("ray") is None:
         return exit_with(ExitCode.SETTINGS, '--ray needs its package: pip install "llama-gateway[ray]"')
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # otherwise lines that differ only in numbers are left out
+    set_for_local_ray(os.environ)
+    from gateway.cluster.health import DeploymentFailedError  # noqa: PLC0415
     from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
     from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
 
     try:
         anyio.run(check_stores, settings)
+        close(listen_all((settings.host, settings.port), None))  # Ray's proxy would find later that they are taken
         serve_locally(settings)
     except (ClusterSettingsError, StorageError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
+    except ListenError as error:
+        return exit_with(ExitCode.LISTEN, str(error))
+    except DeploymentFailedError as error:
+        return exit_with(ExitCode.LOAD, str(error))
     return ExitCode.STOPPED
 
 

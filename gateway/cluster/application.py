@@ -47,21 +47,31 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         SettingsError: a setting is invalid.
         ClusterSettingsError: a setting has no effect in a cluster.
     """
-    return application(read_settings(["serve", *_flags(args)], os.environ))
+    settings = read_settings(["serve", *_flags(args)], os.environ)
+    return application(settings, parts_of(settings))
 
 
-def application(settings: Settings) -> serve.Application:
-    """Return the application for some settings.
+def parts_of(settings: Settings) -> dict[str, ModelShare]:
+    """Return the deployments of the models, by the names of the models, for machines like this one.
 
     Raises:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     check_for_cluster(settings)
+    return shares(settings, machine_budget(settings.models_memory, settings.models_gpu_memory))
+
+
+def application(settings: Settings, parts: Mapping[str, ModelShare]) -> serve.Application:
+    """Return the application for some settings.
+
+    Args:
+        settings: name all models.
+        parts: deployments of the models.
+    """
     if forgets_responses(settings):
         logger.warning("stored responses and conversations are those of one replica: --responses-store shares them")
-    budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
     secret = secrets.token_bytes(SECRET_BYTES)  # of one application: an update replaces all of its parts
-    models = {name: _model(share, secret) for name, share in shares(settings, budget).items()}
+    models = {name: _model(share, secret) for name, share in parts.items()}
     ingress = serve.deployment(
         name=INGRESS,
         max_ongoing_requests=MOST_FORWARDED,
@@ -92,7 +102,8 @@ def _model(share: ModelShare, secret: bytes) -> serve.Application:
         logging_config=LoggingConfig(enable_access_log=False),  # the gateway has its own; and ingresses ask often
         **_replicas(settings),
     )
-    # Routers that do not know of each other may also use the reserved places. Then requests wait in the replica.
+    # A burst, and routers that do not know of each other, may also use the reserved places. Then requests wait in the
+    # replica.
     own = replaced(settings, {"queue_limit": settings.queue_limit + RESERVED})
     return deployment(ModelReplica).bind(own, secret)
 

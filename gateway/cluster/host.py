@@ -20,15 +20,15 @@ class Host(Generic[OpenT]):
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> OpenT:
-        """Enter the context, and return what it yields. Raises what it raises."""
+        """Enter the context, and return what it yields. Raises what it raises, without groups of one exception."""
         opened: asyncio.Future[OpenT] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(opened))
         self._task.add_done_callback(lambda _task: opened.cancel())  # without effect once it is open
         try:
             return await opened
         except asyncio.CancelledError:
-            if self._task.done():
-                self._task.result()
+            if self._task.done() and (failure := self._task.exception()) is not None:
+                raise _alone(failure) from None
             raise
 
     async def close(self) -> None:
@@ -46,3 +46,10 @@ class Host(Generic[OpenT]):
         async with self._context as value:
             opened.set_result(value)
             await self._closing.wait()
+
+
+def _alone(failure: BaseException) -> BaseException:
+    """Return the exception in groups of one."""
+    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
+        failure = failure.exceptions[0]
+    return failure

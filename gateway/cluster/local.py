@@ -11,8 +11,9 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from gateway.cluster.application import application
-from gateway.cluster.split import replaced
+from gateway.cluster.application import application, parts_of
+from gateway.cluster.health import DeploymentFailedError, reason_in
+from gateway.cluster.split import check_room, replaced
 from gateway.settings import Settings
 
 logger = logging.getLogger("gateway")
@@ -21,7 +22,6 @@ APPLICATION = "llama-gateway"
 """Name of the application in Ray."""
 OBJECT_STORE = 80 * 2**20
 """Bytes of Ray's shared memory, which must be at least 75 MiB. Requests and answers are too small for it."""
-LOCAL = "127.0.0.1"
 POLL = 0.2
 """Seconds between two questions whether the application has stopped."""
 
@@ -32,7 +32,8 @@ def serve_locally(settings: Settings) -> None:
     A second signal ends it at once.
 
     Raises:
-        ClusterSettingsError: a setting has no effect in a cluster.
+        ClusterSettingsError: a setting has no effect in a cluster, or the machine has no room for the replicas.
+        DeploymentFailedError: the replicas cannot start.
     """
     asked = threading.Event()
 
@@ -46,13 +47,17 @@ def serve_locally(settings: Settings) -> None:
     replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
     cores = len(os.sched_getaffinity(0))
     threads = settings.threads or max(1, cores // replicas)
-    app = application(replaced(settings, {"threads": threads}))
+    settings = replaced(settings, {"threads": threads})
+    parts = parts_of(settings)
+    app = application(settings, parts)
     start_ray(max(cores, replicas * threads))  # more replicas than cores share them
     try:
+        room = ray.cluster_resources()
+        check_room(parts.values(), settings.replicas, memory=room["memory"], gpus=room.get("GPU", 0))
         serve.start(proxy_location="HeadOnly", http_options=_http(settings))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
-        serve.run(app, name=APPLICATION, route_prefix="/")
+        _deploy(app)
         logger.info("listening on http://%s:%d, replicas: %d", settings.host, settings.port, settings.replicas)
         asked.wait()
         stop_application()
@@ -63,20 +68,25 @@ def serve_locally(settings: Settings) -> None:
 
 
 def start_ray(cpus: int) -> None:
-    """Start Ray on this machine alone, as if it had so many CPUs.
-
-    By default, Ray lowers the priority of all its processes but this one. On a busy machine they would hardly run, and
-    its proxy would not start in time.
-    """
-    os.environ.setdefault("RAY_worker_niceness", "0")
+    """Start Ray on this machine alone, as if it had so many CPUs. The environment must be that of `LOCAL_RAY`."""
     ray.init(
         address="local",
         num_cpus=cpus,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
-        _node_ip_address=LOCAL,
         logging_level=logging.WARNING,
     )
+
+
+def _deploy(app: serve.Application) -> None:
+    try:
+        serve.run(app, name=APPLICATION, route_prefix="/")
+    except RuntimeError as failure:
+        deployments = serve.status().applications[APPLICATION].deployments
+        failed = [one.message for one in deployments.values() if one.status == "DEPLOY_FAILED"]
+        if not failed:
+            raise
+        raise DeploymentFailedError(reason_in(failed[0])) from failure
 
 
 def stop_application() -> None:

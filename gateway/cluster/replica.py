@@ -40,8 +40,9 @@ class ModelReplica:
         self._id = serve.get_replica_context().replica_id.unique_id
         self._requests = Counter[str]()
         self._prefixes = HeldPrefixes(secret)
-        self._host = Host(open_replica(_with_threads(settings), self._prefixes))
-        parts = await self._host.open()
+        host = Host(open_replica(_with_threads(settings), self._prefixes))
+        parts = await host.open()
+        self._host = host  # not before: Ray also calls the destructor if this has failed
         self._gateway, self._engine = parts.gateway, parts.engine
         self._app = SettledResponses(parts.gateway.app, parts.gateway.settled)
 

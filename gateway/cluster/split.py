@@ -1,7 +1,7 @@
 """Settings of the parts of a cluster: those of each model's replicas, and what a replica needs of its machine."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from gateway.residency.estimate import estimate
@@ -75,6 +75,28 @@ def shares(settings: Settings, budget: Memory) -> dict[str, ModelShare]:
         budget: memory that the replicas of a machine may take, and by which a context that is left open is chosen.
     """
     return {model.name: _share(settings, model, budget) for model in settings.served}
+
+
+def check_room(parts: Collection[ModelShare], replicas: int, *, memory: float, gpus: float) -> None:
+    """Check that a machine has room for its replicas. Ray would wait for another machine.
+
+    Args:
+        parts: the deployments.
+        replicas: replicas of each.
+        memory: bytes that Ray has.
+        gpus: GPUs that Ray has.
+
+    Raises:
+        ClusterSettingsError: it has not.
+    """
+    bytes_needed = replicas * sum(part.memory for part in parts)
+    gpus_needed = replicas * sum(part.gpus for part in parts)
+    if bytes_needed > memory:
+        needed, there = (f"{size / 2**30:.2f} GiB of memory" for size in (bytes_needed, memory))
+        raise ClusterSettingsError(f"the replicas need {needed}, and Ray has {there}: see --replicas and --context")
+    if gpus_needed > gpus:
+        advice = "see --replicas and --gpu-layers"
+        raise ClusterSettingsError(f"the replicas need {gpus_needed} GPUs, and Ray has {gpus:g}: {advice}")
 
 
 def replaced(settings: Settings, values: Mapping[str, object]) -> Settings:

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -14,12 +15,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
+
+from gateway.cluster.environment import LOCAL_RAY
 
 GUARD = 100.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
 POLL = 0.02
+_LISTENS = "0A"
+"""State of a listening socket in Linux's tables."""
 _SAMPLE = re.compile(r'^([a-z_:]+)\{replica="(\w+)",(?:.*finished_reason="(\w+)")?.*\} (\S+)$')
 _ROOT = Path(__file__).parents[2]
 
@@ -101,6 +107,13 @@ class Cluster:
         """Return all processes of the cluster."""
         return _descendants(self.driver.pid)
 
+    def listening(self) -> list[IPv4Address | IPv6Address]:
+        """Return the address of each socket on which a process of the cluster listens."""
+        own = {link for pid in self.processes() for link in _open_files(pid)}
+        tables = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+        rows = (line.split() for table in tables for line in table.read_text().splitlines())
+        return [_address(row[1]) for row in rows if row[3] == _LISTENS and f"socket:[{row[9]}]" in own]
+
     def replica_processes(self) -> list[int]:
         """Return the processes of the models' replicas."""
         return [pid for pid in self.processes() if b"ServeReplica" in _title(pid) and b":model-" in _title(pid)]
@@ -142,13 +155,12 @@ def running_cluster(log: Path, key: str, **settings: object) -> Iterator[Cluster
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {**os.environ, "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0"}
     with (
         log.open("wb") as errors,
         subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.driver", str(port)],
             cwd=_ROOT,
-            env={**environment, "PYTHONPATH": str(_ROOT)},
+            env=ray_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -162,6 +174,12 @@ def running_cluster(log: Path, key: str, **settings: object) -> Iterator[Cluster
         finally:
             assert driver.stdin is not None
             driver.stdin.close()
+
+
+def ray_environment() -> dict[str, str]:
+    """Return the environment of a process that starts Ray, with a token of its own."""
+    own = {"RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(_ROOT)}
+    return {**os.environ, **LOCAL_RAY, **own}
 
 
 def eventually(condition: Any) -> Any:
@@ -185,6 +203,22 @@ def _descendants(root: int) -> list[int]:
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]
     return found
+
+
+def _open_files(pid: int) -> list[str]:
+    """Return what the descriptors of a process refer to."""
+    try:
+        return [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _address(written: str) -> IPv4Address | IPv6Address:
+    """Return the address that Linux writes as words of the machine's byte order, before its port."""
+    words = bytes.fromhex(written.partition(":")[0])
+    packed = b"".join(struct.pack("!I", word) for (word,) in struct.iter_unpack("=I", words))
+    found = ip_address(packed)
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def _title(pid: int) -> bytes:

@@ -14,7 +14,7 @@ import ray
 from ray import serve
 
 from gateway.cluster.application import build
-from gateway.cluster.local import APPLICATION, LOCAL, start_ray, stop_application
+from gateway.cluster.local import APPLICATION, start_ray, stop_application
 
 CPUS = 8
 """CPUs that Ray believes in, so that replicas fit on a small machine while they are replaced."""
@@ -24,7 +24,7 @@ def main() -> None:
     """Run the cluster."""
     start_ray(CPUS)
     try:
-        serve.start(proxy_location="HeadOnly", http_options={"host": LOCAL, "port": int(sys.argv[1])})
+        serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": int(sys.argv[1])})
         for line in sys.stdin:
             settings = json.loads(line)
             if settings is None:

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from ipaddress import IPv6Address
 from typing import Any
 
 import httpx
@@ -201,13 +202,17 @@ def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
     assert all(b"[DONE]" in answer or b'"finish_reason":"length"' in answer for _, answer in answers)
 
 
-@pytest.mark.parametrize("given", [{}, {"x-request-id": "mine"}])
-def test_a_response_has_one_request_id(cluster: Cluster, given: dict[str, str]) -> None:
-    headers = {"authorization": f"Bearer {cluster.key}", **given}
+@pytest.mark.parametrize("given", ["mine", "", "x" * 129, "é", "é".encode("latin-1")], ids=ascii)
+def test_a_response_has_one_valid_request_id_which_the_log_has_too(cluster: Cluster, given: str | bytes) -> None:
+    headers = {
+        b"authorization": f"Bearer {cluster.key}".encode(),
+        b"x-request-id": given.encode() if isinstance(given, str) else given,
+    }
     response = httpx.get(f"http://127.0.0.1:{cluster.port}/v1/models", headers=headers, timeout=GUARD)
     assert response.status_code == 200
     (request_id,) = response.headers.get_list("x-request-id")
-    assert request_id == given.get("x-request-id", request_id)
+    assert request_id == given if given == "mine" else request_id.startswith("req_")
+    eventually(lambda: f"request_id={request_id}" in cluster.log.read_text())
 
 
 def test_a_websocket_is_refused(cluster: Cluster) -> None:
@@ -215,6 +220,11 @@ def test_a_websocket_is_refused(cluster: Cluster) -> None:
     key = {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
     response = httpx.get(f"http://127.0.0.1:{cluster.port}{PATH}", headers=upgrade | key, timeout=GUARD)
     assert response.status_code == 403
+
+
+def test_its_ports_are_of_this_machine_alone_but_for_one_of_each_replica(cluster: Cluster) -> None:
+    replicas = len(cluster.figures()) + 1  # and the ingress: each has a port that needs Ray's token
+    assert [one for one in cluster.listening() if not one.is_loopback] == [IPv6Address("::")] * replicas
 
 
 def test_its_processes_have_the_priority_of_other_programs(cluster: Cluster) -> None:

@@ -1,8 +1,9 @@
-"""The metrics of a server, read by the rules of llm-d's endpoint picker without any configuration."""
+"""The metrics of servers, read by the rules of llm-d's endpoint picker without any configuration."""
 
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import yaml
 from typing_extensions import override
@@ -12,7 +13,9 @@ from tests.deployment.picker import SCORERS, SPECS, Seen, by_adapter, extract
 from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import get
 from tests.gateway.fake_engine import MODEL, FakeEngine
+from tests.gateway.server.sockets import get as get_request
 from tests.reference import ROOT
+from tests.system.served import GUARD, Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -58,6 +61,28 @@ async def test_every_scorer_prefers_an_idle_server_however_much_it_has_cached() 
         "running-requests-size-scorer": [0.0, 1.0],
         "kv-cache-utilization-scorer": [0.25, 1.0],
     }
+
+
+async def test_every_scorer_prefers_a_real_server_that_is_idle_to_one_that_is_busy() -> None:
+    size: dict[str, Any] = {"slots": 1, "context": 16_384, "grace": 0.0}
+    async with serving(**size) as idle, serving(**size) as busy:
+        await ask(idle, max_tokens=8)
+        for name in ("runs", "waits"):
+            await busy.client().send(completion(name, max_tokens=16_000))
+        with anyio.fail_after(GUARD):
+            while not ((seen := await seen_of(busy)).waiting and seen.kv_usage):
+                pass
+        servers = [seen, await seen_of(idle)]
+    assert [(server.waiting, server.running) for server in servers] == [(1, 1), (0, 0)]
+    assert [server.block_size * server.blocks for server in servers] == [16_384] * 2
+    scores = {name: scorer(servers) for name, scorer in SCORERS.items()}
+    assert scores.pop("kv-cache-utilization-scorer") == [1 - seen.kv_usage, 1.0]
+    assert list(scores.values()) == [[0.0, 1.0]] * 2
+
+
+async def seen_of(served: Served) -> Seen:
+    """Return the picker's view of a real server."""
+    return extract((await served.answer(get_request("/metrics"))).body)
 
 
 async def test_idle_servers_are_equal() -> None:

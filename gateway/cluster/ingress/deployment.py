@@ -61,7 +61,7 @@ class BehindProxy:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            await self._app(scope, _without_errors(receive), _without_given_id(scope, send))
+            await self._app(scope, _without_errors(receive), _without_id(scope, send))
 
 
 def _without_errors(receive: Receive) -> Receive:
@@ -76,13 +76,14 @@ def _without_errors(receive: Receive) -> Receive:
     return next_message
 
 
-def _without_given_id(scope: Scope, send: Send) -> Send:
-    """Return a `send` without the id of the request as it arrived: the proxy adds that to each response."""
-    given = {(name, value) for name, value in scope["headers"] if name == HEADER}
+def _without_id(scope: Scope, send: Send) -> Send:
+    """Return a `send` without the id of the request: the proxy, which puts one into each request, adds it itself."""
+    if all(name != HEADER for name, _ in scope["headers"]):
+        return send
 
     async def send_message(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [header for header in message["headers"] if tuple(header) not in given]}
+            message = {**message, "headers": [header for header in message["headers"] if header[0] != HEADER]}
         await send(message)
 
     return send_message

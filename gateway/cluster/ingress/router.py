@@ -44,7 +44,10 @@ class ReplicaRouter(RequestRouter):
 
 
 class _WithReserve:
-    """A replica, some of whose places are not for this request. Ray compares its requests with the maximum."""
+    """A replica, some of whose places are not for this request. Ray compares its requests with the maximum.
+
+    Ray knows of a request that it sends a moment later, so that a burst may take some of these places.
+    """
 
     def __init__(self, replica: RunningReplica, reserved: int) -> None:
         self._replica = replica

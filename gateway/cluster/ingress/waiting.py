@@ -13,7 +13,11 @@ PASSING = 0.1
 
 
 class WaitingRoom:
-    """Limits the requests to one model that wait, in number and in time. Runs on asyncio, as Ray does."""
+    """Limits the requests to one model that wait, in number and in time. Runs on asyncio, as Ray does.
+
+    It does not limit those that a replica has accepted: in a burst, Ray sends some before it counts the ones before,
+    and these take places that are reserved. So more requests may be inside than the places and those that may wait.
+    """
 
     def __init__(self, most: int, timeout: float, places: Callable[[], int]) -> None:
         """Create an empty room.

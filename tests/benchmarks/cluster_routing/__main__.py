@@ -21,7 +21,7 @@ from ray import serve
 
 from gateway.cli import read_settings
 from gateway.cluster.ingress.affinity import PERIOD
-from gateway.cluster.local import APPLICATION, LOCAL, OBJECT_STORE
+from gateway.cluster.local import APPLICATION, OBJECT_STORE
 from tests.benchmarks.cluster_routing.application import POLICIES, PREFIXES, application_of
 from tests.benchmarks.cluster_routing.load import Load
 from tests.random_model import Shape, write_random_model
@@ -29,6 +29,7 @@ from tests.random_model import Shape, write_random_model
 SHAPE = Shape(layers=6, width=384, heads=6, ffn=1024, context=4096)
 """Shape of the default model: 11 million weights, so that a prompt takes longer than the way to it."""
 SLOTS = 4
+LOCAL = "127.0.0.1"
 PROMPTS, CACHED = "vllm:prompt_tokens_total", "vllm:prompt_tokens_cached_total"
 
 
@@ -128,7 +129,6 @@ def running_ray() -> Iterator[int]:
         num_cpus=16,
         include_dashboard=False,
         object_store_memory=OBJECT_STORE,
-        _node_ip_address=LOCAL,
         log_to_driver=False,
     )
     try:

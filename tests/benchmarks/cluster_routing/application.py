@@ -23,8 +23,7 @@ from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import Replicas
 from gateway.cluster.ingress.router import ReplicaRouter
 from gateway.cluster.request import Placement
-from gateway.cluster.split import INGRESS, shares
-from gateway.residency.machine import machine_budget
+from gateway.cluster.split import INGRESS
 from gateway.routing.blocks import Blocks
 from gateway.settings import Settings
 from tests.benchmarks.cluster_routing.routers import BoundedRayPrefixRouter, RayPrefixRouter
@@ -131,10 +130,10 @@ class OtherIngress:
 
 def application_of(settings: Settings, policy: str) -> serve.Application:
     """Return the application with a policy."""
+    parts = application.parts_of(settings)
     if policy == PREFIXES:
-        return application.application(settings)
-    budget = machine_budget(settings.models_memory, settings.models_gpu_memory)
+        return application.application(settings, parts)
     with patch.object(application, ReplicaRouter.__name__, POLICIES[policy].router):
-        models = {name: application._model(share, b"") for name, share in shares(settings, budget).items()}
+        models = {name: application._model(share, b"") for name, share in parts.items()}
     options = {"max_ongoing_requests": application.MOST_FORWARDED, "ray_actor_options": {"num_cpus": 0}}
     return serve.deployment(name=INGRESS, **options)(OtherIngress).bind(settings, models, policy)

@@ -1,7 +1,9 @@
 """Parts of a cluster that need no Ray: settings, scaling, waiting, hosting, one request on a replica."""
 
+import re
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +15,20 @@ from typing_extensions import override
 from engine.errors import Busy
 from gateway.cli import read_settings
 from gateway.cluster.exchange import Exchange
+from gateway.cluster.health import reason_in
 from gateway.cluster.host import Host
 from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest
 from gateway.cluster.scaling import policy, replicas_for
 from gateway.cluster.settlement import SettledResponses
-from gateway.cluster.split import ClusterSettingsError, check_for_cluster, forgets_responses, shares
+from gateway.cluster.split import (
+    ClusterSettingsError,
+    ModelShare,
+    check_for_cluster,
+    check_room,
+    forgets_responses,
+    shares,
+)
 from gateway.residency.memory import Memory
 from tests.models import model_path
 
@@ -64,6 +74,35 @@ def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]
 )
 def test_only_a_shared_store_has_the_responses_of_all_replicas(flags: tuple[str, ...], forgets: bool) -> None:
     assert forgets_responses(read_settings(["serve", *flags], {})) == forgets
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gpus", "reason"),
+    [
+        (2, 2, None),
+        (3, 3, "the replicas need 3.00 GiB of memory, and Ray has 2.50 GiB of memory: see --replicas and --context"),
+        (2, 1, "the replicas need 2 GPUs, and Ray has 1: see --replicas and --gpu-layers"),
+    ],
+)
+def test_replicas_that_a_machine_has_no_room_for_are_refused(replicas: int, gpus: int, reason: str | None) -> None:
+    parts = [ModelShare("model-a", read_settings(["serve"], {}), cpus=1, gpus=1, memory=2**30)]
+    expected = nullcontext() if reason is None else pytest.raises(ClusterSettingsError, match=f"^{re.escape(reason)}$")
+    with expected:
+        check_room(parts, replicas, memory=2.5 * 2**30, gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("report", "reason"),
+    [
+        ("Failed. Error:\n  File\nengine.errors.LoadError: a.gguf: no such file\n", "a.gguf: no such file"),
+        ("| Traceback\n  | OSError: no room\n  +------\n", "no room"),
+        ("RuntimeError", "RuntimeError"),
+        ("it was never ready: it took too long", "it was never ready: it took too long"),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_text_of_the_last_exception(report: str, reason: str) -> None:
+    assert reason_in(report) == reason
 
 
 def test_replicas_follow_the_load() -> None:
@@ -134,6 +173,34 @@ async def test_a_burst_is_refused_only_as_far_as_there_is_no_place() -> None:
     assert outcomes == ["queue_full"] * 7 + ["one"] * 3
 
 
+async def test_no_more_wait_than_may_if_replicas_have_accepted_more_than_they_have_places_for() -> None:
+    room, free, refused = WaitingRoom(3, 60, lambda: 4), anyio.Event(), anyio.Event()
+    codes: list[str | None] = []
+
+    async def accepted() -> str:
+        await free.wait()
+        return "one"
+
+    async def request(*, at_once: bool) -> None:
+        with room.entered():
+            if not at_once:
+                try:
+                    await room.wait(accepted())
+                except Busy as full:
+                    codes.append(full.code)
+                    if len(codes) == 5:
+                        refused.set()
+            await free.wait()
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(14):
+            tasks.start_soon(partial(request, at_once=number < 6))
+        await refused.wait()
+        assert room.waiting == 3
+        free.set()
+    assert codes == ["queue_full"] * 5
+
+
 async def test_a_request_waits_only_so_long() -> None:
     with pytest.raises(Busy) as refused:
         await WaitingRoom(1, 0.01, lambda: 0).wait(anyio.sleep_forever())  # type: ignore[arg-type]
@@ -170,6 +237,18 @@ async def test_a_context_that_cannot_be_entered_raises() -> None:
     with pytest.raises(OSError, match="no room"):
         await host.open()
     assert host.ended
+
+
+async def test_a_context_with_task_groups_raises_the_one_failure_within() -> None:
+    @asynccontextmanager
+    async def context(*, room: bool) -> AsyncIterator[None]:
+        async with anyio.create_task_group(), anyio.create_task_group():
+            if not room:
+                raise OSError("no room")
+            yield
+
+    with pytest.raises(OSError, match="no room"):
+        await Host(context(room=False)).open()
 
 
 async def test_a_reader_that_leaves_is_a_disconnect() -> None:

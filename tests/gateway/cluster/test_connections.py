@@ -1,0 +1,59 @@
+"""Connections to PostgreSQL of the parts of a cluster, by which an operator sets `max_connections`."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from gateway.cli import read_settings
+from gateway.cluster.ingress.opening import open_ingress
+from gateway.cluster.serving import open_replica
+from gateway.serving.prefixes import HeldPrefixes
+from gateway.settings import Settings
+from tests.models import model_path
+from tests.postgres import programs, serving_postgres
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Ray runs asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with serving_postgres(found) as place:
+        yield place
+
+
+def connections(url: str) -> int:
+    """Return the number of connections of gateways."""
+    with psycopg.connect(url) as own:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'llama-gateway'"
+        (number,) = own.execute(query).fetchone() or (0,)
+        return int(number)
+
+
+def settings_with(*flags: str) -> Settings:
+    return read_settings(["serve", "--model", str(model_path()), "--threads", "1", "--slots", "1", *flags], {})
+
+
+async def test_a_replica_has_three_connections_for_keys_and_two_for_responses(url: str) -> None:
+    async with open_replica(settings_with("--keys", url), HeldPrefixes(b"")):
+        assert connections(url) == 3
+    async with open_replica(settings_with("--responses-store", url), HeldPrefixes(b"")):
+        assert connections(url) == 2
+    assert connections(url) == 0
+
+
+async def test_an_ingress_has_one_connection_for_keys_and_one_for_responses(url: str) -> None:
+    async with open_ingress(settings_with("--keys", url), {}, b""):
+        assert connections(url) == 1
+    async with open_ingress(settings_with("--responses-store", url), {}, b""):
+        assert connections(url) == 1
+    assert connections(url) == 0
